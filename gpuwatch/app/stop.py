@@ -18,7 +18,7 @@ from gpuwatch.app.launches import (
     open_launches,
     unknown_instances,
 )
-from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, real_monotonic, real_now
+from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
 from gpuwatch.bootstrap.provider_access import can_rent
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.engine.launch_alerts import LaunchAlerts
@@ -127,7 +127,7 @@ class StopWaiter:
         while real_monotonic() < ends_at and (waiting := [one for one in waiting if not self._is_settled(one)]):
             for name, reconciler in self._reconcilers.items():
                 self._lists[name] += reconciler.reconcile(real_now(), set(waiting))
-            time.sleep(_POLL_EVERY_S)
+            time.sleep(_POLL_EVERY_S / pace())
         if self._by_hand:
             raise UsageError("\n".join(self._by_hand))
         return not waiting and not self._not_found

@@ -12,6 +12,8 @@ import pytest
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
 
+PACE = "20"  # three seconds between two requests are a seventh of one
+
 
 class Ran(NamedTuple):
     """What a command left behind."""
@@ -60,6 +62,7 @@ def shell(
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("GPUWATCH_TEST_PACE", PACE)
     monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__BASE_URL", market.url)
     monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__SEARCH_INTERVAL", "0s")
     monkeypatch.chdir(tmp_path)
