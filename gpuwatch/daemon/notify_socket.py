@@ -33,6 +33,11 @@ class Notifier:
         return cls(_address(env.get("NOTIFY_SOCKET", "")), _watchdog_every_s(env))
 
     @property
+    def is_heard(self) -> bool:
+        """Whether there is a service manager to tell."""
+        return self._address is not None
+
+    @property
     def watchdog_every_s(self) -> float | None:
         """The seconds within which the manager expects `watchdog`; None: it does not."""
         return self._watchdog_every_s

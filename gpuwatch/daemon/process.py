@@ -105,7 +105,8 @@ def _wait_for_signals(
         elif not stuck:
             stuck = True
             log.error("no hunt has finished for too long; the watchdog is no longer fed")
-        notifier.status(_status(service))
+        if notifier.is_heard:
+            notifier.status(_status(service))
         signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
             signals.reload = False

@@ -24,6 +24,7 @@ from gpuwatch.storage.tables import hook_run
 from gpuwatch.storage.tables import launch as launches
 
 _LONGEST_MS = 3_600_000  # a wait or a lease that ends later than this from now is from before the clock was set back
+_PENDING = select(hook_run.c.event).where(hook_run.c.state == "pending").limit(1)  # built once: asked all the time
 
 
 def schedule_hook(
@@ -67,7 +68,7 @@ class SqlHookQueue:
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
         """Claim what is due. Looks without a lock first: nothing due is the common answer."""
         with self._database.read() as connection:
-            if not _due(connection, _ms(now), 1):
+            if connection.execute(_PENDING).first() is None or not _due(connection, _ms(now), 1):
                 return ()
         with self._database.write() as connection:
             due = _due(connection, _ms(now), limit)

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpuwatch.domain.launches.pause import Pause, pauses_in_force
@@ -31,6 +31,14 @@ _LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was wr
 _LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
 _Found = Row[*tuple[Any, ...]]
 _INSERT_DELIVERY = insert(delivery)  # built once: an alert is part of the transaction that a rent waits for
+# asked every second, hence built once, too: building a query costs ten times as much as running it
+_PENDING = select(delivery.c.channel).where(delivery.c.state == "pending").limit(1)
+_UNMENTIONED = (
+    select(delivery.c.channel, func.count())
+    .where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
+    .where(delivery.c.channel.not_in(select(delivery.c.channel).where(delivery.c.state == "pending")))
+    .group_by(delivery.c.channel)
+)
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
@@ -125,7 +133,7 @@ class Outbox:
         """
         now_ms = _ms(now)
         with self._database.read() as connection:
-            if not _ready(connection, now_ms, 1, channels):
+            if not _any(connection, _PENDING) or not _ready(connection, now_ms, 1, channels):
                 return ()
         with self._database.write() as connection:
             claimed: list[_Found] = []
@@ -168,7 +176,9 @@ class Outbox:
 
     def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Not before `next_try_at`, for this and, unless `taken` names somebody, for all that wait behind it."""
-        self._settle(due, next_try_at_ms=_ms(next_try_at), last_error=redact(error), settled_recipients=_keys(taken))
+        self._settle(
+            due, next_try_at_ms=_ms(next_try_at), last_error=redact(error), settled_recipients=" ".join(taken) or None
+        )
 
     def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
         """The channel will not take it; nothing else is tried there before `probe_at`."""
@@ -176,15 +186,13 @@ class Outbox:
 
     def expire(self, now: datetime) -> int:
         """Give up what is past its time and not being sent; how many deliveries."""
-        its_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id)
-        late = its_alert.where(alerts.c.expires_at_ms <= _ms(now)).exists()  # few wait, many were sent
-        overdue = and_(delivery.c.state == "pending", _free(_ms(now)), late)
+        now_ms = _ms(now)
         with self._database.read() as connection:
-            if connection.execute(select(delivery.c.alert_id).where(overdue).limit(1)).first() is None:
+            if not _any(connection, _PENDING) or not _any(connection, _PENDING.where(_overdue(now_ms))):
                 return 0
         with self._database.write() as connection:
             return connection.execute(
-                update(delivery).where(overdue).values(state="expired", leased_until_ms=None)
+                update(delivery).where(_overdue(now_ms)).values(state="expired", leased_until_ms=None)
             ).rowcount
 
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
@@ -198,15 +206,8 @@ class Outbox:
 
     def unreported_failures(self) -> Mapping[str, int]:
         """Channel → expired deliveries that no message mentioned and none waiting there will; broken ones left out."""
-        waiting = select(delivery.c.channel).where(delivery.c.state == "pending")
-        counted = (
-            select(delivery.c.channel, func.count())
-            .where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
-            .where(delivery.c.channel.not_in(waiting))
-            .group_by(delivery.c.channel)
-        )
         with self._database.read() as connection:
-            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(counted)}
+            counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(_UNMENTIONED)}
         if not counts:
             return {}
         broken = {fault.channel for fault in self.broken_channels()}
@@ -295,6 +296,10 @@ def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
     return len(waiting)
 
 
+def _any(connection: Connection, query: Select[Any]) -> bool:
+    return connection.execute(query).first() is not None
+
+
 def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None) -> list[_Found]:
     """Rows that may be leased, in the order of sending."""
     pending = delivery.c.state == "pending"
@@ -367,6 +372,12 @@ def _free(now_ms: int) -> ColumnElement[bool]:
     return or_(until.is_(None), until <= now_ms, until > now_ms + _LONGEST_LEASE_MS)
 
 
+def _overdue(now_ms: int) -> ColumnElement[bool]:
+    its_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id)
+    late = its_alert.where(alerts.c.expires_at_ms <= now_ms).exists()  # few wait, many were sent
+    return and_(delivery.c.state == "pending", _free(now_ms), late)
+
+
 def _due_by(now_ms: int) -> ColumnElement[bool]:
     return or_(delivery.c.next_try_at_ms <= now_ms, delivery.c.next_try_at_ms > now_ms + _LONGEST_REST_MS)
 
@@ -378,10 +389,6 @@ def _new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
 
 def _insert(connection: Connection) -> Any:
     return sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-
-
-def _keys(taken: Sequence[str]) -> str | None:
-    return " ".join(taken) or None
 
 
 def _ms(moment: datetime) -> int:
