@@ -3,9 +3,9 @@
     python -m benchmarks.reaction [--sizes 64 10000] [--trials 60]
 
 gpuwatch's service is built as the daemon builds it (hunt, evaluation, one FULL transaction with decision, alert and
-intent, actor on its thread, adapter over HTTP), with real settings and a database file; only its hunt is called by hand
-and not by the scheduler. Each trial: both poll the list without the bargain (connections warm, the watch re-armed),
-the bargain appears, both poll; in turn, in one process. Milliseconds by the server's clock alone.
+intent, executor on its thread, adapter over HTTP), with real settings and a database file; only its hunt is called by
+hand and not by the scheduler. Each trial: both poll the list without the bargain (connections warm, the watch armed
+again), the bargain appears, both poll; in turn, in one process. Milliseconds by the server's clock alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CLOCK = Clock()
 def adapters(
     wanted: Settings, http: HttpxClient, names: Iterable[str] | None = None, stop: threading.Event | None = None
 ) -> dict[str, Adapter]:
-    """As `wiring.adapters`, by our clock."""
+    """As `bootstrap.build_adapters`, by our clock."""
     found = wanted.providers if names is None else names
     return {name: providers.build(wanted.providers[name], http, real_now, CLOCK, stop=stop) for name in found}
 
@@ -81,8 +81,8 @@ class Engine:
         self._store: Database = opened.enter_context(open_store(loaded))
         service.build_adapters = adapters
         self._service = opened.enter_context(service.build_service(loaded, self._store))
-        for follower in self._service.followers.values():
-            follower.run_if_due(real_now())
+        for reconciler in self._service.reconcilers.values():
+            reconciler.run_if_due(real_now())
         (self._station,) = self._service.workers.values()
         (self._hunter,) = (station.hunter for station in self._service.workers.values())
 

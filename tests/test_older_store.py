@@ -166,7 +166,7 @@ def test_what_the_owner_said_still_holds(older: Database) -> None:
 def test_alerts_history_and_samples_are_read(older: Database) -> None:
     upgrade(older)
     outbox = Outbox(older)
-    assert outbox.moved_chat("telegram", "1") == "2"
+    assert outbox.new_address("telegram", "1") == "2"
     due = {one.channel: one for one in outbox.lease(datetime(2026, 3, 2, 12, tzinfo=UTC), 5, 60.0)}
     assert due["email"].taken == ("k1", "!k2")
     assert due["email"].alert.headline == "h"

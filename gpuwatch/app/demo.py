@@ -114,7 +114,7 @@ def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, sto
     say("5. enough of it (gpuwatch stop):")
     if not stop(settings, [launch.launch_id], lambda line: say(f"   {line}")):
         raise DemoFailed("the end of the instance was not confirmed")
-    ended = service.ledger.get(launch.launch_id) or launch
+    ended = service.launch_repository.get(launch.launch_id) or launch
     cost = cost_microusd(ended, real_now()) / MICRO
     say(f"   it cost {cost:.4f} $; orders that reached the marketplace: {len(market.ledger.creates)}")
     rows = read_store_stats(store).rows
@@ -140,7 +140,7 @@ def _settings(market: Marketplace, folder: str) -> Settings:
 
 
 def _in_state(service: Service, state: LaunchState) -> Launch | None:
-    return next((launch for launch in service.ledger.alive() if launch.state is state), None)
+    return next((launch for launch in service.launch_repository.alive() if launch.state is state), None)
 
 
 def _until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:

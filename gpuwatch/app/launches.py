@@ -78,7 +78,7 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
         if found:
             raise UsageError(f"instance {found[0]} has the label {launch.label}; use --adopt {found[0]}")
         now, reason = real_now(), EndReason.RESOLVED_ABSENT.text()
-        return repository.move(launch, LaunchState.FAILED, reason, now, ended_at=now, end_reason=reason)
+        return repository.transition(launch, LaunchState.FAILED, reason, now, ended_at=now, end_reason=reason)
 
 
 def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Launch:
@@ -95,12 +95,12 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
         # as with `gpuwatch adopt`, its time counts from now on: while it was held, all of it may have passed
         changes: dict[str, Any] = {"instance_id": instance_id, "intended_at": now, "requested_at": now}
         if launch.state is LaunchState.STOPPING:
-            return repository.move(launch, LaunchState.STOPPING, cause, now, instance_id=instance_id)
+            return repository.transition(launch, LaunchState.STOPPING, cause, now, instance_id=instance_id)
         if not has_stopped_running(instance):
-            return repository.move(launch, LaunchState.STARTING, cause, now, **changes)
+            return repository.transition(launch, LaunchState.STARTING, cause, now, **changes)
         disk = launch.disk_microusd_hour
         spans = (PriceSpan(now, disk, launch.with_commission(disk)),)
-        return repository.move(launch, LaunchState.RUNNING, cause, now, running_at=now, spans=spans, **changes)
+        return repository.transition(launch, LaunchState.RUNNING, cause, now, running_at=now, spans=spans, **changes)
 
 
 def _instance_for(

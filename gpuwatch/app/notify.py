@@ -11,7 +11,7 @@ from gpuwatch import notifiers
 from gpuwatch.bootstrap import build_channels, http_client, new_id, real_now
 from gpuwatch.engine.alerts import test_alert
 from gpuwatch.errors import DeliveryError, UsageError
-from gpuwatch.ports import MovableChat
+from gpuwatch.ports import MovableChannel
 
 if TYPE_CHECKING:
     from gpuwatch.ports import Alert, Channel
@@ -24,7 +24,7 @@ class ChannelTestResult(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     arrived: bool
     error: str | None = None
-    chat_id: str | None = None  # the new id of a chat that has moved: the settings are out of date
+    outdated: tuple[str, str] | None = None  # the key of [notify.NAME] that needs a new value, and the value
 
 
 class ChannelTest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +61,21 @@ def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[ChannelTe
         except DeliveryError as fault:
             refused = f" (not by {fault.refused})" if fault.refused and fault.refused not in str(fault) else ""
             error = f"{fault}{refused}"
-        new_chat_id = channel.new_chat_id if isinstance(channel, MovableChat) else None
-        yield ChannelTestResult(channel=channel.name, arrived=error is None, error=error, chat_id=new_chat_id)
+        outdated = None
+        if isinstance(channel, MovableChannel) and channel.new_address is not None:
+            outdated = (channel.address_option, channel.new_address)
+        yield ChannelTestResult(channel=channel.name, arrived=error is None, error=error, outdated=outdated)
 
 
 def channel_test_json(alert_id: str, results: Sequence[ChannelTestResult]) -> dict[str, Any]:
     """JSON of `gpuwatch notify`."""
-    return {"alert_id": alert_id, "channels": [msgspec.structs.asdict(result) for result in results]}
+    channels = [
+        {
+            "channel": result.channel,
+            "arrived": result.arrived,
+            "error": result.error,
+            "chat_id": None if result.outdated is None else result.outdated[1],  # what the channel's address is now
+        }
+        for result in results
+    ]
+    return {"alert_id": alert_id, "channels": channels}

@@ -187,7 +187,7 @@ def _mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
             return launch
         try:
             reason = EndReason.STOPPED.text()
-            return repository.move(launch, LaunchState.STOPPING, reason, real_now(), end_reason=reason)
+            return repository.transition(launch, LaunchState.STOPPING, reason, real_now(), end_reason=reason)
         except LaunchConflict:
             launch = known_launch(repository, launch.launch_id)
     raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again")

@@ -61,7 +61,7 @@ def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedel
     for name in names:
         provider = settings.providers[name]
         asked = [watch for watch in settings.watches if providers_polled_for(watch, [name])]
-        questions = sum(len(RENTAL_TYPES[watch.spot]) for watch in asked)
-        round_s = max(provider.poll_every_s, questions * provider.search_interval_s)
+        queries = sum(len(RENTAL_TYPES[watch.spot]) for watch in asked)
+        round_s = max(provider.poll_every_s, queries * provider.search_interval_s)
         ages[name] = timedelta(seconds=_LOOKS_MISSED * round_s) + _SLACK
     return ages

@@ -72,7 +72,7 @@ class Service:
         self._http = http
         self.uow_factory = SqlDecisionStore(store)
         self.history = SqlHistoryRecorder(store)
-        self.ledger = SqlLaunchRepository(store)
+        self.launch_repository = SqlLaunchRepository(store)
         self.invoices = SqlInvoiceRepository(store)
         self.pauses = SqlPauseRepository(store)
         self.adapters = build_adapters(settings, http, stop=self.stopping)
@@ -86,13 +86,13 @@ class Service:
         self.launchers = self._build_launchers()
         self.balances = {name: BalanceCache(launcher, monotonic) for name, launcher in self.launchers.items()}
         self.guards = {name: self._guard(launcher) for name, launcher in self.launchers.items()}
-        self.followers = {name: self._follower(name, launcher) for name, launcher in self.launchers.items()}
+        self.reconcilers = {name: self._reconciler(name, launcher) for name, launcher in self.launchers.items()}
         self._contexts = {name: self._context(name, launcher) for name, launcher in self.launchers.items()}
-        self.actor = LaunchExecutor(
-            self.ledger, self._contexts, self.launch_alerts, real_now, settings.budget, self.slots
+        self.executor = LaunchExecutor(
+            self.launch_repository, self._contexts, self.launch_alerts, real_now, settings.budget, self.slots
         )
         rules = build_rules(settings, tuple(self.adapters), tuple(self.channels))
-        self.evaluator = Evaluator(self.uow_factory, rules, self.actor, self.slots, new_id)
+        self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
         self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
         self.workers = {name: self._worker(name, adapter) for name, adapter in self.adapters.items()}
 
@@ -113,12 +113,12 @@ class Service:
     def _context(self, name: str, launcher: Launcher) -> ProviderContext:
         commission = self.settings.providers[name].commission
         return ProviderContext(
-            launcher, self.adapters[name].market, commission, self.balances[name], self.followers[name]
+            launcher, self.adapters[name].market, commission, self.balances[name], self.reconcilers[name]
         )
 
-    def _follower(self, name: str, launcher: Launcher) -> LaunchReconciler:
+    def _reconciler(self, name: str, launcher: Launcher) -> LaunchReconciler:
         return LaunchReconciler(
-            self.ledger,
+            self.launch_repository,
             launcher,
             self.launch_alerts,
             watches=self._watches,
@@ -131,7 +131,7 @@ class Service:
 
     def _guard(self, launcher: Launcher) -> ProviderGuard:
         return ProviderGuard(
-            self.ledger,
+            self.launch_repository,
             SqlUtilisationRepository(self.store),
             launcher,
             SshProbe(),
@@ -151,7 +151,7 @@ class Service:
             self.history,
             health_monitor,
             DriftDetector(name, self.uow_factory, channels, new_id),
-            partial(self.actor.wait_for_started, name, LAUNCH_FIRST_S),
+            partial(self.executor.wait_for_started, name, LAUNCH_FIRST_S),
         )
         swept = last_sweep(self.store, name)
         return ProviderWorker(
@@ -188,14 +188,14 @@ class Service:
 
     def unmanaged(self, settings: Settings) -> list[Launch]:
         """Living launches that these settings could not manage: the provider or its key is gone."""
-        alive = self.ledger.alive()
+        alive = self.launch_repository.alive()
         known = providers_to_follow(settings, self._http, {launch.provider for launch in alive})
         return [launch for launch in alive if launch.provider not in known]
 
     def close(self) -> None:
         """Give work in progress a short time to reach a point that its row records."""
         self.stopping.set()
-        self.actor.shutdown()
+        self.executor.shutdown()
         self.hooks.close(within_s=1.5)
         self.deliverer.close(timeout_s=1.0)
 

@@ -48,5 +48,6 @@ def _print(outcome: ChannelTestResult) -> None:
         click.echo(f"{outcome.channel}: arrived")
     else:
         click.echo(f"{outcome.channel}: did NOT arrive. {outcome.error}")
-    if outcome.chat_id:
-        click.echo(f'  the chat has moved: set [notify.{outcome.channel}] chat_id = "{outcome.chat_id}"')
+    if outcome.outdated:
+        option, value = outcome.outdated
+        click.echo(f'  its address has changed: set [notify.{outcome.channel}] {option} = "{value}"')

@@ -17,7 +17,7 @@ from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.reminders import send_reminders
 from gpuwatch.storage.pauses import PauseTable
 
-FOLLOW_EVERY_S = 2.0
+RECONCILE_EVERY_S = 2.0
 DELIVER_EVERY_S = 1.0
 HEALTH_EVERY_S = 5.0
 SWEEP_CHECK_EVERY_S = 15.0
@@ -59,15 +59,15 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
             yield PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S)
     for name, guard in service.guards.items():
         yield PeriodicTask(name=f"guard {name}", run=_guard(guard), every_s=GUARD_EVERY_S)
-    for name, follower in service.followers.items():
-        every_s = FOLLOW_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
-        yield PeriodicTask(name=f"follow {name}", run=_follow(follower), every_s=every_s)
+    for name, reconciler in service.reconcilers.items():
+        every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
+        yield PeriodicTask(name=f"follow {name}", run=_reconcile(reconciler), every_s=every_s)
 
 
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
     """One task per provider that rents: it fetches the charges, at most once an hour."""
     for name, launcher in service.launchers.items():
-        collector = InvoiceCollector(name, launcher, service.ledger.all, service.invoices, monotonic)
+        collector = InvoiceCollector(name, launcher, service.launch_repository.all, service.invoices, monotonic)
         yield PeriodicTask(name=f"charges {name}", run=_collect(collector), every_s=CHARGES_EVERY_S)
 
 
@@ -77,7 +77,7 @@ def _deliver(service: Service) -> int:
 
 
 def _remind(service: Service) -> int:
-    return send_reminders(service.ledger, service.launch_alerts, frozenset(service.followers), real_now())
+    return send_reminders(service.launch_repository, service.launch_alerts, frozenset(service.reconcilers), real_now())
 
 
 def _renew_auto_prices(service: Service) -> None:
@@ -92,11 +92,11 @@ def _collect(collector: InvoiceCollector) -> Callable[[], object]:
     return lambda: collector.run_if_due(real_now())
 
 
-def _follow(follower: LaunchReconciler) -> Callable[[], bool]:
+def _reconcile(reconciler: LaunchReconciler) -> Callable[[], bool]:
     def run() -> bool:
         if pace() > 1:  # in a test: at every run
-            follower.run_soon()
-        return follower.run_if_due(real_now())
+            reconciler.run_soon()
+        return reconciler.run_if_due(real_now())
 
     return run
 
@@ -123,7 +123,7 @@ class HuntWatchdog:
 def status_line(service: Service, now: datetime) -> str:
     """One line for `systemctl status`. Raises StoreError."""
     parts = [_worker_status(worker, now) for worker in service.workers.values()]
-    parts.append(f"{len(service.ledger.alive())} launches alive")
+    parts.append(f"{len(service.launch_repository.alive())} launches alive")
     if paused := pause_summary(service.pauses.load(), now):
         parts.append(paused)
     return f"{len(service.settings.watches)} watches; {'; '.join(parts)}"

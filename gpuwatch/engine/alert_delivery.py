@@ -19,7 +19,7 @@ from gpuwatch.engine.alerts import (
     channel_alert,
     grouped_alert,
     late_alert,
-    moved_chat_alert,
+    new_address_alert,
     with_missed,
 )
 from gpuwatch.engine.failpoint import failpoint
@@ -32,7 +32,7 @@ from gpuwatch.ports import (
     DeliveryQueue,
     DueDelivery,
     ManyRecipients,
-    MovableChat,
+    MovableChannel,
 )
 from gpuwatch.redaction import redact
 
@@ -97,8 +97,8 @@ class AlertDelivery:
                 "%d alerts waited for channels that are no longer configured; the others send them", handed_over
             )
         for channel in self._channels.values():
-            if isinstance(channel, MovableChat):
-                channel.new_chat_id = outbox.moved_chat(channel.name, channel.home)
+            if isinstance(channel, MovableChannel):
+                channel.new_address = outbox.new_address(channel.name, channel.address)
 
     def send_due(self, now: datetime) -> int:
         """Expire late alerts and start sending what is due; return the deliveries made since the last call.
@@ -204,17 +204,16 @@ class AlertDelivery:
             self._failing.discard(channel.name)
         if was_failing:
             log.info("%s accepts alerts again", channel.name)
-        if isinstance(channel, MovableChat) and channel.new_chat_id is not None:
-            self._moved(channel.name, channel.home, channel.new_chat_id, now)
+        if isinstance(channel, MovableChannel) and channel.new_address is not None:
+            self._report_new_address(channel, channel.new_address, now)
 
-    def _moved(self, channel: str, home: str, new: str, now: datetime) -> None:
-        key = f"moved:{home}:{new}"
+    def _report_new_address(self, channel: MovableChannel, new: str, now: datetime) -> None:
+        key = f"moved:{channel.address}:{new}"
         if key in self._alerted_at:
             return
         self._alerted_at[key] = now
-        self._outbox.note_moved_chat(channel, home, new, now)
-        alert = moved_chat_alert(channel, home, new, alert_id=alert_id_from(key), now=now)
-        self._enqueue(alert, tuple(self._channels), key)
+        self._outbox.note_new_address(channel.name, channel.address, new, now)
+        self._enqueue(new_address_alert(channel, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
 
     def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> bool:
         wait_s = self._wait_s(error, message.dues[0].attempts)
@@ -278,7 +277,7 @@ class AlertDelivery:
         return tuple(other for other in self._channels if other != name)
 
     def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
-        self._outbox.tell(alert, channels, alert.created_at + alert_lifetime(alert.kind), once_key)
+        self._outbox.enqueue(alert, channels, alert.created_at + alert_lifetime(alert.kind), once_key)
 
     def _note_failure(self, name: str, error: Exception) -> None:
         with self._lock:

@@ -22,7 +22,7 @@ from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.job_facts import job_facts, job_mark
 from gpuwatch.engine.offer_facts import hint, line_marks, rare_facts
-from gpuwatch.ports import Alert, AlertKind, OfferLine
+from gpuwatch.ports import Alert, AlertKind, MovableChannel, OfferLine
 from gpuwatch.redaction import redact
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -247,17 +247,17 @@ def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> 
     )
 
 
-def moved_chat_alert(channel: str, chat_id: str, new_chat_id: str, *, alert_id: str, now: datetime) -> Alert:
-    """A chat has another id than in the settings, as when a Telegram group becomes a supergroup."""
+def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: datetime) -> Alert:
+    """A channel's address has changed: the settings are out of date."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
         created_at=now,
-        headline=f"The chat of {channel} has a new id",
-        facts=(("Channel", channel), ("Old id", chat_id), ("New id", new_chat_id)),
-        why="The service says that the chat has moved.",
-        did="gpuwatch sends to the new id from now on and remembers it.",
-        can_do=(f'Set [notify.{channel}] chat_id = "{new_chat_id}"',),
+        headline=f"The {channel.address_option} of {channel.name} has changed",
+        facts=((f"Old {channel.address_option}", channel.address), (f"New {channel.address_option}", new)),
+        why="The channel answered with its new address.",
+        did="gpuwatch sends to the new address from now on and remembers it.",
+        can_do=(f'Set [notify.{channel.name}] {channel.address_option} = "{new}"',),
     )
 
 

@@ -124,7 +124,7 @@ class ApprovalHandler:
     def _known(self, ask_id: str) -> Approval:
         ask = self._asks.get(ask_id) if is_approval_id(ask_id) else None
         if ask is None:
-            raise UsageError(f"there is no question {clean(ask_id, 40)!r}; see: gpuwatch asks")
+            raise UsageError(f"there is no approval {clean(ask_id, 40)!r}; see: gpuwatch asks")
         return ask
 
     def _watch_of(self, ask: Approval) -> Watch:
@@ -144,7 +144,7 @@ class ApprovalHandler:
         if got is None:
             return self._closed(self._known(ask.ask_id))
         if isinstance(got, LaunchRefusal):
-            text = f"not rented: {got.text}; the question stays open until {self._until(ask)}"
+            text = f"not rented: {got.text}; the approval stays open until {self._until(ask)}"
             return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
         failpoint("intent.after_commit")
         if actor is None:
@@ -153,7 +153,7 @@ class ApprovalHandler:
         try:
             return _reply(actor.execute(got, watch, (quote,)), quote)
         except LaunchConflict as error:
-            text = f"{error}; it is being looked after: gpuwatch launches"
+            text = f"{error}; the daemon has taken it over: gpuwatch launches"
             return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=got)
 
     def _closed(self, ask: Approval) -> ApprovalReply:
@@ -171,7 +171,7 @@ class ApprovalHandler:
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"not rented: {words}")
 
     def _unanswered(self, ask: Approval, words: str) -> ApprovalReply:
-        text = f"not rented: the price could not be checked ({words}); the question stays open until {self._until(ask)}"
+        text = f"not rented: the price could not be checked ({words}); the approval stays open until {self._until(ask)}"
         return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text)
 
     def _until(self, ask: Approval) -> str:

@@ -84,6 +84,6 @@ def _did(ask: Approval, now: datetime, terms: ApprovalTerms) -> str:
     until = format_moment(ask.deadline, terms.zone)
     asked = f"Asked you: it may be approved until {until}."
     if ask.created_at < now:
-        asked = f"You were asked already; that question stands until {until}."
+        asked = f"You were asked already; the approval stays open until {until}."
     dry = " An approval rents nothing, and says what it would rent (dry_run = true)." if terms.dry_run else ""
     return f"{asked} Nothing is rented without your approval.{dry}"

@@ -49,7 +49,7 @@ class DriftDetector:
         log.warning("the format changed: %s", "; ".join(drift), extra={"provider": self._provider})
         alert = drift_alert(self._provider, drift, alert_id=self._new_id(), now=now)
         with self._uow_factory.open() as uow:
-            uow.tell(alert, self._channels, now + alert_lifetime(AlertKind.DRIFT))
+            uow.enqueue(alert, self._channels, now + alert_lifetime(AlertKind.DRIFT))
 
 
 _SAYING = {

@@ -257,18 +257,18 @@ class Evaluator:
             commissions=rules.commissions,
             unable=rules.unable,
         )
-        question = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), terms)
-        if question is None:
+        request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), terms)
+        if request is None:
             return
-        if question.ask is not None:
+        if request.ask is not None:
             self._unasked.discard(watch.name)
         elif watch.name in self._unasked and not decision.fires:
             return  # reported already
         else:
             self._unasked.add(watch.name)
-        until = now if question.ask is None else question.ask.deadline
-        done = question.did + ("" if question.ask is None else checklist_warning(uow.unticked(watch)))
-        self._enqueue(uow, watch, self._alert(watch, question.decision, done, question.ask), now, until)
+        until = now if request.ask is None else request.ask.deadline
+        done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
+        self._enqueue(uow, watch, self._alert(watch, request.decision, done, request.ask), now, until)
 
     def _is_new(self, watch: Watch, decision: Decision) -> bool:
         return decision.memory != self._memory(watch)
@@ -339,7 +339,7 @@ class Evaluator:
     ) -> None:
         """`until`: the alert is worth sending at least that long."""
         channels = self._rules.channels if watch.notify is None else watch.notify
-        uow.tell(alert, channels, max(now + alert_lifetime(AlertKind.OFFER), until or now), once_key)
+        uow.enqueue(alert, channels, max(now + alert_lifetime(AlertKind.OFFER), until or now), once_key)
 
 
 _ONLY_ALERTED = {Action.ALERT: 'This watch only alerts: it does not rent (action = "alert").'}

@@ -91,7 +91,7 @@ class GuardAlerts:
     def _enqueue(self, news: OutboxAlert) -> None:
         assert news.once_key is not None
         try:
-            self._repository.tell(news)
+            self._repository.enqueue(news)
         except StoreError as error:
             log.warning("alert not stored yet: %s: %s", news.alert.headline, error)
             return

@@ -71,5 +71,5 @@ class HealthMonitor:
 
     def _write(self, alert: Alert, kind: AlertKind, now: datetime) -> None:
         with self._uow_factory.open() as uow:
-            uow.tell(alert, self._channels, now + alert_lifetime(kind))
+            uow.enqueue(alert, self._channels, now + alert_lifetime(kind))
             uow.save_health(self._provider, self._health)

@@ -52,7 +52,7 @@ class InstanceListMonitor:
 
     def _enqueue(self, news: OutboxAlert) -> bool:
         try:
-            self._repository.tell(news)
+            self._repository.enqueue(news)
         except StoreError as error:
             log.warning("not reported yet: %s: %s", news.alert.headline, error)
             return False

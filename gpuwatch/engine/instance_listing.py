@@ -117,7 +117,7 @@ def report_orphans(
         why = _why_orphan(launch, instance)
         if why is None or instance.instance_id in settled:
             continue
-        repository.tell(launch_alerts.orphan(provider, instance, why, now))
+        repository.enqueue(launch_alerts.orphan(provider, instance, why, now))
         if launch is None and launch_id is not None:
             foreign.append(instance.instance_id)
     return foreign

@@ -248,10 +248,10 @@ class LaunchReconciler:
     def _due(self, launch: Launch, now: datetime) -> EndCause | None:
         return self._of_guard(launch, lambda: self._guard.due(launch, now))
 
-    def _of_guard(self, launch: Launch, question: Callable[[], T]) -> T | None:
+    def _of_guard(self, launch: Launch, check: Callable[[], T]) -> T | None:
         """A guard that raises ends nothing, and holds up nothing that the launch's own time ends."""
         try:
-            return question()
+            return check()
         except GpuwatchError as error:
             log.warning("launch %s: guard: %s", launch.launch_id, error)
         except Exception:
@@ -350,7 +350,7 @@ class LaunchReconciler:
         if self._monotonic() - since_s <= SLOW_STOP_S:
             return
         try:
-            self._repository.tell(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
+            self._repository.enqueue(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
         except StoreError as error:
             log.warning("launch %s: the alert about its slow end is not stored yet: %s", launch.launch_id, error)
 

@@ -27,8 +27,8 @@ def send_reminders(
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
     alone = [launch for launch in alive if launch.provider not in keyed]
     for launch in held:
-        repository.tell(launch_alerts.held(launch, STILL_HELD, now))
+        repository.enqueue(launch_alerts.held(launch, STILL_HELD, now))
     for launch in alone:
         log.error("launch %s: %s is not in the settings or has no key", launch.launch_id, launch.provider)
-        repository.tell(launch_alerts.unmanaged(launch, now))
+        repository.enqueue(launch_alerts.unmanaged(launch, now))
     return len(held) + len(alone)

@@ -44,7 +44,7 @@ class RowDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     rows_per_day: int  # 0: no quota
     poll_every_s: float
-    matched: int = 0  # questions of the hunt that return rows at every poll, as things are
+    matched: int = 0  # queries of the hunt that return rows at every poll, as things are
     sweep_rows: int | None = None  # what the last whole sweep cost; None: not known yet
     sweep_every_s: float | None = None  # the owner's own interval; None: "auto"
 

@@ -82,7 +82,7 @@ class TransitionExecutor:
         )
         failpoint(f"{transition.to_state.value}.before_record")
         texts = {"words": transition.words, "hook": transition.hook}
-        written = self._repository.move(
+        written = self._repository.transition(
             launch, transition.to_state, transition.cause, now, news, **texts, **transition.changes
         )
         failpoint(f"{transition.to_state.value}.after_record")

@@ -93,9 +93,10 @@ class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelegramChannel:
-    """One chat. `new_chat_id` is set once Telegram says that the chat has another id."""
+    """One chat. `new_address` is set once Telegram says that the chat has another id."""
 
     name = "telegram"
+    address_option = "chat_id"
 
     def __init__(
         self,
@@ -107,8 +108,8 @@ class TelegramChannel:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         register_secret(settings.bot_token)
-        self.home = settings.chat_id
-        self.new_chat_id: str | None = None
+        self.address = settings.chat_id
+        self.new_address: str | None = None
         self._url = f"{settings.base_url.rstrip('/')}/bot{settings.bot_token}/sendMessage"
         self._http = http
         self._monotonic = monotonic
@@ -134,13 +135,13 @@ class TelegramChannel:
         answered, answer = self._ask(message)
         moved = answer.parameters.migrate_to_chat_id if answer.parameters else None
         if answered.status == 400 and moved is not None:
-            self.new_chat_id = str(moved)
+            self.new_address = str(moved)
             answered, answer = self._ask(message)
         return answered, answer
 
     def _ask(self, message: dict[str, object]) -> tuple[HttpReply, _BotApiAnswer]:
         body = {
-            "chat_id": self.new_chat_id or self.home,
+            "chat_id": self.new_address or self.address,
             "link_preview_options": {"is_disabled": True},
             **message,
         }

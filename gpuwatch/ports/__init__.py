@@ -1,6 +1,6 @@
 """Every way gpuwatch touches the world. Open this folder, and you have seen all effects.
 
-The engine is written against these; `wiring` chooses what stands behind them. No error of a foreign library passes a
+The engine is written against these; `bootstrap` chooses what stands behind them. No error of a foreign library passes a
 port: each method names the errors of `gpuwatch.errors` that it may raise.
 """
 
@@ -17,7 +17,7 @@ from gpuwatch.ports.alerts import (
     DeliveryQueue,
     DueDelivery,
     ManyRecipients,
-    MovableChat,
+    MovableChannel,
     OfferLine,
     OutboxAlert,
 )
@@ -61,7 +61,7 @@ __all__ = [
     "Launcher",
     "ManyRecipients",
     "Market",
-    "MovableChat",
+    "MovableChannel",
     "Now",
     "OfferLine",
     "Order",
@@ -80,6 +80,6 @@ __all__ = [
 
 
 class Now(Protocol):
-    """The clock: aware, UTC. Only `wiring` reads the real one."""
+    """The clock: aware, UTC. Only `bootstrap` reads the real one."""
 
     def __call__(self) -> datetime: ...

@@ -115,11 +115,13 @@ class BatchingChannel(Protocol):
 
 
 @runtime_checkable
-class MovableChat(Protocol):
-    """A channel whose address may move while it is used."""
+class MovableChannel(Protocol):
+    """A channel whose address may change while it is used; it goes on with the new one."""
 
-    home: str  # its option `chat_id`, as the settings have it
-    new_chat_id: str | None
+    name: str
+    address: str  # as the settings have it
+    address_option: str  # the key of [notify.NAME] that holds it
+    new_address: str | None
 
 
 class DeliveryQueue(Protocol):
@@ -154,11 +156,11 @@ class DeliveryQueue(Protocol):
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
         """Send it on these channels too, where it is not already; how many were added."""
 
-    def moved_chat(self, channel: str, chat_id: str) -> str | None:
-        """Where a chat has moved to; None: nowhere."""
+    def new_address(self, channel: str, address: str) -> str | None:
+        """The newest address in place of this one; None: it has not changed."""
 
-    def note_moved_chat(self, channel: str, chat_id: str, new_chat_id: str, now: datetime) -> None:
+    def note_new_address(self, channel: str, address: str, new: str, now: datetime) -> None:
         """Keep it for the next start."""
 
-    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert in; False: an alert with this `once_key` is there already."""

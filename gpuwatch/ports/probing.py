@@ -25,7 +25,7 @@ class InstanceProbe(Protocol):
     """Checks an instance from outside and inside. Each call may take its whole time limit: never within a task."""
 
     def banner(self, host: str, port: int) -> str:
-        """What an SSH server says first, cleaned. Raises NoAnswer."""
+        """What an SSH server says first, cleaned. Raises InstanceUnreachable."""
 
     def inside(
         self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
@@ -38,7 +38,7 @@ class InstanceProbe(Protocol):
             user: None: root.
 
         Raises:
-            NoAnswer, LoginRefused.
+            InstanceUnreachable, LoginRefused.
         """
 
 

@@ -51,7 +51,7 @@ class UnitOfWork(Protocol):
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
         """Did the owner approve a quote lately that was no more, and was not asked again since?"""
 
-    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` is there already."""
 
     def save_health(self, provider: str, health: ProviderHealth) -> None:
@@ -75,10 +75,10 @@ class UnitOfWorkFactory(Protocol):
 
 
 class ApprovalRepository(Protocol):
-    """Questions to the owner, as those see them who answer. All methods raise StoreError."""
+    """Approvals, for whoever answers them. All methods raise StoreError."""
 
     def get(self, ask_id: str) -> Approval | None:
-        """One ask."""
+        """One approval."""
 
     def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
         """Approved, and its launch reserved, in one transaction.
@@ -100,7 +100,7 @@ class PollHistory(Protocol):
         """Keep an answer. `gpu` "": it covers all models; a hunt covers nothing. Raises StoreError."""
 
     def record_failure(self, provider: str, *, lane: str, gpu: str, spot: bool, at: datetime, error: str) -> None:
-        """Keep that a question was not answered: a gap, never "no offers". Raises StoreError."""
+        """Keep that a search was not answered: a gap, never "no offers". Raises StoreError."""
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Rows returned since 00:00 UTC. Raises StoreError."""
@@ -115,7 +115,7 @@ class LaunchRepository(Protocol):
     def alive(self, provider: str | None = None) -> Sequence[Launch]:
         """Those that are not over, oldest first. Raises StoreError."""
 
-    def move(  # noqa: PLR0913 the row, its event and its alert are one step
+    def transition(  # noqa: PLR0913 the row, its event and its alert are one step
         self,
         launch: Launch,
         to_state: LaunchState,
@@ -147,5 +147,5 @@ class LaunchRepository(Protocol):
     def never_launched(self) -> bool:
         """Was no instance ever asked for? Dry runs and adopted ones aside. Raises StoreError."""
 
-    def tell(self, news: OutboxAlert) -> bool:
+    def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` is there already. Raises StoreError."""

@@ -40,7 +40,7 @@ def create_approval(
 ) -> Approval | LaunchRefusal | None:
     """Ask for the first offer of an intent that could be rented now, in the caller's transaction.
 
-    Limits and budget are tried by a reservation that is undone: a question that cannot be approved is not asked.
+    Limits and budget are tried by a reservation that is undone: what could not be approved is not requested.
 
     Args:
         intent: its id becomes the ask's.

@@ -77,6 +77,6 @@ def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: dat
         facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
         why=f"{breaker.why}. What is wrong with one machine is not wrong with {FAILURE_THRESHOLD} in a row.",
         did=f"This watch rents nothing before {breaker.until:%Y-%m-%d %H:%M} UTC; then one launch is tried. If it"
-        " fails, too, the next is tried an hour later; if it runs, the watch goes on as usual. Said once.",
+        " fails, too, the next is tried an hour later; if it runs, the watch goes on as usual.",
         can_do=("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {shlex.quote(breaker.watch)}"),
     )

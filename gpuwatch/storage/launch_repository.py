@@ -70,7 +70,7 @@ class SqlLaunchRepository:
         with self._database.read() as connection:
             return [event_of_row(row) for row in connection.execute(of_it)]
 
-    def move(  # noqa: PLR0913 the row, its event, its alert and its hook are one transition
+    def transition(  # noqa: PLR0913 the row, its event, its alert and its hook are one transition
         self,
         launch: Launch,
         to_state: LaunchState,
@@ -195,7 +195,7 @@ class SqlLaunchRepository:
         with self._database.read() as connection:
             return connection.execute(select(literal(1)).where(asked_for).limit(1)).first() is None
 
-    def tell(self, news: OutboxAlert) -> bool:
+    def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: `once_key` was sent already. Raises StoreError."""
         with self._database.write() as connection:
             return outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)

@@ -39,6 +39,7 @@ _UNMENTIONED = (
     .where(delivery.c.channel.not_in(select(delivery.c.channel).where(delivery.c.state == "pending")))
     .group_by(delivery.c.channel)
 )
+_NEW_ADDRESS = "moved_chat"  # a stored value: "old new", of one channel
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
@@ -104,7 +105,7 @@ class Outbox:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """`put`, in a transaction of its own."""
         with self._database.write() as connection:
             return enqueue(connection, alert, channels, expires_at, once_key)
@@ -254,21 +255,20 @@ class Outbox:
             if at_ms > sent_ms.get(channel, -1)
         ]
 
-    def moved_chat(self, channel: str, chat_id: str) -> str | None:
-        """Where a chat has moved to, as far as it was noted; follows several moves."""
+    def new_address(self, channel: str, address: str) -> str | None:
+        """The newest address in place of this one, as far as it was noted; None: it has not changed."""
+        of_channel = and_(seen_value.c.provider == channel, seen_value.c.kind == _NEW_ADDRESS)
         with self._database.read() as connection:
-            words = connection.execute(
-                select(seen_value.c.value).where(seen_value.c.provider == channel, seen_value.c.kind == "moved_chat")
-            ).scalars()
+            words = connection.execute(select(seen_value.c.value).where(of_channel)).scalars()
             moves = dict(word.split(" ", 1) for word in words)
         at: str | None = None
-        while (following := moves.pop(at or chat_id, None)) is not None:
+        while (following := moves.pop(at or address, None)) is not None:
             at = following
         return at
 
-    def note_moved_chat(self, channel: str, chat_id: str, new_chat_id: str, now: datetime) -> None:
+    def note_new_address(self, channel: str, address: str, new: str, now: datetime) -> None:
         """Keep it for the next start."""
-        word = {"provider": channel, "kind": "moved_chat", "value": f"{chat_id} {new_chat_id}"}
+        word = {"provider": channel, "kind": _NEW_ADDRESS, "value": f"{address} {new}"}
         with self._database.write() as connection:
             connection.execute(
                 _insert(connection)(seen_value).values(**word, first_seen_ms=_ms(now)).on_conflict_do_nothing()

@@ -20,7 +20,7 @@ from gpuwatch.storage.database import Database
 
 
 class SqlDecisionStore:
-    """Implements `ports.DecisionStore` over the database."""
+    """Implements `ports.UnitOfWorkFactory` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -59,7 +59,7 @@ class SqlUnitOfWork:
     def ask(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
     ) -> Approval | LaunchRefusal | None:
-        """Put a question to the owner, or say why not."""
+        """Request an approval, or say why not."""
         return approvals.create_approval(self._connection, intent, budget, deadline, now, rearmed)
 
     def unticked(self, watch: Watch) -> Sequence[str]:
@@ -70,7 +70,7 @@ class SqlUnitOfWork:
         """Did the owner lately approve a quote that was no longer valid?"""
         return approvals.has_lapsed_approval(self._connection, watch, now)
 
-    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         """Put an alert into the outbox."""
         return outbox.enqueue(self._connection, alert, channels, expires_at, once_key)
 

@@ -104,8 +104,8 @@ def test_a_cheaper_offer_where_nothing_can_be_rented_never_keeps_the_daemon_from
     loaded = settings(RENTS)
     with open_store(loaded) as store, build_service(loaded, store) as service:
         run(service, "follow vastai", "hunt one_stall", "hunt vastai")
-        service.actor.shutdown(wait=True)
-        (launch,) = service.ledger.all()
+        service.executor.shutdown(wait=True)
+        (launch,) = service.launch_repository.all()
         reported = [due.alert.did for due in Outbox(store).lease(real_now(), 10, 60.0, ["telegram"])]
     assert launch.provider == "vastai"
     assert len(market.ledger.creates) == 1
@@ -119,7 +119,7 @@ def test_a_list_price_is_reported_by_the_daemon_and_starts_nothing(settings: Any
     with open_store(loaded) as store, build_service(loaded, store) as service:
         run(service, "follow vastai", "hunt prices_stall")
         (due,) = Outbox(store).lease(real_now(), 10, 60.0, ["telegram"])
-        assert service.ledger.all() == []
+        assert service.launch_repository.all() == []
     assert due.alert.watch == "alerts"
     assert due.alert.headline.endswith("(listed)")
 

@@ -50,7 +50,7 @@ class Rows:
         return launch
 
     def move(self, launch: Launch, state: LaunchState, **changes: Any) -> Launch:
-        return self.repository.move(launch, state, "a test", BEGAN, **changes)
+        return self.repository.transition(launch, state, "a test", BEGAN, **changes)
 
     def state(self, launch_id: str = ID) -> LaunchState:
         found = self.repository.get(launch_id)

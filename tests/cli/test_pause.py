@@ -56,7 +56,7 @@ def fail(store: Database, machine: str = "77", launch_id: str = "a" * 12, at: da
     launch = reserve(store, machine=machine, launch_id=launch_id, at=at)
     assert isinstance(launch, Launch)
     text = EndReason.NOT_READY.text("stuck in loading")
-    return SqlLaunchRepository(store).move(launch, LaunchState.FAILED, text, at, ended_at=at, end_reason=text)
+    return SqlLaunchRepository(store).transition(launch, LaunchState.FAILED, text, at, ended_at=at, end_reason=text)
 
 
 # --- pause and resume -------------------------------------------------------------------------------------------------

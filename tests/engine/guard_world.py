@@ -122,13 +122,13 @@ class GuardWorld:
         with self.store.write() as connection:
             launch = launch_or_refusal(connection, intent, Budget(), self.now)
         assert isinstance(launch, Launch), launch
-        return self.repository.move(
+        return self.repository.transition(
             launch, LaunchState.STARTING, "made", self.now, instance_id=f"i-{launch_id}", **changes
         )
 
     def running(self, **changes: Any) -> Launch:
         launch = self.starting()
-        return self.repository.move(
+        return self.repository.transition(
             launch,
             LaunchState.RUNNING,
             "running",

@@ -75,7 +75,7 @@ class World:
             guard=self.guard,
         )
         context = ProviderContext(self.provider, self.market, Commission("0.20"), reconciler=self.follower)
-        self.actor = LaunchExecutor(
+        self.executor = LaunchExecutor(
             self.repository, {"vastai": context}, launch_alerts, lambda: self.now, self.budget, self.slots
         )
 
@@ -93,7 +93,7 @@ class World:
     def execute(self, launch: Launch, *matches: Match, seen_s_ago: float = 0.0) -> Launch:
         """Rent it; the prices were observed so long ago."""
         at = self.now - timedelta(seconds=seen_s_ago)
-        return self.actor.execute(launch, self.watch, [seen_at(match, at) for match in matches])
+        return self.executor.execute(launch, self.watch, [seen_at(match, at) for match in matches])
 
     def look(self, times: int = 1, every_s: float = 5.0) -> None:
         for _ in range(times):
@@ -131,7 +131,7 @@ def running(world: World) -> Launch:
 def stop(world: World, launch: Launch) -> None:
     found = world.repository.get(launch.launch_id)
     assert found is not None
-    world.repository.move(found, S.STOPPING, "stopped by the owner", world.now, end_reason="stopped by the owner")
+    world.repository.transition(found, S.STOPPING, "stopped by the owner", world.now, end_reason="stopped by the owner")
 
 
 def end(world: World, launch: Launch) -> None:

@@ -73,7 +73,7 @@ class DeliveryBench:
             patience_s=patience_s,
         )
 
-    def tell(
+    def enqueue(
         self,
         alert_id: str = "a1",
         kind: AlertKind = AlertKind.HELD,
@@ -83,7 +83,7 @@ class DeliveryBench:
     ) -> None:
         at = NOON + timedelta(seconds=after_s)
         alert = Alert(alert_id=alert_id, kind=kind, created_at=at, headline=f"headline of {alert_id}")
-        self.outbox.tell(alert, self.names if channels is None else channels, at + life)
+        self.outbox.enqueue(alert, self.names if channels is None else channels, at + life)
 
     def send_due(self, after_s: float = 1) -> int:
         return self.deliverer.send_due(NOON + timedelta(seconds=after_s))

@@ -32,7 +32,7 @@ def db(sqlite_database: Database) -> Database:
 def test_an_alert_is_sent_once_by_each_channel(database: Database) -> None:
     telegram_, email = Scripted("telegram"), Scripted("email")
     bench = DeliveryBench(database, telegram_, email)
-    bench.tell()
+    bench.enqueue()
     assert bench.send_due() == 2
     assert bench.send_due(2) == 0
     assert [telegram_.tries, email.tries] == [["a1"], ["a1"]]
@@ -42,7 +42,7 @@ def test_alerts_arrive_in_the_order_they_were_reported(db: Database) -> None:
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
     for number in range(5):
-        bench.tell(f"a{number}", after_s=number)
+        bench.enqueue(f"a{number}", after_s=number)
     bench.send_due(10)
     assert channel.tries == ["a0", "a1", "a2", "a3", "a4"]
 
@@ -52,7 +52,7 @@ def test_watches_that_fire_together_are_one_message(db: Database) -> None:
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
     for number in range(3):
-        bench.tell(f"a{number}", AlertKind.OFFER)
+        bench.enqueue(f"a{number}", AlertKind.OFFER)
     assert bench.send_due() == 3
     (message,) = channel.sent
     assert [part.alert_id for part in message.parts] == ["a0", "a1", "a2"]
@@ -64,7 +64,7 @@ def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> 
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
     for number in range(500):
-        bench.tell(f"a{number:03}", AlertKind.OFFER)
+        bench.enqueue(f"a{number:03}", AlertKind.OFFER)
     assert sum(bench.send_due(n) for n in range(1, 6)) == 500
     assert len(channel.sent) <= 5
 
@@ -74,12 +74,12 @@ def test_what_is_sent_while_renting_is_paused_says_so_also_where_alerts_are_put_
     bench = DeliveryBench(db, channel)
     SqlPauseRepository(db).pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
     for number, kind in enumerate((AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD)):
-        bench.tell(f"a{number}", kind, after_s=number / 10)
+        bench.enqueue(f"a{number}", kind, after_s=number / 10)
     bench.send_due()
     paused = "Paused: Renting is paused until 2026-11-21 13:00 UTC"
     assert [as_text(sent).count(paused) for sent in channel.sent] == [1, 1]
     SqlPauseRepository(db).resume(None, NOON, "tests")
-    bench.tell("a4", AlertKind.OFFER, after_s=2)
+    bench.enqueue("a4", AlertKind.OFFER, after_s=2)
     bench.send_due(3)
     assert paused not in as_text(channel.sent[-1])
 
@@ -100,9 +100,9 @@ def test_nothing_is_asked_of_a_channel_before_its_limit_is_over(db: Database) ->
     """A01, for the alerts behind it too."""
     channel = Scripted("telegram", DeliverLater("429", 37))
     bench = DeliveryBench(db, channel)
-    bench.tell("a1")
+    bench.enqueue("a1")
     bench.send_due(1)
-    bench.tell("a2", after_s=2)
+    bench.enqueue("a2", after_s=2)
     for second in range(2, 38):
         bench.send_due(second)
     assert channel.tries == ["a1"]
@@ -113,7 +113,7 @@ def test_nothing_is_asked_of_a_channel_before_its_limit_is_over(db: Database) ->
 def test_a_failing_channel_is_asked_ever_more_seldom(db: Database) -> None:
     channel = Scripted("telegram", *[DeliverLater("502")] * 4)
     bench = DeliveryBench(db, channel)
-    bench.tell()
+    bench.enqueue()
     tried_at = []
     for second in range(1, 100):
         before = len(channel.tries)
@@ -127,7 +127,7 @@ def test_a_failing_channel_is_asked_ever_more_seldom(db: Database) -> None:
 def test_mail_is_tried_again_as_greylisting_wants_it(db: Database) -> None:
     channel = Scripted("email", *[DeliverLater("451", waits_s=(300, 900))] * 2)
     bench = DeliveryBench(db, channel)
-    bench.tell()
+    bench.enqueue()
     for second in (1, 300, 301, 1200, 1201):
         bench.send_due(second)
     assert len(channel.tries) == 3
@@ -138,7 +138,7 @@ def test_mail_is_tried_again_as_greylisting_wants_it(db: Database) -> None:
 def test_an_absurd_wait_does_no_harm(db: Database, wait_s: float) -> None:
     channel = Scripted("telegram", DeliverLater("429", wait_s))
     bench = DeliveryBench(db, channel)
-    bench.tell(life=timedelta(days=7))
+    bench.enqueue(life=timedelta(days=7))
     bench.send_due(1)
     bench.send_due(2 * 86_400)
     assert len(channel.sent) == 1
@@ -148,7 +148,7 @@ def test_a_long_wait_sends_the_alert_by_the_other_channels_too(db: Database) -> 
     """A02."""
     first, second = Scripted("telegram", DeliverLater("429", 7200)), Scripted("email")
     bench = DeliveryBench(db, first, second)
-    bench.tell(channels=("telegram",), life=timedelta(days=1))
+    bench.enqueue(channels=("telegram",), life=timedelta(days=1))
     bench.send_due(1)
     bench.send_due(2)
     assert second.tries == ["a1"]
@@ -162,12 +162,12 @@ def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(d
     """A07: six hours without Telegram."""
     channel = Scripted("telegram", *[DeliverLater("502")] * 200)
     bench = DeliveryBench(db, channel)
-    bench.tell("stale", AlertKind.OFFER)
+    bench.enqueue("stale", AlertKind.OFFER)
     for minute in range(1, 360):
         if minute == 100:
-            bench.tell("held1", AlertKind.HELD, after_s=6000, life=timedelta(days=7))
+            bench.enqueue("held1", AlertKind.HELD, after_s=6000, life=timedelta(days=7))
         if minute == 340:
-            bench.tell("held2", AlertKind.HELD, after_s=20400, life=timedelta(days=7))
+            bench.enqueue("held2", AlertKind.HELD, after_s=20400, life=timedelta(days=7))
         bench.send_due(minute * 60)
     channel.script.clear()
     for minute in range(360, 380):
@@ -179,7 +179,7 @@ def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(d
 def test_what_expired_with_nothing_behind_it_is_reported_by_itself(db: Database) -> None:
     channel = Scripted("telegram", *[DeliverLater("502")] * 100)
     bench = DeliveryBench(db, channel)
-    bench.tell("stale", AlertKind.OFFER)
+    bench.enqueue("stale", AlertKind.OFFER)
     for minute in range(1, 70):
         bench.send_due(minute * 60)
     channel.script.clear()
@@ -200,8 +200,8 @@ def test_one_message_that_never_passes_does_not_hold_the_others_for_ever(db: Dat
 
     channel = Picky("email")
     bench = DeliveryBench(db, channel)
-    bench.tell("poison")
-    bench.tell("a2", after_s=1)
+    bench.enqueue("poison")
+    bench.enqueue("a2", after_s=1)
     for second in range(1, 60):
         bench.send_due(second)
     assert [alert.alert_id for alert in channel.sent] == ["a2"]
@@ -210,7 +210,7 @@ def test_one_message_that_never_passes_does_not_hold_the_others_for_ever(db: Dat
 def test_a_broken_channel_plugin_loses_nothing(db: Database) -> None:
     channel = Scripted("apprise", ZeroDivisionError("bug"))
     bench = DeliveryBench(db, channel)
-    bench.tell()
+    bench.enqueue()
     bench.send_due(1)
     bench.send_due(6)
     assert len(channel.sent) == 1
@@ -220,8 +220,8 @@ def test_a_broken_channel_plugin_loses_nothing(db: Database) -> None:
 def test_who_has_it_is_not_mailed_again_and_holds_up_nobody(db: Database) -> None:
     channel = Several("email", DeliverLater("451", waits_s=(300,), taken=("k1", "k2")))
     bench = DeliveryBench(db, channel)
-    bench.tell("a1")
-    bench.tell("a2", after_s=1)
+    bench.enqueue("a1")
+    bench.enqueue("a2", after_s=1)
     bench.send_due(2)
     assert channel.tries == ["a1", "a2"]
     bench.send_due(400)
@@ -232,7 +232,7 @@ def test_who_has_it_is_not_mailed_again_and_holds_up_nobody(db: Database) -> Non
 def test_what_some_have_is_remembered_through_a_later_failure(db: Database) -> None:
     channel = Several("email", DeliverLater("451", taken=("k1",)), DeliverLater("connection refused"))
     bench = DeliveryBench(db, channel)
-    bench.tell()
+    bench.enqueue()
     for second in (1, 10, 100):
         bench.send_due(second)
     assert channel.taken == [("k1",), ("k1",)]
@@ -244,7 +244,7 @@ def test_one_refused_recipient_is_reported_and_the_alert_counts_as_sent(db: Data
     error = DeliveryRefused("550", taken=("k1", "!k2"), refused="b@example.org: 550 no such user")
     email, other = Several("email", error), Scripted("telegram")
     bench = DeliveryBench(db, email, other)
-    bench.tell()
+    bench.enqueue()
     bench.send_due(1)
     bench.send_due(2000)
     assert len(email.tries) == 1
@@ -256,9 +256,9 @@ def test_a_hanging_channel_delays_no_other(db: Database) -> None:
     """A13."""
     slow, quick = Hanging("email"), Scripted("telegram")
     bench = DeliveryBench(db, slow, quick, patience_s=0.05)
-    bench.tell("a1")
+    bench.enqueue("a1")
     bench.send_until(lambda: quick.tries == ["a1"])
-    bench.tell("a2", after_s=2)
+    bench.enqueue("a2", after_s=2)
     bench.send_until(lambda: quick.tries == ["a1", "a2"], after_s=3)
     assert slow.tries == []
     slow.let_go.set()
@@ -269,7 +269,7 @@ def test_a_hanging_channel_delays_no_other(db: Database) -> None:
 def test_a_stop_does_not_wait_for_a_channel_that_hangs(db: Database) -> None:
     slow = Hanging("email")
     bench = DeliveryBench(db, slow, patience_s=0)
-    bench.tell()
+    bench.enqueue()
     bench.send_due()
     assert not bench.deliverer.close(timeout_s=0.1)
     slow.let_go.set()
@@ -279,7 +279,7 @@ def test_a_stop_does_not_wait_for_a_channel_that_hangs(db: Database) -> None:
 def test_after_a_stop_nothing_more_is_sent(db: Database) -> None:
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
-    bench.tell()
+    bench.enqueue()
     bench.deliverer.close()
     assert bench.send_due() == 0
     assert channel.tries == []
@@ -306,7 +306,7 @@ def both_servers(db: Database) -> Iterator[tuple[object, object, DeliveryBench]]
 
 def test_telegram_and_mail_get_the_same_alert(db: Database) -> None:
     with both_servers(db) as (bot, box, bench):
-        bench.tell()
+        bench.enqueue()
         assert bench.send_due() == 2
         assert "headline of a1" in bot.shown[0].text  # type: ignore[attr-defined]
         assert "headline of a1" in box.texts()[0]  # type: ignore[attr-defined]
@@ -315,7 +315,7 @@ def test_telegram_and_mail_get_the_same_alert(db: Database) -> None:
 def test_a_blocked_bot_is_reported_by_mail(db: Database) -> None:
     with both_servers(db) as (bot, box, bench):
         bot.always = BLOCKED  # type: ignore[attr-defined]
-        bench.tell()
+        bench.enqueue()
         bench.send_due(1)
         bench.send_due(2)
         assert any("bot was blocked by the user" in text for text in box.texts())  # type: ignore[attr-defined]
@@ -325,13 +325,13 @@ def test_a_moved_chat_is_used_reported_and_known_after_a_restart(db: Database) -
     """A04."""
     with both_servers(db) as (bot, box, bench):
         bot.chats, bot.faults = {"-1007"}, [moved(-1007)]  # type: ignore[attr-defined]
-        bench.tell()
+        bench.enqueue()
         bench.send_due(1)
         bench.send_due(2)
         assert any('chat_id = "-1007"' in text for text in box.texts())  # type: ignore[attr-defined]
     with both_servers(db) as (bot, _box, bench):
         bot.chats = {"-1007"}  # type: ignore[attr-defined]
-        bench.tell("a2", after_s=10)
+        bench.enqueue("a2", after_s=10)
         bench.send_due(11)
         assert [shown.chat_id for shown in bot.shown] == ["-1007"]  # type: ignore[attr-defined]
         assert len(bot.asked) == 1  # type: ignore[attr-defined]
@@ -340,7 +340,7 @@ def test_a_moved_chat_is_used_reported_and_known_after_a_restart(db: Database) -
 def test_no_request_is_early_after_a_limit(db: Database) -> None:
     with both_servers(db) as (bot, _box, bench):
         bot.faults = [too_many(37)]  # type: ignore[attr-defined]
-        bench.tell()
+        bench.enqueue()
         for second in range(1, 45):
             bench.send_due(second)
             assert len(bot.asked) == (1 if second < 38 else 2)  # type: ignore[attr-defined]

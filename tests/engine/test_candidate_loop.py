@@ -108,8 +108,8 @@ def test_an_old_balance_says_nothing_and_a_failed_look_keeps_the_last() -> None:
 def test_a_rent_that_cannot_be_paid_for_an_hour_is_not_sent(world: World) -> None:
     balance = BalanceCache(Purseful(0.4), lambda: 0.0)
     balance.refresh()
-    contexts = world.actor._contexts
-    world.actor._contexts = {name: changed(context, balance=balance) for name, context in contexts.items()}
+    contexts = world.executor._contexts
+    world.executor._contexts = {name: changed(context, balance=balance) for name, context in contexts.items()}
     launch = world.execute(reserved(world), a_match())
     assert world.provider.orders == []
     assert (launch.state, launch.ended_because(EndReason.NO_CREDIT)) == (S.FAILED, True)

@@ -241,8 +241,8 @@ def test_what_ended_meanwhile_still_counts(database: Database) -> None:
     launch = world.running()
     world.refresh()
     world.pass_(hours=3)
-    stopping = world.repository.move(launch, LaunchState.STOPPING, "x", world.now, end_reason="x")
-    world.repository.move(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
+    stopping = world.repository.transition(launch, LaunchState.STOPPING, "x", world.now, end_reason="x")
+    world.repository.transition(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
     world.refresh()
     assert [alert.headline for alert in world.alerts()] == ["budget max_usd_day is reached"]
 
@@ -287,5 +287,5 @@ def test_a_strange_instance_raises_nothing(database: Database, odd: float) -> No
                 ends_at=NOON - timedelta(days=3), maintenance_at=NOON - timedelta(days=9),
             )  # fmt: skip
         world.pass_(hours=1)
-        stopping = world.repository.move(launch, LaunchState.STOPPING, "x", world.now)
-        world.repository.move(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
+        stopping = world.repository.transition(launch, LaunchState.STOPPING, "x", world.now)
+        world.repository.transition(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)

@@ -152,8 +152,8 @@ def test_what_is_over_is_forgotten(database: Database) -> None:
     assert [world.verify(launch), world.verify(launch)] == [False, True]
     world.guard.refresh(world.now + timedelta(seconds=1))
     assert world.verify(launch) is True
-    stopping = world.repository.move(launch, LaunchState.STOPPING, "x", world.now)
-    world.repository.move(stopping, LaunchState.FAILED, "x", world.now, ended_at=world.now)
+    stopping = world.repository.transition(launch, LaunchState.STOPPING, "x", world.now)
+    world.repository.transition(stopping, LaunchState.FAILED, "x", world.now, ended_at=world.now)
     world.guard.refresh(world.now + timedelta(seconds=2))
     assert world.verify(launch) is False
 

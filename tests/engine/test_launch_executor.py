@@ -139,7 +139,7 @@ def test_an_instance_that_another_process_found_first_is_not_recorded_twice(worl
 
     def found_by_label() -> None:
         (instance_id,) = world.provider.alive
-        world.repository.move(launch, S.STARTING, "found by its label", world.now, instance_id=instance_id)
+        world.repository.transition(launch, S.STARTING, "found by its label", world.now, instance_id=instance_id)
 
     Meddler(world, found_by_label)
     acted = world.execute(launch, a_match())
@@ -151,7 +151,8 @@ def test_a_stop_that_crosses_the_request_ends_what_was_made(world: World) -> Non
     Meddler(
         world,
         lambda: (
-            world.repository.move(launch, S.STOPPING, "owner", world.now, end_reason=EndReason.STOPPED.text()) and None
+            world.repository.transition(launch, S.STOPPING, "owner", world.now, end_reason=EndReason.STOPPED.text())
+            and None
         ),
     )
     acted = world.execute(launch, a_match())
@@ -164,14 +165,16 @@ def test_a_stop_that_crosses_the_request_ends_what_was_made(world: World) -> Non
 def test_a_refusal_settles_a_row_that_was_believed_lost(world: World) -> None:
     """Another process thought the request dead; this one knows that nothing was made."""
     launch = reserved(world)
-    Meddler(world, lambda: world.repository.move(launch, S.UNKNOWN, "another daemon", world.now) and None)
+    Meddler(world, lambda: world.repository.transition(launch, S.UNKNOWN, "another daemon", world.now) and None)
     world.provider.on_create = [OrderRefused("no", RefusalKind.OTHER)]
     assert world.execute(launch, a_match()).state is S.FAILED
 
 
 def test_an_answer_that_is_lost_leaves_what_was_found_alone(world: World) -> None:
     launch = reserved(world)
-    Meddler(world, lambda: world.repository.move(launch, S.STARTING, "found", world.now, instance_id="9000") and None)
+    Meddler(
+        world, lambda: world.repository.transition(launch, S.STARTING, "found", world.now, instance_id="9000") and None
+    )
     world.provider.on_create = [OutcomeUnknown("timeout")]
     acted = world.execute(launch, a_match())
     assert (acted.state, acted.instance_id) == (S.STARTING, "9000")

@@ -104,7 +104,7 @@ class Renting(RuleBasedStateMachine):
         context = ProviderContext(self.place, ScriptedMarket(an_answer()), Commission("0.20"))
         slots = LaunchSlots()
         contexts = {"vastai": context}
-        self.actor = LaunchExecutor(self.repository, contexts, launch_alerts, lambda: self.now, BUDGET, slots)
+        self.executor = LaunchExecutor(self.repository, contexts, launch_alerts, lambda: self.now, BUDGET, slots)
         self.follower = LaunchReconciler(
             self.repository,
             self.place,
@@ -142,7 +142,7 @@ class Renting(RuleBasedStateMachine):
             assert len(alive) < _spec(watch).max_active
             self.place.outcome = outcome
             try:
-                self.actor.execute(launch, watch, matches)
+                self.executor.execute(launch, watch, matches)
             except Died:
                 self.restart()
 
@@ -171,7 +171,7 @@ class Renting(RuleBasedStateMachine):
         lowest = min(ours, key=lambda launch: launch.slot, default=None)
         if lowest is not None and lowest.state is LaunchState.RUNNING:
             reason = EndReason.STOPPED.text()
-            self.repository.move(lowest, LaunchState.STOPPING, reason, self.now, end_reason=reason)
+            self.repository.transition(lowest, LaunchState.STOPPING, reason, self.now, end_reason=reason)
             self.look("true", 5, 5.0)
         self.the_owner_wants_fewer_or_more(1)
         self.fire("two", "ok", 1.0)
@@ -230,7 +230,7 @@ class Renting(RuleBasedStateMachine):
         alive = self.repository.alive()
         if alive and (launch := alive[which % len(alive)]).state is not LaunchState.STOPPING:
             reason = EndReason.STOPPED.text()
-            self.repository.move(launch, LaunchState.STOPPING, reason, self.now, end_reason=reason)
+            self.repository.transition(launch, LaunchState.STOPPING, reason, self.now, end_reason=reason)
 
     @rule()
     def the_owner_resolves_what_is_held(self) -> None:
@@ -242,10 +242,12 @@ class Renting(RuleBasedStateMachine):
         for launch in held:
             found = [i for i, instance in self.place.alive.items() if instance.label == launch.label]
             if found:
-                self.repository.move(launch, LaunchState.STARTING, "adopted", self.now, instance_id=found[0])
+                self.repository.transition(launch, LaunchState.STARTING, "adopted", self.now, instance_id=found[0])
             else:
                 reason = EndReason.RESOLVED_ABSENT.text()
-                self.repository.move(launch, LaunchState.FAILED, reason, self.now, ended_at=self.now, end_reason=reason)
+                self.repository.transition(
+                    launch, LaunchState.FAILED, reason, self.now, ended_at=self.now, end_reason=reason
+                )
 
     # --- the promises -------------------------------------------------------------------------------------------------
 

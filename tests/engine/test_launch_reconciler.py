@@ -88,15 +88,15 @@ def test_running_at_the_first_look_after_ready_within_is_in_time(world: World) -
 
 def test_a_full_disk_does_not_let_an_overdue_instance_run_on(world: World) -> None:
     running(world)
-    move = world.repository.move
+    move = world.repository.transition
 
     def full(*_: Any, **__: Any) -> Launch:
         raise StoreError("the disk is full")
 
-    world.repository.move = full  # type: ignore[method-assign]
+    world.repository.transition = full  # type: ignore[method-assign]
     world.look(1, every_s=3600)
     assert world.provider.alive == {}
-    world.repository.move = move  # type: ignore[method-assign]
+    world.repository.transition = move  # type: ignore[method-assign]
     world.look(5)
     assert [launch.state for launch in world.repository.all()] == [S.ENDED]
 
@@ -218,14 +218,14 @@ def test_one_launch_in_trouble_does_not_keep_the_others_from_their_end(world: Wo
     world.rent(match_on("2", "22"))
     world.provider.turns(InstanceState.RUNNING)
     world.look()
-    tell = world.repository.move
+    tell = world.repository.transition
 
     def first_is_broken(launch: Launch, *args: Any, **changes: Any) -> Launch:
         if launch.instance_id == "9000":
             raise StoreError("a corrupted row")
         return tell(launch, *args, **changes)
 
-    world.repository.move = first_is_broken  # type: ignore[method-assign]
+    world.repository.transition = first_is_broken  # type: ignore[method-assign]
     world.look(1, every_s=3600)
     assert world.provider.alive == {}
 

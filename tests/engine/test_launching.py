@@ -213,9 +213,9 @@ def test_a_day_budget_counts_the_whole_max_runtime(world: World) -> None:
 
 def test_whoever_holds_an_old_version_cannot_move_a_launch(world: World) -> None:
     launch = world.rent()
-    world.repository.move(launch, S.RUNNING, "running", world.now, running_at=world.now)
+    world.repository.transition(launch, S.RUNNING, "running", world.now, running_at=world.now)
     with pytest.raises(LaunchConflict):
-        world.repository.move(launch, S.STOPPING, "late", world.now)
+        world.repository.transition(launch, S.STOPPING, "late", world.now)
 
 
 # --- while it lives ---------------------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def test_a_clock_that_was_far_ahead_when_it_came_to_life_does_not_lengthen_it_by
     world.provider.turns(InstanceState.RUNNING)
     running_at_the_wrong_time = world.repository.get(launch.launch_id)
     assert running_at_the_wrong_time is not None
-    world.repository.move(running_at_the_wrong_time, S.RUNNING, "running", world.now, running_at=world.now)
+    world.repository.transition(running_at_the_wrong_time, S.RUNNING, "running", world.now, running_at=world.now)
     world.now -= timedelta(days=30)
     for _ in range(3):
         world.start_process()
@@ -168,7 +168,7 @@ def test_a_slow_end_that_cannot_be_reported_is_asked_for_all_the_same(world: Wor
     def full(news: OutboxAlert) -> bool:
         raise StoreError("the disk is full")
 
-    world.repository.tell = full  # type: ignore[method-assign]
+    world.repository.enqueue = full  # type: ignore[method-assign]
     world.provider.destroy_works = True
     world.look(1, every_s=200)
     assert world.provider.alive == {}

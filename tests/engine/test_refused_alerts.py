@@ -24,7 +24,7 @@ def test_a_refusing_channel_is_reported_by_the_others_with_what_it_refused(db: D
     """A05."""
     broken, other = Scripted("telegram", DeliveryRefused("telegram: 403 Forbidden: bot was blocked")), Scripted("email")
     bench = DeliveryBench(db, broken, other)
-    bench.tell(channels=("telegram",))
+    bench.enqueue(channels=("telegram",))
     bench.send_due(1)
     bench.send_due(2)
     assert {alert.kind for alert in other.sent} == {AlertKind.HELD, AlertKind.CHANNEL}
@@ -36,7 +36,7 @@ def test_a_refusing_channel_is_reported_by_the_others_with_what_it_refused(db: D
 def test_a_refused_alert_is_not_sent_again_there(db: Database) -> None:
     channel = Scripted("telegram", DeliveryRefused("403"))
     bench = DeliveryBench(db, channel)
-    bench.tell(life=timedelta(days=7))
+    bench.enqueue(life=timedelta(days=7))
     for second in range(1, 10_000, 100):
         bench.send_due(second)
     assert channel.tries == ["a1"]
@@ -47,7 +47,7 @@ def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> N
     channel = Scripted("email", *[DeliveryRefused("535")] * 1000)
     bench = DeliveryBench(db, channel)
     for number in range(100):
-        bench.tell(f"a{number:02}", AlertKind.HELD, life=timedelta(days=7))
+        bench.enqueue(f"a{number:02}", AlertKind.HELD, life=timedelta(days=7))
     for second in range(0, 3600, 30):
         bench.send_due(second)
     assert len(channel.tries) <= 3
@@ -58,7 +58,7 @@ def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> 
     channels = [Scripted(name, *[DeliveryRefused("403")] * 10_000) for name in ("telegram", "email")]
     bench = DeliveryBench(db, *channels)
     for minute in range(360):
-        bench.tell(f"a{minute:03}", AlertKind.OFFER, after_s=minute * 60)
+        bench.enqueue(f"a{minute:03}", AlertKind.OFFER, after_s=minute * 60)
         bench.send_due(minute * 60)
     for channel in channels:
         assert channel.kinds.count(AlertKind.CHANNEL) <= 6
@@ -69,9 +69,9 @@ def test_a_broken_channel_is_not_reported_twice_within_an_hour(db: Database) -> 
     """Also not where a full hour of the clock lies between."""
     broken, other = Scripted("telegram", *[DeliveryRefused("403")] * 2), Scripted("email")
     bench = DeliveryBench(db, broken, other)
-    bench.tell("a1", after_s=3000)
+    bench.enqueue("a1", after_s=3000)
     bench.send_due(3001)
-    bench.tell("a2", after_s=4200)
+    bench.enqueue("a2", after_s=4200)
     bench.send_due(4202)
     bench.send_due(4203)
     assert len(broken.tries) == 2
@@ -81,9 +81,9 @@ def test_a_broken_channel_is_not_reported_twice_within_an_hour(db: Database) -> 
 def test_a_channel_that_was_mended_mentions_what_it_refused(db: Database) -> None:
     channel = Scripted("telegram", DeliveryRefused("403"))
     bench = DeliveryBench(db, channel)
-    bench.tell("refused")
+    bench.enqueue("refused")
     bench.send_due(1)
-    bench.tell("later", after_s=PROBE_AFTER_S, life=HOUR)
+    bench.enqueue("later", after_s=PROBE_AFTER_S, life=HOUR)
     bench.send_due(PROBE_AFTER_S + 2)
     assert "headline of refused" in as_text(channel.sent[0])
     assert bench.outbox.broken_channels() == []
@@ -92,7 +92,7 @@ def test_a_channel_that_was_mended_mentions_what_it_refused(db: Database) -> Non
 def test_no_channel_left_is_critical(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     """A18."""
     bench = DeliveryBench(db, Scripted("telegram", DeliveryRefused("403")))
-    bench.tell()
+    bench.enqueue()
     bench.send_due()
     assert any(record.levelno == logging.CRITICAL for record in caplog.records)
 
@@ -100,7 +100,7 @@ def test_no_channel_left_is_critical(db: Database, caplog: pytest.LogCaptureFixt
 def test_a_failure_is_logged_once_and_the_recovery_once(db: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gpuwatch")
     bench = DeliveryBench(db, Scripted("telegram", *[DeliverLater("502")] * 3), Scripted("email"))
-    bench.tell(channels=("telegram",))
+    bench.enqueue(channels=("telegram",))
     for second in range(1, 60):
         bench.send_due(second)
     texts = [record.getMessage() for record in caplog.records]

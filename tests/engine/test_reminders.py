@@ -31,9 +31,9 @@ def reported(world: World, keyed: set[str], days: int, words: str) -> int:
 
 def test_a_held_launch_is_reported_every_day_until_it_is_settled(world: World) -> None:
     world.provider.on_create = ["lost"]
-    held = world.repository.move(world.rent(), LaunchState.HELD, "a test", world.now)
+    held = world.repository.transition(world.rent(), LaunchState.HELD, "a test", world.now)
     assert reported(world, {"vastai"}, 2, "held") == 3  # from noon to noon: three dates
-    world.repository.move(held, LaunchState.FAILED, "a test", world.now, ended_at=world.now)
+    world.repository.transition(held, LaunchState.FAILED, "a test", world.now, ended_at=world.now)
     assert reported(world, {"vastai"}, 1, "held") == 3
 
 

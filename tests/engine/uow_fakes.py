@@ -130,7 +130,7 @@ class MemoryPage:
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
         return self._unit_of_work.left_open
 
-    def tell(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
         self.alerts.append((alert, tuple(channels)))
         return True
 

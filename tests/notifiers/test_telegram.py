@@ -181,7 +181,7 @@ def test_a_moved_chat_gets_the_message_and_all_later_ones(channel: TelegramChann
     channel.send(an_alert())
     channel.send(an_alert())
     assert [shown.chat_id for shown in server.shown] == ["-1007", "-1007"]
-    assert channel.new_chat_id == "-1007"
+    assert channel.new_address == "-1007"
     assert len(server.asked) == 3
 
 

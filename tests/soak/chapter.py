@@ -188,7 +188,7 @@ class Chapter:
         alive = [one for one in self._repository.alive() if one.state is not S.STOPPING]
         if alive:
             reason = EndReason.STOPPED.text()
-            self._repository.move(self._rng.choice(alive), S.STOPPING, reason, self._now, end_reason=reason)
+            self._repository.transition(self._rng.choice(alive), S.STOPPING, reason, self._now, end_reason=reason)
 
     def _owner_resolves(self) -> None:
         """After a true look, an hour later: nothing is on its way any more."""
@@ -200,10 +200,10 @@ class Chapter:
         for launch in held:
             found = [i for i, instance in self.market.alive.items() if instance.label == launch.label]
             if found:
-                self._repository.move(launch, S.STARTING, "adopted", self._now, instance_id=found[0])
+                self._repository.transition(launch, S.STARTING, "adopted", self._now, instance_id=found[0])
             else:
                 reason = EndReason.RESOLVED_ABSENT.text()
-                self._repository.move(launch, S.FAILED, reason, self._now, ended_at=self._now, end_reason=reason)
+                self._repository.transition(launch, S.FAILED, reason, self._now, ended_at=self._now, end_reason=reason)
 
     def _foreign_instance(self, instance_id: str, label: str | None) -> None:
         self.market.alive[instance_id] = Instance(

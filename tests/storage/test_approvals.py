@@ -65,8 +65,8 @@ def approve(store: Database, ask: Approval, budget: Budget = Budget(), after: ti
 
 def over(store: Database, launch: Launch) -> None:
     """Its slot is free again."""
-    stopping = SqlLaunchRepository(store).move(launch, LaunchState.STOPPING, "a test", NOON)
-    SqlLaunchRepository(store).move(
+    stopping = SqlLaunchRepository(store).transition(launch, LaunchState.STOPPING, "a test", NOON)
+    SqlLaunchRepository(store).transition(
         stopping, LaunchState.ENDED, "a test", NOON, ended_at=NOON, end_reason="stopped by the owner"
     )
 

@@ -135,9 +135,11 @@ class Spending(RuleBasedStateMachine):
             self.reported[launch_id].rates = [(self.now, self.reported[launch_id].bound)]
             launch = self.repository.get(launch_id)
             assert launch is not None
-            launch = self.repository.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now)
+            launch = self.repository.transition(
+                launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now
+            )
             self.now += timedelta(minutes=minutes)
-            self.repository.move(
+            self.repository.transition(
                 launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner"
             )
             self.reported[launch_id].over_at = self.now
@@ -161,7 +163,9 @@ class Spending(RuleBasedStateMachine):
         if launch is None:
             return
         span = PriceSpan(self.now, launch.listed_microusd_hour, launch.price_microusd_hour)
-        self.repository.move(launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now, spans=(span,))
+        self.repository.transition(
+            launch, S.RUNNING, "a test", self.now, instance_id="1", running_at=self.now, spans=(span,)
+        )
         reported = self.reported[launch.launch_id]
         reported.running_at = self.now
         reported.rates = [(reported.rates[0][0], Fraction(0)), (self.now, reported.bound)]
@@ -177,19 +181,19 @@ class Spending(RuleBasedStateMachine):
         price = round(reported.bound * 1_000_000)
         changes = {"price_microusd_hour": price} if known else {}
         spans = (*launch.spans, PriceSpan(self.now, price, price))
-        self.repository.move(launch, S.RUNNING, "dearer", self.now, spans=spans, **changes)
+        self.repository.transition(launch, S.RUNNING, "dearer", self.now, spans=spans, **changes)
 
     @rule(which=_WHICH)
     def stop(self, which: int) -> None:
         launch = self.one_of(which, S.RUNNING)
         if launch is not None:
-            self.repository.move(launch, S.STOPPING, "a test", self.now)
+            self.repository.transition(launch, S.STOPPING, "a test", self.now)
 
     @rule(which=_WHICH)
     def end(self, which: int) -> None:
         launch = self.one_of(which, S.STOPPING, S.RUNNING)
         if launch is not None:
-            self.repository.move(
+            self.repository.transition(
                 launch, S.ENDED, "a test", self.now, ended_at=self.now, end_reason="stopped by the owner"
             )
             self.reported[launch.launch_id].over_at = self.now
@@ -198,7 +202,7 @@ class Spending(RuleBasedStateMachine):
     def fail(self, which: int) -> None:
         launch = self.one_of(which, S.REQUESTED, S.UNKNOWN)
         if launch is not None:
-            self.repository.move(
+            self.repository.transition(
                 launch, S.FAILED, "a test", self.now, ended_at=self.now, end_reason="every offer was gone"
             )
             reported = self.reported[launch.launch_id]
@@ -209,7 +213,7 @@ class Spending(RuleBasedStateMachine):
     def lose(self, which: int) -> None:
         launch = self.one_of(which, S.REQUESTED)
         if launch is not None:
-            self.repository.move(launch, S.UNKNOWN, "a test", self.now)
+            self.repository.transition(launch, S.UNKNOWN, "a test", self.now)
 
     @rule(minutes=st.sampled_from([1, 45, 200, 1500]))
     def time_passes(self, minutes: int) -> None:

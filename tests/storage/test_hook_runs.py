@@ -38,11 +38,13 @@ def launch(database: Database) -> Launch:
             connection, Intent(watch=watch, match=a_match(), launch_id=ID, dry_run=False), Budget(), NOON
         )
     assert isinstance(got, Launch)
-    return SqlLaunchRepository(database).move(got, S.STARTING, "created", NOON, instance_id="9000")
+    return SqlLaunchRepository(database).transition(got, S.STARTING, "created", NOON, instance_id="9000")
 
 
 def runs(database: Database, launch: Launch) -> Launch:
-    return SqlLaunchRepository(database).move(launch, S.RUNNING, "running", NOON, hook=ON_RUNNING, running_at=NOON)
+    return SqlLaunchRepository(database).transition(
+        launch, S.RUNNING, "running", NOON, hook=ON_RUNNING, running_at=NOON
+    )
 
 
 def leased(database: Database, seconds: float = 0.0) -> list[HookRun]:
@@ -63,14 +65,14 @@ def test_a_step_that_calls_for_a_hook_writes_its_row_with_the_launch_as_it_is_th
 def test_a_step_that_did_not_happen_calls_for_nothing(database: Database, launch: Launch) -> None:
     runs(database, launch)
     with pytest.raises(LaunchConflict):
-        SqlLaunchRepository(database).move(launch, S.RUNNING, "again", NOON, hook=ON_ENDED)
+        SqlLaunchRepository(database).transition(launch, S.RUNNING, "again", NOON, hook=ON_ENDED)
     assert [run.event for run in leased(database)] == [ON_RUNNING]
 
 
 def test_a_launch_has_each_hook_once(database: Database, launch: Launch) -> None:
     again = runs(database, launch)
     SqlHookQueue(database).done(leased(database)[0])
-    SqlLaunchRepository(database).move(again, S.RUNNING, "resumed", NOON, hook=ON_RUNNING)
+    SqlLaunchRepository(database).transition(again, S.RUNNING, "resumed", NOON, hook=ON_RUNNING)
     assert leased(database) == []
 
 
@@ -138,7 +140,10 @@ def test_a_new_daemon_on_sqlite_takes_over_what_the_old_one_held(sqlite_database
             connection, Intent(watch=watch, match=a_match(), launch_id=ID, dry_run=False), Budget(), NOON
         )
     assert isinstance(got, Launch)
-    runs(sqlite_database, SqlLaunchRepository(sqlite_database).move(got, S.STARTING, "created", NOON, instance_id="1"))
+    runs(
+        sqlite_database,
+        SqlLaunchRepository(sqlite_database).transition(got, S.STARTING, "created", NOON, instance_id="1"),
+    )
     leased(sqlite_database)
     SqlHookQueue(sqlite_database).start()
     assert [run.attempts for run in leased(sqlite_database, 1)] == [2]

@@ -115,7 +115,7 @@ def test_two_that_move_one_launch_at_once_do_not_both_succeed(database: Database
 
         def move(store: Database, mine: Launch = launch) -> str:
             try:
-                SqlLaunchRepository(store).move(mine, S.STARTING, "created", NOON, instance_id="1")
+                SqlLaunchRepository(store).transition(mine, S.STARTING, "created", NOON, instance_id="1")
             except LaunchConflict:
                 return "late"
             return "moved"
@@ -134,7 +134,7 @@ def test_a_launch_comes_back_as_it_was_written(database: Database) -> None:
 
 def test_every_step_is_an_event_with_its_cause(database: Database) -> None:
     launch = reserve(database, renting(), "1", "a" * 12)
-    SqlLaunchRepository(database).move(launch, S.UNKNOWN, "the answer was lost: " + "x" * 900, NOON)
+    SqlLaunchRepository(database).transition(launch, S.UNKNOWN, "the answer was lost: " + "x" * 900, NOON)
     with database.read() as connection:
         events = connection.execute(select(launch_event).order_by(launch_event.c.id)).all()
     assert [(event.from_state, event.to_state) for event in events] == [(None, "requested"), ("requested", "unknown")]
@@ -147,9 +147,9 @@ def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
     repository = SqlLaunchRepository(database)
     reported = Alert(alert_id="1" * 12, kind=AlertKind.LAUNCH, created_at=NOON, headline="running")
     news = OutboxAlert(alert=reported, channels=("telegram",), expires_at=NOON)
-    repository.move(launch, S.STARTING, "created", NOON, instance_id="1")
+    repository.transition(launch, S.STARTING, "created", NOON, instance_id="1")
     with pytest.raises(LaunchConflict):
-        repository.move(launch, S.UNKNOWN, "late", NOON, news)
+        repository.transition(launch, S.UNKNOWN, "late", NOON, news)
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 0
 
@@ -157,16 +157,16 @@ def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
 def test_no_step_leads_out_of_the_end(database: Database) -> None:
     launch = reserve(database, renting(), "1", "a" * 12)
     repository = SqlLaunchRepository(database)
-    over = repository.move(launch, S.FAILED, "refused", NOON, ended_at=NOON, end_reason="refused")
+    over = repository.transition(launch, S.FAILED, "refused", NOON, ended_at=NOON, end_reason="refused")
     with pytest.raises(LaunchConflict):
-        repository.move(over, S.STARTING, "back again", NOON)
+        repository.transition(over, S.STARTING, "back again", NOON)
 
 
 def test_an_ended_launch_frees_slot_and_offer(database: Database) -> None:
     launch = reserve(database, renting(max_total=0), "1", "a" * 12)
     repository = SqlLaunchRepository(database)
-    launch = repository.move(launch, S.STARTING, "created", NOON, instance_id="1")
-    repository.move(launch, S.ENDED, "gone", NOON, ended_at=NOON, end_reason="gone at the provider")
+    launch = repository.transition(launch, S.STARTING, "created", NOON, instance_id="1")
+    repository.transition(launch, S.ENDED, "gone", NOON, ended_at=NOON, end_reason="gone at the provider")
     assert isinstance(reserve(database, renting(max_total=0), "1", "b" * 12), Launch)
 
 
@@ -214,10 +214,10 @@ def test_a_step_from_a_row_that_is_no_longer_the_newest_is_refused_also_in_the_s
     """Two followers read it as running; what the first one wrote (a price, a bid) must not be undone by the second."""
     repository = SqlLaunchRepository(database)
     launch = reserve(database, renting(), "1", "a" * 12)
-    running = repository.move(launch, S.RUNNING, "running", NOON, running_at=NOON, instance_id="7")
-    repository.move(running, S.RUNNING, "its price rose", NOON, price_microusd_hour=5_000_000)
+    running = repository.transition(launch, S.RUNNING, "running", NOON, running_at=NOON, instance_id="7")
+    repository.transition(running, S.RUNNING, "its price rose", NOON, price_microusd_hour=5_000_000)
     with pytest.raises(LaunchConflict):
-        repository.move(running, S.RUNNING, "its bid was raised", NOON, bid_microusd_hour=1)
+        repository.transition(running, S.RUNNING, "its bid was raised", NOON, bid_microusd_hour=1)
     found = repository.get("a" * 12)
     assert found is not None
     assert (found.price_microusd_hour, found.bid_microusd_hour) == (5_000_000, None)
@@ -228,7 +228,7 @@ def test_what_somebody_else_took_over_may_not_be_sent(database: Database) -> Non
     repository = SqlLaunchRepository(database)
     launch = reserve(database, renting(), "1", "a" * 12)
     assert repository.may_send(launch, NOON) is None
-    lost = repository.move(launch, S.UNKNOWN, "its answer is not known to this process", NOON)
+    lost = repository.transition(launch, S.UNKNOWN, "its answer is not known to this process", NOON)
     for stale in (launch, changed(lost, version=launch.version)):
         with pytest.raises(LaunchConflict):
             repository.may_send(stale, NOON)

@@ -36,7 +36,7 @@ def reported(
     box = Outbox(database)
     for number, alert_id in enumerate(ids):
         at = NOON + timedelta(seconds=number)
-        box.tell(an_alert(alert_id, at), channels, at + life, once_key)
+        box.enqueue(an_alert(alert_id, at), channels, at + life, once_key)
     return box
 
 
@@ -98,7 +98,7 @@ def test_an_alert_comes_back_as_it_was(database: Database) -> None:
         parts=(an_alert("part"),),
     )
     box = Outbox(database)
-    box.tell(alert, ["telegram"], NOON + HOUR)
+    box.enqueue(alert, ["telegram"], NOON + HOUR)
     assert lease(box)[0].alert == alert
 
 
@@ -150,7 +150,7 @@ def test_one_of_several_daemons_leaves_the_leases_of_the_others(postgres: Postgr
 
 def test_what_waits_for_a_channel_that_is_gone_goes_to_the_others(database: Database) -> None:
     box = reported(database, "a1", channels=("telegram", "email"))
-    box.tell(an_alert("a2"), ["telegram"], NOON + HOUR)
+    box.enqueue(an_alert("a2"), ["telegram"], NOON + HOUR)
     assert box.start(["email", "apprise"]) == 2
     assert sorted((due.alert.alert_id, due.channel) for due in lease(box)) == [
         ("a1", "apprise"),
@@ -229,7 +229,7 @@ def test_a_wait_outlives_the_alert_that_met_it(database: Database) -> None:
     box = reported(database, "a1", life=timedelta(seconds=90))
     box.settle_later(lease(box)[0], NOON + timedelta(seconds=7200), "429")
     box.expire(NOON + timedelta(seconds=100))
-    box.tell(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 3 * HOUR)
+    box.enqueue(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 3 * HOUR)
     assert lease(box, after_s=7199) == ()
     assert ids(lease(box, after_s=7200)) == ["a2"]
 
@@ -239,7 +239,7 @@ def test_channels_do_not_rest_for_each_other(database: Database) -> None:
     dues = {due.channel: due for due in lease(box)}
     box.settle_later(dues["telegram"], NOON + HOUR, "429")
     box.settle_sent(dues["email"], NOON)
-    box.tell(an_alert("a2"), ("telegram", "email"), NOON + HOUR)
+    box.enqueue(an_alert("a2"), ("telegram", "email"), NOON + HOUR)
     assert [due.channel for due in lease(box)] == ["email"]
 
 
@@ -294,18 +294,18 @@ def test_what_is_being_sent_does_not_expire(database: Database) -> None:
 def test_the_next_alert_mentions_what_was_missed_once(database: Database) -> None:
     box = reported(database, "a1", "a2", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
-    box.tell(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
+    box.enqueue(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
     due = lease(box, after_s=3600)[0]
     assert [alert_id for alert_id, _ in due.missed] == ["a1", "a2"]
     box.settle_sent(due, NOON + HOUR)
-    box.tell(an_alert("a4", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
+    box.enqueue(an_alert("a4", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
     assert lease(box, after_s=3700)[0].missed == ()
 
 
 def test_what_was_missed_is_mentioned_again_if_the_mention_did_not_arrive(database: Database) -> None:
     box = reported(database, "a1", life=timedelta(seconds=10))
     box.expire(NOON + HOUR)
-    box.tell(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
+    box.enqueue(an_alert("a2", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
     box.settle_later(lease(box, after_s=3600)[0], NOON + HOUR, "503")
     assert len(lease(box, after_s=3700)[0].missed) == 1
 
@@ -315,7 +315,7 @@ def test_a_channel_with_nothing_left_to_mention_its_losses_is_unsaid(database: D
     assert box.unreported_failures() == {}
     box.expire(NOON + HOUR)
     assert box.unreported_failures() == {"telegram": 2}
-    box.tell(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
+    box.enqueue(an_alert("a3", NOON + HOUR), ["telegram"], NOON + 2 * HOUR)
     assert box.unreported_failures() == {}
 
 
@@ -361,9 +361,10 @@ def test_a_channel_is_broken_from_its_refusal_until_it_takes_something(database:
 
 def test_a_moved_chat_is_remembered_through_several_moves(database: Database) -> None:
     box = Outbox(database)
-    assert box.moved_chat("telegram", "-1") is None
-    box.note_moved_chat("telegram", "-1", "-1002", NOON)
-    box.note_moved_chat("telegram", "-1002", "-1003", NOON)
-    box.note_moved_chat("telegram", "-1", "-1002", NOON)
-    assert box.moved_chat("telegram", "-1") == "-1003"
-    assert box.moved_chat("telegram", "-1003") is None
+    assert box.new_address("telegram", "-1") is None
+    box.note_new_address("telegram", "-1", "-1002", NOON)
+    box.note_new_address("telegram", "-1002", "-1003", NOON)
+    box.note_new_address("telegram", "-1", "-1002", NOON)
+    assert box.new_address("telegram", "-1") == "-1003"
+    assert box.new_address("telegram", "-1003") is None
+    assert box.new_address("email", "-1") is None

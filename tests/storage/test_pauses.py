@@ -89,7 +89,7 @@ def news(at: datetime) -> OutboxAlert:
 
 
 def fail(store: Database, launch: Launch, at: datetime, end: EndReason = EndReason.BROKEN) -> None:
-    SqlLaunchRepository(store).move(launch, S.FAILED, end.value, at, news(at), ended_at=at, end_reason=end.value)
+    SqlLaunchRepository(store).transition(launch, S.FAILED, end.value, at, news(at), ended_at=at, end_reason=end.value)
 
 
 def trip(store: Database, began: datetime = NOON) -> datetime:
@@ -158,7 +158,7 @@ def test_every_alert_that_is_sent_says_what_is_paused(database: Database) -> Non
     box, book = Outbox(database), SqlPauseRepository(database)
     for name, watch in (("a1", None), ("a2", "h100"), ("a3", "another")):
         reported = Alert(alert_id=name, kind=AlertKind.HELD, created_at=NOON, headline="x", watch=watch)
-        box.tell(reported, ("telegram", "email"), NOON + HOUR)
+        box.enqueue(reported, ("telegram", "email"), NOON + HOUR)
     book.pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
     book.pause(Pause(watch="h100", at=NOON, why="mine"))
     dues = {due.alert.alert_id: due for due in box.lease(NOON, 10, 60.0, ("telegram",))}
@@ -189,8 +189,8 @@ def test_one_try_after_an_hour_and_it_closes_when_that_runs(database: Database) 
     assert isinstance(second, LaunchRefusal)
     assert second.reason is RefusalReason.BREAKER
     repository = SqlLaunchRepository(database)
-    one = repository.move(one, S.STARTING, "created", at, instance_id="1")
-    repository.move(one, S.RUNNING, "running", at + MINUTE, running_at=at + MINUTE)
+    one = repository.transition(one, S.STARTING, "created", at, instance_id="1")
+    repository.transition(one, S.RUNNING, "running", at + MINUTE, running_at=at + MINUTE)
     assert isinstance(reserve(database, "z" * 12, at=at + MINUTE), Launch)
 
 
@@ -250,9 +250,9 @@ def test_a_machine_of_an_ended_launch_is_avoided_when_its_host_failed(database: 
 
 def over(store: Database, launch: Launch, end: EndReason) -> None:
     repository = SqlLaunchRepository(store)
-    launch = repository.move(launch, S.STARTING, "created", NOON, instance_id=launch.launch_id)
-    launch = repository.move(launch, S.RUNNING, "running", NOON, running_at=NOON)
-    repository.move(launch, S.ENDED, end.value, NOON, ended_at=NOON, end_reason=end.text("its words"))
+    launch = repository.transition(launch, S.STARTING, "created", NOON, instance_id=launch.launch_id)
+    launch = repository.transition(launch, S.RUNNING, "running", NOON, running_at=NOON)
+    repository.transition(launch, S.ENDED, end.value, NOON, ended_at=NOON, end_reason=end.text("its words"))
 
 
 # --- relaunching ------------------------------------------------------------------------------------------------------

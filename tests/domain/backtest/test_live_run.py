@@ -145,7 +145,7 @@ class Daemon:
 
     def __init__(self, database: Database, market: Market) -> None:
         self.market = market
-        self.history, self.ledger = SqlHistoryRecorder(database), SqlLaunchRepository(database)
+        self.history, self.launch_repository = SqlHistoryRecorder(database), SqlLaunchRepository(database)
         ids = (f"live{n:08d}" for n in itertools.count())
         rules = EvaluationRules(
             commissions={"vastai": TWENTY},
@@ -174,11 +174,13 @@ class Daemon:
         self.hunter.run_round(lambda: self.market.now, 1.0, 1.0)
 
     def _end_what_is_over(self, now: datetime) -> None:
-        for launch in self.ledger.alive():
+        for launch in self.launch_repository.alive():
             ends_at = launch.intended_at + timedelta(seconds=launch.max_runtime_s or 0)
             if ends_at <= now:
-                stopping = self.ledger.move(launch, LaunchState.STOPPING, "over", ends_at)
-                self.ledger.move(stopping, LaunchState.ENDED, "gone", ends_at, ended_at=ends_at, end_reason="over")
+                stopping = self.launch_repository.transition(launch, LaunchState.STOPPING, "over", ends_at)
+                self.launch_repository.transition(
+                    stopping, LaunchState.ENDED, "gone", ends_at, ended_at=ends_at, end_reason="over"
+                )
 
     def _sweep(self, gpu: str, spot: bool) -> None:
         try:
@@ -203,7 +205,7 @@ class Daemon:
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
         self.evaluator.begun.append(Started(launch, watch, tuple(candidates)))
         at = launch.intended_at
-        self.ledger.move(launch, LaunchState.RUNNING, "runs", at, running_at=at, instance_id="i")
+        self.launch_repository.transition(launch, LaunchState.RUNNING, "runs", at, running_at=at, instance_id="i")
 
 
 def live(daemon: Daemon, watch: Watch) -> list[Reported]:
