@@ -7,7 +7,7 @@ GpuwatchError
 │   ├── StoreNotReady          run the command that the line names                      exit code 3
 │   │   └── StoreMissing       there is no database yet
 │   ├── StoreTooNew            run the newer gpuwatch that wrote it
-│   └── StoreInUse             another daemon holds it
+│   └── StoreInUse             a daemon holds it
 ├── ProviderError              no usable answer to a question (a search, a list)
 │   ├── ProviderDown           wait for the next poll
 │   ├── RateLimited            wait `retry_after_s`
@@ -53,7 +53,7 @@ class StoreError(GpuwatchError):
 
 
 class StoreNotReady(StoreError):
-    """The database has an older schema; a command that only reads does not upgrade it."""
+    """The database has an older schema, and this command does not upgrade it."""
 
 
 class StoreMissing(StoreNotReady):

@@ -56,7 +56,7 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
 
     now = real_now()
     try:
-        with open_store(settings, upgrade_older=False) if keep else open_store_read_only(settings) as store:
+        with open_store(settings) if keep else open_store_read_only(settings) as store:
             prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), keep=keep))
             standing = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
             limited = [prices.with_current_limit(watch, now) for watch in watches]

@@ -18,6 +18,7 @@ from gpuwatch.domain.analysis.price_rows import canonical_gpu, offer_kind_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.providers import names
+from gpuwatch.storage.migrate import upgrade_unused
 from gpuwatch.storage.price_export import check_export_target, history_rows, polled_gpus, write_csv, write_rows
 from gpuwatch.storage.price_files import rows_in
 from gpuwatch.storage.price_import import ImportReport, own_poll_span
@@ -97,7 +98,7 @@ def import_files(
         UsageError: a file cannot be used.
         StoreError: the store cannot be used, or rejected it.
     """
-    with open_store_read_only(settings) if dry_run else open_store(settings) as database:
+    with open_store_read_only(settings) if dry_run else open_store(settings, upgrade_unused) as database:
         for path in paths:
             with progress(f"{path.name}: ") as report:
                 done = _import_file(database, path, kind, report, dry_run=dry_run)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,11 +20,14 @@ from gpuwatch.app.launches import (
 )
 from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
 from gpuwatch.bootstrap.provider_access import can_rent
+from gpuwatch.bootstrap.settings_loading import end_by_hand_lines
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.errors import ProviderStateUnknown, UsageError
+from gpuwatch.errors import ProviderStateUnknown, StoreInUse, StoreNotReady, UsageError
+from gpuwatch.storage.database import sqlite_path
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.migrate import upgrade_unused
 
 if TYPE_CHECKING:
     from gpuwatch.engine.launch_hooks import LaunchHooks
@@ -50,6 +53,7 @@ class StopAllPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_stop_all(settings: Settings) -> StopAllPlan:
     """Every living launch, oldest first, and the labelled instances of no living launch. Raises StoreError."""
+    _upgrade_store(settings)
     with open_launches(settings) as repository, http_client(settings) as http:
         alive = repository.alive()
         unknown: list[tuple[str, Instance]] = []
@@ -83,7 +87,9 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
     Raises:
         UsageError: no such launch, or no key for its provider. The launch is marked to be ended anyway, and the
             others are ended before this is raised.
+        StoreNotReady: the schema is older, and a daemon may be using it; nothing was ended.
     """
+    _upgrade_store(settings)
     with open_store(settings) as store, http_client(settings) as http, _hooks(settings, store, http) as hooks:
         repository = SqlLaunchRepository(store)
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
@@ -95,6 +101,23 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         }
         waiter = StopWaiter(repository, reconcilers, report)
         return waiter.wait([launch.launch_id for launch in stopping], STOP_WITHIN_S + hooks.longest_s)
+
+
+def _upgrade_store(settings: Settings) -> None:
+    """Upgrade an older store if no daemon uses it: whoever must end an instance should not need a second command.
+
+    Raises:
+        StoreNotReady: a daemon of an older version may be using it; the lines say what to do, and what to end by hand.
+    """
+    try:
+        with open_store(settings):
+            return
+    except StoreNotReady as older:
+        lines = [f"nothing was ended: {older}", *end_by_hand_lines(settings.database_url)]
+    if sqlite_path(settings.database_url) is not None:  # on PostgreSQL nobody knows who else uses it
+        with suppress(StoreInUse), open_store(settings, upgrade_unused):
+            return
+    raise StoreNotReady("\n".join(lines))
 
 
 class StopWaiter:

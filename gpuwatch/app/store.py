@@ -13,7 +13,7 @@ from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.storage.backup import BackupReport, backup
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import require_head, upgrade
+from gpuwatch.storage.migrate import require_head, upgrade_unused
 from gpuwatch.storage.prune import PruneReport, prune
 from gpuwatch.storage.store_stats import StoreStats, read_store_stats
 
@@ -29,9 +29,9 @@ class StoreUpgrade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def upgrade_store(settings: Settings) -> StoreUpgrade:
-    """Bring the database to this program's schema, or create it. Raises StoreError."""
+    """Bring the database to this program's schema, or create it. Raises StoreError, also if a daemon uses the file."""
     with closing(open_database(settings.database_url)) as database:
-        return StoreUpgrade(database=database.place, steps=upgrade(database))
+        return StoreUpgrade(database=database.place, steps=upgrade_unused(database))
 
 
 def back_up_store(settings: Settings, target: Path, *, force: bool) -> BackupReport:

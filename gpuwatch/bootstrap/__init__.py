@@ -139,22 +139,23 @@ def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
 
 
 @contextmanager
-def open_store(settings: Settings, *, upgrade_older: bool = True) -> Iterator[Database]:
-    """The store for a command that writes: created or upgraded if necessary, closed at the end.
+def open_store(settings: Settings, prepare: Callable[[Database], object] | None = None) -> Iterator[Database]:
+    """The store for a command that writes: created if there is none, closed at the end.
 
     Args:
-        upgrade_older: False: an older schema is an error; `check` uses it.
+        prepare: called first. None: an older schema is an error, because a daemon of an older version may be using it;
+            `run`, `import` and `demo` upgrade it (docs/decisions/0061).
 
     Raises:
-        StoreNotReady: its schema is older and `upgrade_older` is False.
+        StoreNotReady: its schema is older; the message says what to run.
         StoreError: it cannot be opened, or a newer gpuwatch wrote it.
     """
     from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.migrate import create_or_require_head, upgrade
+    from gpuwatch.storage.migrate import create_or_require_head
 
     opened = open_database(settings.database_url)
     try:
-        (upgrade if upgrade_older else create_or_require_head)(opened)
+        (prepare or create_or_require_head)(opened)
         yield opened
     finally:
         opened.close()

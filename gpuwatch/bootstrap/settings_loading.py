@@ -37,7 +37,7 @@ def load_settings(config: str | None, *, for_stopping: bool = False) -> Settings
     try:
         found, lines = load_for_stopping(config)
     except SettingsError as error:
-        raise SettingsError([*error.faults, *_by_hand(config)]) from None
+        raise SettingsError([*error.faults, *end_by_hand_lines(likely_store(config))]) from None
     for line in lines:
         log.warning("%s", line)
     return found
@@ -66,12 +66,12 @@ def _met(url: str) -> frozenset[str]:
         return frozenset()  # no store yet: nothing is recorded
 
 
-def _by_hand(config: str | None) -> list[str]:
-    """What may be running, from the store that was probably meant; else how to recognise it at the provider."""
+def end_by_hand_lines(url: str | None) -> list[str]:
+    """What may be running, from a store of any schema; else how to recognise it at the provider."""
     from gpuwatch.domain.launches.launch import LABEL_PREFIX
 
     lines = []
-    for launch in _alive(likely_store(config))[:_SHOWN]:
+    for launch in _alive(url)[:_SHOWN]:
         instance = f"instance {launch.instance_id}" if launch.instance_id else "what there is"
         lines.append(f"by hand: end {instance} with the label {launch.label} at {launch.provider}")
     return lines or [f"by hand: end each instance whose label begins with {LABEL_PREFIX} at its provider"]

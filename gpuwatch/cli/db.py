@@ -27,7 +27,10 @@ def db() -> None:
 @json_option
 @settings_option
 def upgrade(as_json: bool, settings: Settings) -> None:
-    """Upgrade the database to this program's schema, or create it. `gpuwatch run` does so by itself."""
+    """Upgrade the database to this program's schema, or create it. `gpuwatch run` does so by itself.
+
+    Stop a running daemon first: it is of an older version. With SQLite this is checked.
+    """
     from gpuwatch.app.store import upgrade_store
 
     done = upgrade_store(settings)

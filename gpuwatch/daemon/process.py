@@ -23,6 +23,7 @@ from gpuwatch.settings import Settings
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.integrity_check import require_intact
+from gpuwatch.storage.migrate import upgrade
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     notifier = Notifier.from_env(os.environ)
     settings = load_settings(config)
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
-    with claim_daemon(settings.database_url), open_store(settings) as store:
+    with claim_daemon(settings.database_url), open_store(settings, upgrade) as store:
         require_intact(store)
         while True:
             with running(settings, store) as service:

@@ -21,7 +21,7 @@ def claim_daemon(database_url: str) -> Iterator[None]:
     """Hold a database for this process.
 
     Raises:
-        StoreInUse: another daemon holds it; the line names its process.
+        StoreInUse: a daemon holds it; the line names its process.
         StoreError: the lock file cannot be written.
     """
     database = sqlite_path(database_url)
@@ -48,7 +48,7 @@ def _take(handle: int, place: str) -> None:
     except BlockingIOError as error:
         holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
         raise StoreInUse(
-            f"the database {place} is in use by another daemon (process {holder}); stop that, or name another"
+            f"the database {place} is in use by a daemon (process {holder}); stop that, or name another database"
         ) from error
     except OSError as error:
         raise StoreError(f"the lock of {place} cannot be taken: {error.strerror}") from error

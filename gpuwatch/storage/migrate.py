@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect
 
 from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
+from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, no_database, open_database
 from gpuwatch.storage.schema_head import HEAD
 
@@ -63,12 +64,12 @@ def require_head(database: Database) -> None:
         raise _too_new(found, database.place)
     raise StoreNotReady(
         f"the database {database.place} has an older schema ({found}, this gpuwatch needs {HEAD});"
-        " run `gpuwatch db upgrade`"
+        " stop a running daemon, then run `gpuwatch db upgrade`"
     )
 
 
 def create_or_require_head(database: Database) -> None:
-    """For `check`, which writes but must not upgrade beside a running daemon: create an empty database only.
+    """Create a missing schema, but upgrade none: a daemon of an older version may be using it.
 
     Raises:
         StoreNotReady: the schema is older; the line says what to run.
@@ -78,6 +79,23 @@ def create_or_require_head(database: Database) -> None:
         require_head(database)
     except StoreMissing:
         upgrade(database)
+
+
+def upgrade_unused(database: Database) -> list[str]:
+    """`upgrade`, but an older schema only while no daemon uses it. PostgreSQL cannot tell: there it is upgraded.
+
+    Raises:
+        StoreInUse: a daemon does, and its tables would change under it.
+        StoreError: as `upgrade`.
+    """
+    try:
+        require_head(database)
+    except StoreMissing:
+        return upgrade(database)
+    except StoreNotReady:
+        with claim_daemon(database.url):
+            return upgrade(database)
+    return []
 
 
 @contextmanager

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from alembic import command
 
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.migrate import config, revision, upgrade
+from gpuwatch.storage.schema_head import HEAD
 
 PACE = "20"  # three seconds between two requests are a seventh of one
 
@@ -42,6 +46,19 @@ class Shell:
         code = run(argv)
         out, err = self._capsys.readouterr()
         return Ran(int(code), out, err)
+
+
+def older_schema(url: str) -> str:
+    """Bring a database to the schema before this one; returns its revision."""
+    database = open_database(url)
+    upgrade(database)
+    with database.write() as connection:
+        command.downgrade(config(connection), "-1")
+    older = revision(database)
+    database.close()
+    assert older is not None
+    assert older != HEAD
+    return older
 
 
 @pytest.fixture

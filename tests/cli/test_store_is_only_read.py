@@ -10,10 +10,9 @@ from alembic import command
 from gpuwatch.cli import Exit
 from gpuwatch.emulator import Marketplace
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import config, revision, upgrade
-from gpuwatch.storage.schema_head import HEAD
+from gpuwatch.storage.migrate import config
 from gpuwatch.storage.sqlite_driver import sqlite_driver
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Shell, older_schema
 
 WATCH = """
 [[watch]]
@@ -57,19 +56,6 @@ def _store(shell: Shell) -> Path:
     return shell.folder / "store" / "gpuwatch.db"
 
 
-def _older_store(shell: Shell) -> str:
-    """A database of the schema before this one."""
-    database = open_database(f"sqlite:///{_store(shell)}")
-    upgrade(database)
-    with database.write() as connection:
-        command.downgrade(config(connection), "-1")
-    older = revision(database)
-    database.close()
-    assert older is not None
-    assert older != HEAD
-    return older
-
-
 def _left(shell: Shell) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (shell.folder / "store").iterdir()}
 
@@ -86,7 +72,7 @@ def test_without_a_database_it_exits_3_and_creates_none(shell: Shell, argv: tupl
 
 @pytest.mark.parametrize("argv", READING, ids=" ".join)
 def test_an_older_schema_is_left_alone(shell: Shell, argv: tuple[str, ...]) -> None:
-    older = _older_store(shell)
+    older = older_schema(f"sqlite:///{_store(shell)}")
     before = _left(shell)
     ran = shell(*argv)
     assert ran.code == Exit.CANNOT_TELL, ran.err
@@ -106,7 +92,7 @@ def test_providers_without_a_store_shows_the_plan_of_the_settings_and_no_figure_
     assert "no provider has been polled yet" in ran.err
     as_json = shell(*PROVIDERS, "--json")
     assert (as_json.code, as_json.out) == (Exit.CANNOT_TELL, "")
-    _older_store(shell)
+    older_schema(f"sqlite:///{_store(shell)}")
     older = shell(*PROVIDERS)
     assert (older.code, older.out) == (Exit.CANNOT_TELL, ran.out)
     assert "no provider has been polled" not in older.err
@@ -133,14 +119,14 @@ def test_a_reader_does_not_wait_for_a_writer(shell: Shell) -> None:
 def test_backup_copies_an_older_schema_and_makes_no_new_store(shell: Shell) -> None:
     assert shell("db", "backup", "copy.db").code == Exit.CANNOT_TELL
     assert _left(shell) == {}
-    _older_store(shell)
+    older_schema(f"sqlite:///{_store(shell)}")
     assert shell("db", "backup", "copy.db").code == Exit.DONE
     assert (shell.folder / "copy.db").exists()
 
 
 def test_check_answers_with_an_older_schema_warns_and_stores_nothing(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
-    _older_store(shell)
+    older_schema(f"sqlite:///{_store(shell)}")
     before = _left(shell)
     for argv in (("check",), ("check", "--explain", "--no-store")):
         ran = shell(*argv)
@@ -166,7 +152,7 @@ def test_doctor_reports_a_missing_and_an_older_store_and_changes_neither(shell: 
     assert state == "note"
     assert "there is no database" in text
     assert _left(shell) == {}
-    _older_store(shell)
+    older_schema(f"sqlite:///{_store(shell)}")
     before = _left(shell)
     state, text = store_line()
     assert state == "note"

@@ -102,7 +102,7 @@ def test_a_second_daemon_on_the_same_database_stops_with_a_clear_line(market: Ma
         wait_for(lambda: "watching" in home.log())
         second = home.run("run")
         assert second.returncode == 1
-        assert "in use by another daemon" in second.stderr
+        assert "in use by a daemon" in second.stderr
         assert f"process {first.pid}" in second.stderr
         terminate(first)
 
