@@ -25,7 +25,7 @@ from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_queries import track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
 from gpuwatch.storage.hourly_aggregates import aggregate_hours, segments_by_id
@@ -88,7 +88,7 @@ def exact_medians(database: Database) -> dict[int, int]:
     """Day since 1970 → the median of one GPU, weighted by seconds, out of the intervals."""
     by_day: dict[int, dict[int, int]] = {}
     with database.read() as connection:
-        executor = CoreExecutor(connection)
+        executor = driver_executor(connection)
         segments = segments_by_id(load_open_prices(executor))
         first, after = int(SINCE.timestamp()) // HOUR_S, -(-int(UNTIL.timestamp()) // HOUR_S)
         for start in range(first, after, _DAY_H):

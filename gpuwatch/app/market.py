@@ -14,8 +14,7 @@ from gpuwatch.domain.analysis.gpu_status import METHOD, gpu_histories_of, gpu_st
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
-from gpuwatch.storage.history_queries import first_poll_at_in, known_gpu_names_in
-from gpuwatch.storage.light_reader import read_light
+from gpuwatch.storage.light_reader import EARLIEST, GPU_NAMES, earliest, read_light
 from gpuwatch.storage.market_overview import read_gpu_price_history
 
 if TYPE_CHECKING:
@@ -69,8 +68,8 @@ def market_overview(settings: Settings, asked: MarketRequest) -> MarketOverview:
 def _of_store(settings: Settings, asked: MarketRequest) -> list[GpuHistory]:
     rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
     with read_light(settings.database_url) as executor:
-        seen = known_gpu_names_in(executor) if asked.gpus else frozenset()
-        since = max(_start(asked), first_poll_at_in(executor) or asked.until)
+        seen = frozenset(name for (name,) in executor.rows(GPU_NAMES)) if asked.gpus else frozenset()
+        since = max(_start(asked), earliest(*executor.rows(EARLIEST)[0]) or asked.until)
         return read_gpu_price_history(executor, _scope(asked, seen), since, asked.until, rates)
 
 

@@ -1,13 +1,13 @@
-"""One way to run SQL, whoever carries it: SQLAlchemy, or the standard library where the start counts.
+"""Raw SQL on a driver's own cursor: for the recorder, the roll-up, and the commands that start without SQLAlchemy.
 
-Statements are written with `?`; they use only what SQLite (3.35) and PostgreSQL both understand.
+Everything else uses SQLAlchemy Core. Statements are written with `?`, in what SQLite (3.35) and PostgreSQL share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -15,64 +15,38 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 
-class Executor(Protocol):
-    """Runs statements inside a transaction that its owner began and will end."""
+class Executor:
+    """Runs statements inside a transaction that its owner began and ends; rows are plain tuples, at the driver's speed.
+
+    Args:
+        cursor: of `sqlite3`, pysqlite3 or psycopg.
+        psycopg: parameters are written `%s` there.
+    """
+
+    def __init__(self, cursor: Any, *, psycopg: bool = False) -> None:
+        self._cursor = cursor
+        self._psycopg = psycopg
 
     def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
-        """All rows of a question."""
-
-    def run(self, sql: str, parameters: Row = ()) -> int:
-        """Run one statement; answers how many rows it touched."""
-
-    def run_many(self, sql: str, rows: Sequence[Row]) -> None:
-        """Run one statement for each row; none: nothing happens."""
-
-
-class CoreExecutor:
-    """Inside a transaction of SQLAlchemy, on its driver's own cursor: rows are plain tuples, at the driver's speed."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._cursor = connection.connection.cursor()
-        self._dollar = connection.dialect.name != "sqlite"
-
-    def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
-        """All rows of a question."""
-        self._cursor.execute(self._own(sql), parameters)
-        return list(self._cursor.fetchall())
-
-    def run(self, sql: str, parameters: Row = ()) -> int:
-        """Run one statement."""
-        self._cursor.execute(self._own(sql), parameters)
-        return int(self._cursor.rowcount)
-
-    def run_many(self, sql: str, rows: Sequence[Row]) -> None:
-        """Run one statement for each row."""
-        if rows:
-            self._cursor.executemany(self._own(sql), rows)
-
-    def _own(self, sql: str) -> str:
-        return _for_psycopg(sql) if self._dollar else sql
-
-
-class SqliteExecutor:
-    """On a connection of the standard library's driver (or pysqlite3)."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
-        """All rows of a question."""
-        found: Sequence[Row] = self._connection.execute(sql, parameters).fetchall()
+        """All rows of a query."""
+        self._cursor.execute(_for_psycopg(sql) if self._psycopg else sql, parameters)
+        found: list[Row] = self._cursor.fetchall()
         return found
 
     def run(self, sql: str, parameters: Row = ()) -> int:
-        """Run one statement."""
-        return int(self._connection.execute(sql, parameters).rowcount)
+        """Run one statement; returns how many rows it touched."""
+        self._cursor.execute(_for_psycopg(sql) if self._psycopg else sql, parameters)
+        return int(self._cursor.rowcount)
 
     def run_many(self, sql: str, rows: Sequence[Row]) -> None:
-        """Run one statement for each row."""
+        """Run one statement for each row; none: nothing happens."""
         if rows:
-            self._connection.executemany(sql, rows)
+            self._cursor.executemany(_for_psycopg(sql) if self._psycopg else sql, rows)
+
+
+def driver_executor(connection: Connection) -> Executor:
+    """On the driver's cursor beneath a connection of SQLAlchemy, in the same transaction."""
+    return Executor(connection.connection.cursor(), psycopg=connection.dialect.name != "sqlite")
 
 
 @cache

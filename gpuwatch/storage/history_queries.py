@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect, select, text
 
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import (
@@ -16,26 +17,20 @@ from gpuwatch.domain.analysis.price_series import (
     hours_by_period,
     period_start,
 )
-from gpuwatch.storage.executor import CoreExecutor, Executor
-from gpuwatch.storage.hourly_aggregates import aggregate_hours, covers_between
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, HourlyAggregate, Segment
-from gpuwatch.storage.price_sources import matches_source, provider_of_source
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import driver_executor
+from gpuwatch.storage.hourly_aggregates import covered_hours, matching_segments, unfinished_hours
+from gpuwatch.storage.hourly_rollup import HOUR_S, HourlyAggregate, Segment
+from gpuwatch.storage.light_reader import EARLIEST, GPU_NAMES, earliest
+from gpuwatch.storage.price_sources import provider_of_source
 from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches, quantile
 from gpuwatch.storage.recording import seconds
-
-if TYPE_CHECKING:
-    from gpuwatch.storage.database import Database
+from gpuwatch.storage.tables import history_state, hourly
 
 SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, figures) of each part
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
 
-_HOURS = """SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds, sketch
- FROM hourly WHERE segment_id = ? AND hour >= ? AND hour < ?"""
-_SEGMENTS = """SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment
- WHERE gpu_count > 0"""  # 0: sums that older versions stored
-_SEEN_GPUS = "SELECT value FROM seen_value WHERE kind = 'gpu'"
-_SEEN_GPUS_BEFORE_0005 = "SELECT word FROM seen_word WHERE kind = 'gpu'"
-_FIRST = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"
+_FIGURES = [hourly.c[name] for name in HourlyAggregate._fields]
 
 
 def track(
@@ -57,13 +52,15 @@ def track(
     Raises:
         StoreError: the database cannot be read.
     """
-    first, after = _hours(*span)
+    first, after = seconds(span[0]) // HOUR_S, -(-seconds(span[1]) // HOUR_S)
     with database.read() as connection:
-        executor = CoreExecutor(connection)
+        executor = driver_executor(connection)  # for the roll-up's own functions
         segments = matching_segments(executor, scope)
-        found = _stored(executor, segments, first, after)
-        found.update(_unfinished(executor, segments, first, span[1]))
-        polled = _polled_hours(executor, segments, first, after) | {hour for hour, rows in found.items() if rows}
+        found = _stored(connection, segments, first, after)
+        for number, by_hour in unfinished_hours(executor, segments, first, span[1]).items():
+            for hour, figures in by_hour.items():
+                found.setdefault(hour, []).append((segments[number][0], figures))
+        polled = covered_hours(executor, segments, first, after) | found.keys()
     first = min((hour for hour in polled if hour >= first), default=after) if trim else first
     return PricePeriods(
         points=[_point(hours, found, polled, rates) for hours in hours_by_period(first, after, *spans)],
@@ -79,20 +76,13 @@ def track(
 def first_poll_at(database: Database) -> datetime | None:
     """When the history begins; None without any. Raises StoreError."""
     with database.read() as connection:
-        return first_poll_at_in(CoreExecutor(connection))
-
-
-def first_poll_at_in(executor: Executor) -> datetime | None:
-    """The same inside a transaction."""
-    ((polled_s, hour),) = executor.rows(_FIRST)
-    starts = [start for start in (polled_s, None if hour is None else hour * HOUR_S) if start is not None]
-    return datetime.fromtimestamp(min(starts), UTC) if starts else None
+        return earliest(*connection.execute(text(EARLIEST)).one())
 
 
 def kept_from(database: Database) -> datetime | None:
     """From when on the prices themselves are there, not only what hours sum up; None: always. Raises StoreError."""
     with database.read() as connection:
-        ((kept_s,),) = CoreExecutor(connection).rows("SELECT kept_from_s FROM history_state WHERE id = 1")
+        kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
     return None if kept_s is None else datetime.fromtimestamp(kept_s, UTC)
 
 
@@ -102,81 +92,19 @@ def known_gpu_names(database: Database) -> frozenset[str]:
     Older schemas are read as well: `run` validates the settings before it upgrades the database.
     """
     with database.read() as connection:
-        from sqlalchemy import inspect  # noqa: PLC0415 - the light reader uses this module without SQLAlchemy
-
         older = not inspect(connection).has_table("seen_value")
-        return known_gpu_names_in(CoreExecutor(connection), _SEEN_GPUS_BEFORE_0005 if older else _SEEN_GPUS)
+        names = GPU_NAMES.replace("value FROM seen_value", "word FROM seen_word") if older else GPU_NAMES
+        return frozenset(connection.execute(text(names)).scalars())
 
 
-def known_gpu_names_in(executor: Executor, seen_gpus: str = _SEEN_GPUS) -> frozenset[str]:
-    """The same inside a transaction."""
-    on_offer = executor.rows("SELECT gpu FROM segment UNION SELECT gpu_family FROM segment")
-    return frozenset(name for (name,) in (*on_offer, *executor.rows(seen_gpus)))
-
-
-def _hours(since: datetime, until: datetime) -> tuple[int, int]:
-    return seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
-
-
-def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segment]:
-    """The segments that a filter selects, by their number."""
-    rows = executor.rows(_SEGMENTS)
-    models = frozenset(row[2] for row in rows)
-    return {
-        number: (provider, gpu, count, spot)
-        for number, provider, gpu, count, spot, family in rows
-        if scope.has_spot(bool(spot))
-        and scope.has_gpu(gpu, family, models)
-        and scope.has_count(count)
-        and matches_source(provider, scope.provider)
-    }
-
-
-def _stored(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> AggregatesByHour:
+def _stored(connection: Connection, segments: Mapping[int, Segment], first: int, after: int) -> AggregatesByHour:
+    wanted = select(hourly.c.segment_id, hourly.c.hour, *_FIGURES).where(
+        hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after
+    )
     found: AggregatesByHour = {}
-    for number, segment in segments.items():
-        for hour, *row in executor.rows(_HOURS, (number, first, after)):
-            found.setdefault(hour, []).append((segment[0], HourlyAggregate(*row)))
+    for number, hour, *figures in connection.execute(wanted).all():
+        found.setdefault(hour, []).append((segments[number][0], HourlyAggregate(*figures)))
     return found
-
-
-def unfinished_hours(
-    executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime
-) -> dict[int, dict[int, HourlyAggregate]]:
-    """Hours that are not summed up yet, from the intervals, by part and hour; nothing is written."""
-    next_hour = executor.rows("SELECT next_hour FROM history_state WHERE id = 1")[0][0]
-    at_s = seconds(now)
-    if next_hour is None or not segments:
-        return {}
-    hours = range(max(first, next_hour), at_s // HOUR_S + 1)
-    if not hours:
-        return {}
-    everything = {row[0]: (row[1], row[2], row[3], row[4]) for row in executor.rows(_SEGMENTS)}
-    numbers = {segment: number for number, segment in segments.items()}
-    found: dict[int, dict[int, HourlyAggregate]] = {}
-    for hour, made in aggregate_hours(executor, hours, everything, at_s).items():
-        for segment, row in made.rows().items():
-            if segment in numbers:
-                found.setdefault(numbers[segment], {})[hour] = row
-    return found
-
-
-def _unfinished(executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime) -> AggregatesByHour:
-    found: AggregatesByHour = {}
-    for number, by_hour in unfinished_hours(executor, segments, first, now).items():
-        for hour, row in by_hour.items():
-            found.setdefault(hour, []).append((segments[number][0], row))
-    return found
-
-
-def _polled_hours(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:
-    """In which hours was any of these segments polled?"""
-    covers = covers_between(executor, first * HOUR_S, after * HOUR_S, dict(segments))
-    polled: set[int] = set()
-    for polls in covers.values():
-        for poll in polls:
-            polled.update(range(poll.at_s // HOUR_S, (poll.at_s + COVER_LASTS_S - 1) // HOUR_S + 1))
-    return polled
 
 
 def _point(hours: Sequence[int], found: AggregatesByHour, polled: set[int], rates: Mapping[str, float]) -> PricePeriod:

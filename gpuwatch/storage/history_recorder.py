@@ -10,7 +10,7 @@ from datetime import datetime
 from gpuwatch.ports import Answer
 from gpuwatch.storage.answer_changes import RecordedPoll
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor, Executor
+from gpuwatch.storage.executor import Executor, driver_executor
 from gpuwatch.storage.hourly_aggregates import EndedIntervalLog, aggregate_from_memory, aggregate_from_store, write_hour
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.open_prices import NEVER, OPEN_ROWS, OpenPrices, load_covers, load_ids, load_open
@@ -25,6 +25,7 @@ from gpuwatch.storage.recording import (
     write_failure,
 )
 from gpuwatch.storage.row_quota import rows_used
+from gpuwatch.storage.rows import take_history_turn
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
@@ -76,12 +77,12 @@ class SqlHistoryRecorder:
         """Record that a search was not answered: a gap, never "no offers". Raises StoreError."""
         with self._database.write() as connection:
             poll = RecordedPoll(provider, lane, gpu, int(spot), seconds(at), False, None)
-            write_failure(CoreExecutor(connection), poll, error)
+            write_failure(driver_executor(connection), poll, error)
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Rows returned since 00:00 UTC. Raises StoreError."""
         with self._database.read() as connection:
-            return rows_used(CoreExecutor(connection), provider, now)
+            return rows_used(driver_executor(connection), provider, now)
 
     def roll_up(self, now: datetime) -> None:
         """Sum up every hour that is over and was not yet, also if nothing is recorded any more. Raises StoreError."""
@@ -95,11 +96,8 @@ class SqlHistoryRecorder:
         """A transaction in which the memory shows the database as it is; it is forgotten if the transaction fails."""
         try:
             with self._database.write() as connection:
-                executor = CoreExecutor(connection)
-                sql = "SELECT version FROM history_state WHERE id = 1"
-                if not self._database.is_sqlite:
-                    sql += " FOR UPDATE"  # recorders take turns, whatever process they are in
-                if executor.rows(sql)[0][0] != self._prices.version:
+                executor = driver_executor(connection)
+                if take_history_turn(connection) != self._prices.version:
                     self._load(executor, at_s)
                 yield executor
         except BaseException:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import chain, groupby
+from typing import TYPE_CHECKING
 
 from gpuwatch.storage.answer_changes import reference_microusd
 from gpuwatch.storage.executor import Executor, Row
@@ -20,8 +22,11 @@ from gpuwatch.storage.hourly_rollup import (
     ended_at,
 )
 from gpuwatch.storage.open_prices import OpenPrices
-from gpuwatch.storage.price_sources import is_imported_source
-from gpuwatch.storage.recording import EndedInterval
+from gpuwatch.storage.price_sources import is_imported_source, matches_source
+from gpuwatch.storage.recording import EndedInterval, seconds
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import MarketFilter
 
 _CHUNK_HOURS = 24
 _NONE = -1
@@ -36,6 +41,7 @@ _COVERS = """SELECT at_s, complete_to_microusd FROM poll
  WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
 _SCOPES = "SELECT DISTINCT provider, gpu, spot FROM poll WHERE covers = 1"
 _POLLED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
+_SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment WHERE gpu_count > 0"  # 0: older sums
 _WRITE = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
  offer_seconds, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
@@ -173,6 +179,37 @@ def aggregate_hours(
     return made
 
 
+def unfinished_hours(
+    executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime
+) -> dict[int, dict[int, HourlyAggregate]]:
+    """Hours that are not summed up yet, from the intervals, by part and hour; nothing is written."""
+    next_hour = executor.rows("SELECT next_hour FROM history_state WHERE id = 1")[0][0]
+    at_s = seconds(now)
+    if next_hour is None or not segments:
+        return {}
+    hours = range(max(first, next_hour), at_s // HOUR_S + 1)
+    if not hours:
+        return {}
+    everything = {row[0]: (row[1], row[2], row[3], row[4]) for row in executor.rows(_SEGMENTS)}
+    numbers = {segment: number for number, segment in segments.items()}
+    found: dict[int, dict[int, HourlyAggregate]] = {}
+    for hour, made in aggregate_hours(executor, hours, everything, at_s).items():
+        for segment, row in made.rows().items():
+            if segment in numbers:
+                found.setdefault(numbers[segment], {})[hour] = row
+    return found
+
+
+def covered_hours(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:
+    """The hours for which a poll of any of these segments speaks."""
+    covers = covers_between(executor, first * HOUR_S, after * HOUR_S, dict(segments))
+    polled: set[int] = set()
+    for polls in covers.values():
+        for poll in polls:
+            polled.update(range(poll.at_s // HOUR_S, (poll.at_s + COVER_LASTS_S - 1) // HOUR_S + 1))
+    return polled
+
+
 def write_hour(executor: Executor, hour: int, rows: HourRows, prices: OpenPrices) -> None:
     """Store an hour, in place of what was stored of it; figures of imported prices stay where `rows` has none.
 
@@ -200,6 +237,20 @@ def write_rows(
     for segment, row in rows.items():
         made.append((prices.segments[segment], hour, *row))
     executor.run_many(_WRITE, made)
+
+
+def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segment]:
+    """The segments that a filter selects, by their number."""
+    rows = executor.rows(_SEGMENTS)
+    models = frozenset(row[2] for row in rows)
+    return {
+        number: (provider, gpu, count, spot)
+        for number, provider, gpu, count, spot, family in rows
+        if scope.has_spot(bool(spot))
+        and scope.has_gpu(gpu, family, models)
+        and scope.has_count(count)
+        and matches_source(provider, scope.provider)
+    }
 
 
 def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:

@@ -18,7 +18,7 @@ from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.ports import Answer, Query
 from gpuwatch.storage.answer_changes import clean, disk_part_microusd, machine_of, stored_disk_rate
 from gpuwatch.storage.database_errors import sqlite_error
-from gpuwatch.storage.executor import Executor, Row, SqliteExecutor
+from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.open_prices import (
     OPEN_COLUMNS,
     OPEN_ROWS,
@@ -85,7 +85,7 @@ def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: in
     if not path.is_file():
         return False
     with connect_sqlite(path) as connection:
-        executor = SqliteExecutor(connection)
+        executor = Executor(connection.cursor())
         if revision_of(executor) != HEAD:
             return False
         connection.execute("BEGIN IMMEDIATE")

@@ -14,7 +14,7 @@ from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.executor import Executor
-from gpuwatch.storage.history_queries import matching_segments, unfinished_hours
+from gpuwatch.storage.hourly_aggregates import matching_segments, unfinished_hours
 from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, HourlyAggregate, Segment
 from gpuwatch.storage.price_sources import provider_of_source
 from gpuwatch.storage.recording import seconds

@@ -7,24 +7,27 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 import msgspec
+from sqlalchemy import Connection, func, or_, select
 
 from gpuwatch.domain.market.offer import Identity, Verification
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB, disk_part_microusd, verification_from
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor, Executor, Row
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S
+from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, CoverScope
 from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.rows import AnyRow
+from gpuwatch.storage.tables import history_state, place, poll, price_interval, segment, series
 
 _NEVER = -1
-_COVERS = """SELECT provider, gpu, spot, max(at_s) FROM poll WHERE covers = 1 AND at_s <= ?
- GROUP BY provider, gpu, spot"""
-_INTERVALS = """SELECT p.series_id, g.provider, g.gpu, g.gpu_count, g.spot, s.machine_id, p.seen_from_s, p.seen_to_s,
- p.machine_microusd_hour, p.disk_microusd_gb_month, s.offer_id, s.reliability_ppm, s.verification, w.region, w.country
- FROM price_interval p JOIN series s ON s.id = p.series_id JOIN segment g ON g.id = s.segment_id
- JOIN place w ON w.id = s.place_id
- WHERE p.seen_from_s <= ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
-_OF_GPU = " AND (g.gpu = ? OR g.gpu_family = ?)"
-_ORDER = " ORDER BY p.series_id, p.seen_from_s"
+_INTERVALS = (
+    select(
+        price_interval, segment, series.c.machine_id, series.c.offer_id, series.c.reliability_ppm,
+        series.c.verification, place.c.region, place.c.country,
+    )
+    .join(series, series.c.id == price_interval.c.series_id)
+    .join(segment, segment.c.id == series.c.segment_id)
+    .join(place, place.c.id == series.c.place_id)
+    .order_by(price_interval.c.series_id, price_interval.c.seen_from_s)
+)  # fmt: skip
 
 
 class SnapshotOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,54 +63,57 @@ def market_at(database: Database, moment: datetime, gpu: str | None = None) -> M
     """
     at_s = seconds(moment)
     with database.read() as connection:
-        executor = CoreExecutor(connection)
-        covers = {(row[0], row[1], row[2]): int(row[3]) for row in executor.rows(_COVERS, (at_s,))}
-        rows = _intervals(executor, at_s, _oldest_cover(executor, covers), gpu)
-        kept_from_s = executor.rows("SELECT kept_from_s FROM history_state WHERE id = 1")[0][0]
-    newest = [list(same)[-1] for _, same in groupby(rows, key=lambda row: row[0])]
+        covers = newest_covers(connection, at_s)
+        rows = _intervals(connection, at_s, _oldest_cover(connection, covers), gpu)
+        kept_from_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
+    newest = [list(same)[-1] for _, same in groupby(rows, key=lambda row: row.series_id)]
     offers = tuple(
-        _snapshot_offer(row) for row in newest if row[7] is None or row[7] >= _cover(covers, row[1], row[2], row[4])
+        _snapshot_offer(row)
+        for row in newest
+        if row.seen_to_s is None or row.seen_to_s >= newest_cover(covers, row.provider, row.gpu, row.spot)
     )
-    speaking = [when for (_, name, _), when in covers.items() if gpu is None or name in {"", gpu} or _in(offers, name)]
-    covered_s = max(speaking, default=None)
+    models = {"", gpu, *(offer.identity.gpu for offer in offers)}
+    covered_s = max((when for (_, name, _), when in covers.items() if gpu is None or name in models), default=None)
     fresh = covered_s is not None and at_s - covered_s < COVER_LASTS_S
-    return MarketSnapshot(
-        offers=offers,
-        known=fresh and (kept_from_s is None or at_s >= kept_from_s),
-    )
+    return MarketSnapshot(offers=offers, known=fresh and (kept_from_s is None or at_s >= kept_from_s))
 
 
-def _intervals(executor: Executor, at_s: int, oldest_cover_s: int, gpu: str | None) -> Sequence[Row]:
-    """What may have been on offer then, each identity's newest price last."""
-    if gpu is None:
-        return executor.rows(_INTERVALS + _ORDER, (at_s, oldest_cover_s))
-    return executor.rows(_INTERVALS + _OF_GPU + _ORDER, (at_s, oldest_cover_s, gpu, gpu))
+def newest_covers(connection: Connection, at_s: int) -> dict[CoverScope, int]:
+    """When each GPU and rental type was last covered until then."""
+    scope = (poll.c.provider, poll.c.gpu, poll.c.spot)
+    newest = select(*scope, func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.at_s <= at_s).group_by(*scope)
+    return {(provider, gpu, spot): when for provider, gpu, spot, when in connection.execute(newest)}
 
 
-def _oldest_cover(executor: Executor, covers: dict[tuple[str, str, int], int]) -> int:
-    """What was last seen before it cannot have been on offer any more, whatever it is."""
-    segments = executor.rows("SELECT DISTINCT provider, gpu, spot FROM segment WHERE provider <> ''")
-    return min((_cover(covers, *segment) for segment in segments), default=_NEVER)
-
-
-def _cover(covers: dict[tuple[str, str, int], int], provider: str, gpu: str, spot: int) -> int:
+def newest_cover(covers: dict[CoverScope, int], provider: str, gpu: str, spot: int) -> int:
+    """When a poll of this GPU, or of all, was last made; before all times if never."""
     return max(covers.get((provider, "", spot), _NEVER), covers.get((provider, gpu, spot), _NEVER))
 
 
-def _in(offers: Sequence[SnapshotOffer], gpu: str) -> bool:
-    return any(one.identity.gpu == gpu for one in offers)
+def _intervals(connection: Connection, at_s: int, oldest_cover_s: int, gpu: str | None) -> Sequence[AnyRow]:
+    """What may have been on offer then, each identity's newest price last."""
+    to_s = price_interval.c.seen_to_s
+    query = _INTERVALS.where(price_interval.c.seen_from_s <= at_s, or_(to_s.is_(None), to_s >= oldest_cover_s))
+    if gpu is not None:
+        query = query.where(or_(segment.c.gpu == gpu, segment.c.gpu_family == gpu))
+    return connection.execute(query).all()
 
 
-def _snapshot_offer(row: Row) -> SnapshotOffer:
-    _, provider, gpu, count, spot, machine, from_s, _, price, disk, offer_id, ppm, verification, region, country = row
+def _oldest_cover(connection: Connection, covers: dict[CoverScope, int]) -> int:
+    """What was last seen before it cannot have been on offer any more, whatever it is."""
+    scopes = select(segment.c.provider, segment.c.gpu, segment.c.spot).where(segment.c.provider != "").distinct()
+    return min((newest_cover(covers, *scope) for scope in connection.execute(scopes)), default=_NEVER)
+
+
+def _snapshot_offer(row: AnyRow) -> SnapshotOffer:
     return SnapshotOffer(
-        identity=Identity(provider, machine, gpu, count, bool(spot)),
-        machine_microusd_hour=price,
-        disk_microusd_gb_month=disk,
-        since=datetime.fromtimestamp(from_s, UTC),
-        offer_id=offer_id,
-        region=region or None,
-        country=country or None,
-        reliability=None if ppm is None else ppm / 1e6,
-        verification=verification_from(verification),
+        identity=Identity(row.provider, row.machine_id, row.gpu, row.gpu_count, bool(row.spot)),
+        machine_microusd_hour=row.machine_microusd_hour,
+        disk_microusd_gb_month=row.disk_microusd_gb_month,
+        since=datetime.fromtimestamp(row.seen_from_s, UTC),
+        offer_id=row.offer_id,
+        region=row.region or None,
+        country=row.country or None,
+        reliability=None if row.reliability_ppm is None else row.reliability_ppm / 1e6,
+        verification=verification_from(row.verification),
     )

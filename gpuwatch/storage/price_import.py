@@ -21,12 +21,13 @@ from gpuwatch.domain.analysis.price_rows import PriceRow, offer_kind_of
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.executor import Executor, driver_executor
 from gpuwatch.storage.import_aggregates import reaggregate_hours
 from gpuwatch.storage.import_batches import ImportBatch
 from gpuwatch.storage.import_merge import MergeCounts, merge
 from gpuwatch.storage.open_prices import OpenPrices, load_ids
 from gpuwatch.storage.price_files import rows_in
+from gpuwatch.storage.rows import take_history_turn
 
 PART_ROWS = 20_000  # a second's work: a daemon that records waits for so long at most
 _MAX_POLLS = 10_000_000
@@ -99,7 +100,7 @@ def import_file(
 def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> tuple[datetime, datetime] | None:
     """The first and the last of our own polls of a provider in a period; None without any. Raises StoreError."""
     with database.read() as connection:
-        first, last = CoreExecutor(connection).rows(_OWN, (provider, from_s, to_s))[0]
+        first, last = driver_executor(connection).rows(_OWN, (provider, from_s, to_s))[0]
     return None if first is None else (datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
 
 
@@ -143,15 +144,13 @@ def _import_part(database: Database, rows: list[PriceRow], survey: RowSurvey, *,
     batches = [ImportBatch(some, survey, source) for source, some in by_source.items()]
     if dry_run:
         with database.read() as connection:
-            return _merge_all(CoreExecutor(connection), batches, dry_run=True)
+            return _merge_all(driver_executor(connection), batches, dry_run=True)
     with database.write() as connection:
-        executor = CoreExecutor(connection)
-        if not database.is_sqlite:  # recorders take turns, whatever process they are in
-            executor.rows("SELECT version FROM history_state WHERE id = 1 FOR UPDATE")
-        return _merge_all(executor, batches, dry_run=False)
+        take_history_turn(connection)
+        return _merge_all(driver_executor(connection), batches, dry_run=False)
 
 
-def _merge_all(executor: CoreExecutor, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
+def _merge_all(executor: Executor, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
     ids = OpenPrices()  # what is on offer now is not looked at: only names and numbers
     load_ids(executor, ids)
     total = MergeCounts()

@@ -9,29 +9,27 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from sqlalchemy import and_, delete, or_, select
+from sqlalchemy import Connection, Table, and_, bindparam, delete, func, or_, select, update
 
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S
+from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, CoverScope
+from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
 from gpuwatch.storage.recording import seconds
-from gpuwatch.storage.tables import alert, delivery
+from gpuwatch.storage.rows import take_history_turn
+from gpuwatch.storage.tables import alert, delivery, history_state, poll, price_interval, segment, series
 
 _SERIES_A_STEP = 1000
 _POLLS_A_STEP = 5000
-_KEPT_FROM = "UPDATE history_state SET kept_from_s = ? WHERE id = 1 AND (kept_from_s IS NULL OR kept_from_s < ?)"
-_COVERS = """SELECT provider, gpu, spot, max(at_s) FROM poll WHERE covers = 1 AND at_s <= ?
- GROUP BY provider, gpu, spot"""
-_OLD = """SELECT p.series_id, p.seen_from_s, p.seen_to_s, g.provider, g.gpu, g.spot FROM price_interval p
- JOIN series s ON s.id = p.series_id JOIN segment g ON g.id = s.segment_id
- WHERE p.series_id >= ? AND p.series_id < ? AND p.seen_to_s < ?"""
-_DROP = "DELETE FROM price_interval WHERE series_id = ? AND seen_from_s = ?"
-_BARE = """DELETE FROM series WHERE id >= ? AND id < ?
- AND NOT EXISTS (SELECT 1 FROM price_interval p WHERE p.series_id = series.id)"""
-_POLLS = """DELETE FROM poll WHERE id >= ? AND id < ? AND at_s < ?
- AND NOT (covers = 1 AND at_s = (SELECT max(n.at_s) FROM poll n WHERE n.covers = 1 AND n.provider = poll.provider
-  AND n.gpu = poll.gpu AND n.spot = poll.spot AND n.at_s <= ?))"""
+_INTERVALS = (
+    select(price_interval, segment.c.provider, segment.c.gpu, segment.c.spot)
+    .join(series, series.c.id == price_interval.c.series_id)
+    .join(segment, segment.c.id == series.c.segment_id)
+)
+_DROP = delete(price_interval).where(
+    price_interval.c.series_id == bindparam("series"), price_interval.c.seen_from_s == bindparam("from_s")
+)
+_NO_INTERVAL = ~select(price_interval.c.series_id).where(price_interval.c.series_id == series.c.id).exists()
 
 
 class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +51,8 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
     SqlHistoryRecorder(database).roll_up(now)
     horizon_s = _horizon(database, seconds(now - keep))
     with database.write() as connection:
-        CoreExecutor(connection).run(_KEPT_FROM, (horizon_s, horizon_s))
+        later = func.coalesce(history_state.c.kept_from_s, -1) < horizon_s
+        connection.execute(update(history_state).where(later).values(kept_from_s=horizon_s))
     intervals, series = _prune_prices(database, horizon_s)
     polls = _prune_polls(database, horizon_s)
     alerts = _prune_alerts(database, seconds(now - keep) * 1000)
@@ -64,44 +63,50 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
 def _horizon(database: Database, wanted_s: int) -> int:
     """Never what a roll-up still needs."""
     with database.read() as connection:
-        next_hour = CoreExecutor(connection).rows("SELECT next_hour FROM history_state WHERE id = 1")[0][0]
+        next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
     return wanted_s if next_hour is None else min(wanted_s, next_hour * HOUR_S - COVER_LASTS_S)
 
 
 def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
     with database.read() as connection:
-        executor = CoreExecutor(connection)
-        covers = {(row[0], row[1], row[2]): int(row[3]) for row in executor.rows(_COVERS, (horizon_s,))}
-    intervals = series = 0
-    for first, after in _steps(database, "series", _SERIES_A_STEP):
+        covers = newest_covers(connection, horizon_s)
+    intervals = dropped = 0
+    for first, after in _steps(database, series, _SERIES_A_STEP):
         with database.write() as connection:
-            executor = CoreExecutor(connection)
-            if not database.is_sqlite:  # a series must not go while somebody records that it is back
-                executor.rows("SELECT version FROM history_state WHERE id = 1 FOR UPDATE")
-            old = _expendable(executor, first, after, horizon_s, covers)
-            executor.run_many(_DROP, old)
+            take_history_turn(connection)  # a series must not go while somebody records that it is back
+            old = _expendable(connection, first, after, horizon_s, covers)
+            if old:
+                connection.execute(_DROP, old)
             intervals += len(old)
-            series += executor.run(_BARE, (first, after))
-    return intervals, series
+            bare = delete(series).where(series.c.id >= first, series.c.id < after, _NO_INTERVAL)
+            dropped += connection.execute(bare).rowcount
+    return intervals, dropped
 
 
 def _expendable(
-    executor: Executor, first: int, after: int, horizon_s: int, covers: dict[tuple[str, str, int], int]
-) -> list[tuple[int, int]]:
+    connection: Connection, first: int, after: int, horizon_s: int, covers: dict[CoverScope, int]
+) -> list[dict[str, int]]:
     """Intervals that no moment from the horizon on needs: a poll before it had seen their end."""
+    number = price_interval.c.series_id
+    old = _INTERVALS.where(number >= first, number < after, price_interval.c.seen_to_s < horizon_s)
     return [
-        (series, from_s)
-        for series, from_s, to_s, provider, gpu, spot in executor.rows(_OLD, (first, after, horizon_s))
-        if to_s < max(covers.get((provider, gpu, spot), -1), covers.get((provider, "", spot), -1))
+        {"series": row.series_id, "from_s": row.seen_from_s}
+        for row in connection.execute(old)
+        if row.seen_to_s < newest_cover(covers, row.provider, row.gpu, row.spot)
     ]
 
 
 def _prune_polls(database: Database, horizon_s: int) -> int:
     """All but the newest one before the horizon that covers: it tells what was on offer there."""
+    other = poll.alias()
+    same = and_(other.c.provider == poll.c.provider, other.c.gpu == poll.c.gpu, other.c.spot == poll.c.spot)
+    newest = select(func.max(other.c.at_s)).where(other.c.covers == 1, same, other.c.at_s <= horizon_s)
+    expendable = and_(poll.c.at_s < horizon_s, ~and_(poll.c.covers == 1, poll.c.at_s == newest.scalar_subquery()))
     dropped = 0
-    for first, after in _steps(database, "poll", _POLLS_A_STEP):
+    for first, after in _steps(database, poll, _POLLS_A_STEP):
         with database.write() as connection:
-            dropped += CoreExecutor(connection).run(_POLLS, (first, after, horizon_s, horizon_s))
+            these = delete(poll).where(poll.c.id >= first, poll.c.id < after, expendable)
+            dropped += connection.execute(these).rowcount
     return dropped
 
 
@@ -118,9 +123,9 @@ def _prune_alerts(database: Database, before_ms: int) -> int:
         return connection.execute(delete(alert).where(done)).rowcount
 
 
-def _steps(database: Database, table: str, size: int) -> Iterator[tuple[int, int]]:
+def _steps(database: Database, table: Table, size: int) -> Iterator[tuple[int, int]]:
     with database.read() as connection:
-        lowest, highest = CoreExecutor(connection).rows(f"SELECT min(id), max(id) FROM {table}")[0]  # noqa: S608
+        lowest, highest = connection.execute(select(func.min(table.c.id), func.max(table.c.id))).one()
     if lowest is None:
         return
     for first in range(lowest, highest + 1, size):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import msgspec
-from sqlalchemy import inspect
+from sqlalchemy import Connection, func, inspect, select
 
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor, Executor
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.migrate import revision
 from gpuwatch.storage.sqlite_driver import sqlite_driver
-from gpuwatch.storage.tables import metadata
+from gpuwatch.storage.tables import history_state, metadata, poll, price_interval
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,16 +37,19 @@ def read_store_stats(database: Database) -> StoreStats:
     schema = revision(database)
     with database.read() as connection:
         tables = set(inspect(connection).get_table_names())
-        executor = CoreExecutor(connection)
-        names = [name for name in metadata.tables if name in tables]
-        rows = {name: int(executor.rows(f"SELECT count(*) FROM {name}")[0][0]) for name in names}  # noqa: S608
-        used, free = _size(executor, database.is_sqlite)
-        first, last, received = executor.rows("SELECT min(at_s), max(at_s), sum(rows) FROM poll")[0]
-        on_offer = executor.rows("SELECT count(*) FROM price_interval WHERE seen_to_s IS NULL")[0][0]
-        next_hour, kept_s = executor.rows("SELECT next_hour, kept_from_s FROM history_state WHERE id = 1")[0]
+        rows = {
+            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for name, table in metadata.tables.items()
+            if name in tables
+        }
+        used, free = _size(connection, database.is_sqlite)
+        polls = select(func.min(poll.c.at_s), func.max(poll.c.at_s), func.sum(poll.c.rows))
+        first, last, received = connection.execute(polls).one()
+        on_offer = select(func.count()).where(price_interval.c.seen_to_s.is_(None))
+        next_hour, kept_s = connection.execute(select(history_state.c.next_hour, history_state.c.kept_from_s)).one()
         return StoreStats(
             place=database.place,
-            engine=_engine(executor, database.is_sqlite),
+            engine=_engine(connection, database.is_sqlite),
             schema=schema,
             bytes=used + free,
             free_bytes=free,
@@ -56,25 +58,25 @@ def read_store_stats(database: Database) -> StoreStats:
             last_poll_at=_moment(last),
             prices_kept_from=_moment(kept_s),
             rolled_up_to=_moment(None if next_hour is None else next_hour * HOUR_S),
-            on_offer=int(on_offer),
+            on_offer=connection.execute(on_offer).scalar_one(),
             rows_received=int(received or 0),
             bytes_per_offer_and_poll=round(used / int(received), 3) if received else None,
         )
 
 
-def _size(executor: Executor, sqlite: bool) -> tuple[int, int]:
+def _size(connection: Connection, sqlite: bool) -> tuple[int, int]:
+    """Bytes in use, and bytes free inside the file."""
     if not sqlite:
-        return int(executor.rows("SELECT pg_database_size(current_database())")[0][0]), 0
-    page, pages, free = (
-        int(executor.rows(f"PRAGMA {name}")[0][0]) for name in ("page_size", "page_count", "freelist_count")
-    )
+        return connection.execute(select(func.pg_database_size(func.current_database()))).scalar_one(), 0
+    names = ("page_size", "page_count", "freelist_count")
+    page, pages, free = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
     return (pages - free) * page, free * page
 
 
-def _engine(executor: Executor, sqlite: bool) -> str:
+def _engine(connection: Connection, sqlite: bool) -> str:
     if not sqlite:
-        return str(executor.rows("SELECT version()")[0][0]).partition(" on ")[0]
-    journal = str(executor.rows("PRAGMA journal_mode")[0][0]).upper()
+        return str(connection.execute(select(func.version())).scalar_one()).partition(" on ")[0]
+    journal = str(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()).upper()
     return f"SQLite {sqlite_driver().sqlite_version}, journal {journal}"
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, or_, select
 
 from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, MarketHistory, MarketPoll, OfferInterval
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll
@@ -14,25 +17,41 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
 from gpuwatch.storage.answer_changes import verification_from
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor, Executor, Row
-from gpuwatch.storage.hourly_aggregates import covers_between
-from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, Segment
-from gpuwatch.storage.hourly_rollup import CoverScope as Covered
+from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, CoverScope
 from gpuwatch.storage.price_sources import kind_of_source, matches_source, provider_of_source
 from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.rows import AnyRow
+from gpuwatch.storage.tables import place, poll, price_interval, segment, series
 
 Names = Callable[[str], bool]
 
-_SEGMENTS = """SELECT id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib FROM segment
- WHERE gpu_count > 0 AND provider <> '' ORDER BY id"""
-_SPELLS = """SELECT s.id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour, p.disk_microusd_gb_month
- FROM price_interval p JOIN series s ON s.id = p.series_id
- WHERE s.segment_id = ? AND p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)
- ORDER BY s.id, p.seen_from_s"""
-_LISTINGS = """SELECT s.id, s.machine_id, s.offer_id, w.region, w.country, s.reliability_ppm, s.verification
- FROM series s JOIN place w ON w.id = s.place_id WHERE s.segment_id = ?"""
-_POLLS = """SELECT at_s, provider, gpu, spot, completeness, covers, complete_to_microusd, lane FROM poll
- WHERE at_s >= ? AND at_s < ? ORDER BY at_s, id"""
+_SEGMENTS = select(segment).where(segment.c.gpu_count > 0, segment.c.provider != "").order_by(segment.c.id)
+_INTERVALS = (
+    select(
+        series.c.id,
+        price_interval.c.seen_from_s,
+        price_interval.c.seen_to_s,
+        price_interval.c.machine_microusd_hour,
+        price_interval.c.disk_microusd_gb_month,
+    )
+    .join(series, series.c.id == price_interval.c.series_id)
+    .where(series.c.segment_id == bindparam("segment"), price_interval.c.seen_from_s < bindparam("until_s"))
+    .where(or_(price_interval.c.seen_to_s.is_(None), price_interval.c.seen_to_s >= bindparam("since_s")))
+    .order_by(series.c.id, price_interval.c.seen_from_s)
+)
+_LISTINGS = (
+    select(series, place.c.region, place.c.country)
+    .join(place, place.c.id == series.c.place_id)
+    .where(series.c.segment_id == bindparam("segment"))
+)
+_POLLS = (
+    select(
+        poll.c.at_s, poll.c.provider, poll.c.gpu, poll.c.spot, poll.c.completeness, poll.c.covers,
+        poll.c.complete_to_microusd, poll.c.lane,
+    )
+    .where(poll.c.at_s >= bindparam("since_s"), poll.c.at_s < bindparam("until_s"))
+    .order_by(poll.c.at_s, poll.c.id)
+)  # fmt: skip
 
 
 class StoredPoll(NamedTuple):
@@ -56,31 +75,14 @@ def read_market_history(
     Raises:
         StoreError: the database cannot be read.
     """
-    start_s, end_s = seconds(since), seconds(until)
+    span = seconds(since), seconds(until)
+    listings: list[ListedOffer] = []
+    intervals: list[OfferInterval] = []
     with database.read() as connection:
-        executor = CoreExecutor(connection)
-        meant = _MarketFilter(executor, scope, names)
-        covers = {
-            covered: [cover.at_s for cover in found]
-            for covered, found in covers_between(executor, start_s, end_s, meant.scopes).items()
-        }
-        listings: list[ListedOffer] = []
-        intervals: list[OfferInterval] = []
+        meant = _MarketFilter(connection, scope, names)
+        polls, covers = _polls(meant.polls(connection, span[0] - COVER_LASTS_S, span[1]), span[0])
         for row in meant.segments:
-            _add_segment(executor, row, (start_s, end_s), covers, (listings, intervals))
-        polls = [
-            MarketPoll(
-                row[0],
-                provider_of_source(row[1]),
-                row[2],
-                bool(row[3]),
-                row[4] == "complete",
-                "sweep" if row[5] else row[7],
-                row[4] == "failed",
-            )
-            for row in executor.rows(_POLLS, (start_s, end_s))
-            if meant.speaks(row[1], row[2], row[3])
-        ]
+            _add_segment(connection, row, span, covers, (listings, intervals))
     intervals.sort(key=lambda interval: (interval.from_s, interval.listing))
     return MarketHistory(listings=tuple(listings), intervals=intervals, polls=polls, source="the store")
 
@@ -90,38 +92,43 @@ def read_polls(
 ) -> list[StoredPoll]:
     """The covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
     with database.read() as connection:
-        executor = CoreExecutor(connection)
-        meant = _MarketFilter(executor, scope, names)
-        return [
-            StoredPoll(CompletePoll(at_s, bound), provider_of_source(name), kind_of_source(name), gpu, bool(spot))
-            for at_s, name, gpu, spot, _, covers, bound, _ in executor.rows(_POLLS, (seconds(since), seconds(until)))
-            if covers and meant.speaks(name, gpu, spot)
-        ]
+        polls = _MarketFilter(connection, scope, names).polls(connection, seconds(since), seconds(until))
+    return [
+        StoredPoll(CompletePoll(at_s, bound), provider_of_source(name), kind_of_source(name), gpu, bool(spot))
+        for at_s, name, gpu, spot, _, covers, bound, _ in polls
+        if covers
+    ]
 
 
 class _MarketFilter:
     """Which segments and polls a question is about."""
 
-    def __init__(self, executor: Executor, scope: MarketFilter, names: Names | None) -> None:
-        rows = executor.rows(_SEGMENTS)
+    def __init__(self, connection: Connection, scope: MarketFilter, names: Names | None) -> None:
+        rows = connection.execute(_SEGMENTS).all()
         self._scope = scope
         self._is_meant = names or (lambda name: matches_source(name, scope.provider))
-        self._models = frozenset(row[2] for row in rows)
-        self._known: dict[tuple[str, str, int], bool] = {}
+        self._models = frozenset(row.gpu for row in rows)
+        self._families = {row.gpu: row.gpu_family for row in rows}
+        self._known: dict[CoverScope, bool] = {}
         self.segments = [
             row
             for row in rows
-            if scope.has_count(row[3]) and self._names(row[1], row[4]) and self._has_gpu(*row[2:6:3])
+            if scope.has_count(row.gpu_count)
+            and self._names(row.provider, row.spot)
+            and self._has_gpu(row.gpu, row.gpu_family)
         ]
-        self.scopes: dict[int, Segment] = {row[0]: (row[1], row[2], row[3], row[4]) for row in self.segments}
-        self._families = {row[2]: row[5] for row in rows}
 
-    def speaks(self, name: str, gpu: str, spot: int) -> bool:
-        """Is this a question about some of it? Of all GPUs, or of one that is meant, if it never was on offer, too."""
-        key = (name, gpu, spot)
-        if key not in self._known:
-            self._known[key] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
-        return self._known[key]
+    def polls(self, connection: Connection, since_s: int, until_s: int) -> list[AnyRow]:
+        """The polls in [since_s, until_s) of some of it, by time."""
+        rows = connection.execute(_POLLS, {"since_s": since_s, "until_s": until_s}).all()
+        return [row for row in rows if self._is_about(row[1:4])]
+
+    def _is_about(self, scope: CoverScope) -> bool:
+        """Is a poll of all GPUs, or of one that is meant, even if that one was never on offer?"""
+        if scope not in self._known:
+            name, gpu, spot = scope
+            self._known[scope] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
+        return self._known[scope]
 
     def _family(self, gpu: str) -> str:
         return self._families.get(gpu) or catalog().resolve(gpu).family
@@ -133,28 +140,44 @@ class _MarketFilter:
         return self._scope.has_gpu(gpu, family, self._models)
 
 
+def _polls(rows: Iterable[AnyRow], start_s: int) -> tuple[list[MarketPoll], dict[CoverScope, list[int]]]:
+    """The polls from the start on, and the times of all that cover, ascending."""
+    polls: list[MarketPoll] = []
+    times: dict[CoverScope, list[int]] = {}
+    for at_s, name, gpu, spot, completeness, covers, _, lane in rows:
+        if covers:
+            times.setdefault((name, gpu, spot), []).append(at_s)
+        if at_s >= start_s:
+            how = completeness == "complete", "sweep" if covers else lane, completeness == "failed"
+            polls.append(MarketPoll(at_s, provider_of_source(name), gpu, bool(spot), *how))
+    return polls, times
+
+
 def _add_segment(
-    executor: Executor,
-    segment: Row,
+    connection: Connection,
+    segment: AnyRow,
     span: tuple[int, int],
-    covers: dict[Covered, list[int]],
+    times: dict[CoverScope, list[int]],
     found: tuple[list[ListedOffer], list[OfferInterval]],
 ) -> None:
-    number, name, gpu, _, spot, *_ = segment
     start_s, end_s = span
-    polls = covers.get((name, gpu, spot), [])
     listings, intervals = found
-    rows = executor.rows(_SPELLS, (number, end_s, start_s - COVER_LASTS_S))
-    facts = {row[0]: row for row in executor.rows(_LISTINGS, (number,))} if rows else {}
-    for series, group in groupby(rows, key=lambda row: row[0]):
+    wanted = {"segment": segment.id, "until_s": end_s, "since_s": start_s - COVER_LASTS_S}
+    rows = connection.execute(_INTERVALS, wanted).all()
+    if not rows:
+        return
+    of_model, of_all = ((segment.provider, gpu, segment.spot) for gpu in (segment.gpu, ""))
+    polls = sorted((*times.get(of_model, ()), *times.get(of_all, ())))
+    facts = {row.id: row for row in connection.execute(_LISTINGS, {"segment": segment.id})}
+    for number, group in groupby(rows, key=itemgetter(0)):
         mine = list(_intervals_of(list(group), len(listings), polls, span))
         if mine:
-            listings.append(_listing(segment, facts[series]))
+            listings.append(_listing(segment, facts[number]))
             intervals += mine
 
 
 def _intervals_of(
-    rows: Sequence[Row], listing: int, polls: list[int], span: tuple[int, int]
+    rows: Sequence[AnyRow], listing: int, polls: list[int], span: tuple[int, int]
 ) -> Iterator[OfferInterval]:
     start_s, end_s = span
     for at, (_, from_s, to_s, machine, disk) in enumerate(rows):
@@ -175,17 +198,17 @@ def _last_before(polls: list[int], before_s: int, least_s: int) -> int:
     return max(least_s, polls[at - 1]) if at else least_s
 
 
-def _listing(segment: Row, facts: Row) -> ListedOffer:
-    _, name, gpu, gpu_count, spot, family, memory_gib = segment
-    _, machine_id, offer_id, region, country, reliability_ppm, verification = facts
+def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
     return ListedOffer(
-        identity=Identity(provider_of_source(name), machine_id, gpu, gpu_count, bool(spot)),
-        gpu_family=family,
-        offer_id=offer_id,
-        gpu_memory_gib=memory_gib,
-        kind=kind_of_source(name),
-        region=region or None,
-        country=country or None,
-        reliability=None if reliability_ppm is None else reliability_ppm / 1e6,
-        verification=verification_from(verification),
+        identity=Identity(
+            provider_of_source(segment.provider), facts.machine_id, segment.gpu, segment.gpu_count, bool(segment.spot)
+        ),
+        gpu_family=segment.gpu_family,
+        offer_id=facts.offer_id,
+        gpu_memory_gib=segment.gpu_memory_gib,
+        kind=kind_of_source(segment.provider),
+        region=facts.region or None,
+        country=facts.country or None,
+        reliability=None if facts.reliability_ppm is None else facts.reliability_ppm / 1e6,
+        verification=verification_from(facts.verification),
     )

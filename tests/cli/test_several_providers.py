@@ -17,7 +17,7 @@ from gpuwatch.cli.tables import table_lines
 from gpuwatch.domain.market.offer import OfferKind, OfferTerms
 from gpuwatch.engine.browse import ProviderOffers
 from gpuwatch.storage.database import open_database
-from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.executor import driver_executor
 from tests.builders import NOON, a_match, an_offer
 from tests.cli.conftest import Shell
 from tests.stalls import ONE, PRICES, TWO, down, open_stalls
@@ -299,7 +299,7 @@ def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_p
     shell.settings(f'database_url = "{url}"\n')
     shell("db", "upgrade")
     with open_database(url).write() as connection:
-        run = CoreExecutor(connection).run
+        run = driver_executor(connection).run
         run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "field", "new field: x", 1_000))
         run("INSERT INTO seen_value VALUES (?, ?, ?, ?)", ("one_stall", "gpu", "H9000", 1_000))
     (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]

@@ -15,7 +15,7 @@ from gpuwatch.engine.backtest_waits import BacktestWaits
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.stored_prices import read_market_history
 from tests.builders import an_offer
@@ -60,11 +60,11 @@ def test_after_a_launch_that_ran_the_wait_begins_anew(sqlite_database: Database)
     )
     ended_ms = round((NOON + 3 * H).timestamp() * 1000)
     with sqlite_database.write() as connection:
-        CoreExecutor(connection).run(row, ("dry", True, 1, ended_ms + 1))
-        CoreExecutor(connection).run(row, ("failed", False, None, ended_ms + 2))
+        driver_executor(connection).run(row, ("dry", True, 1, ended_ms + 1))
+        driver_executor(connection).run(row, ("failed", False, None, ended_ms + 2))
     assert waits.began(WATCH, NOON + 4 * H) == NOON
     with sqlite_database.write() as connection:
-        CoreExecutor(connection).run(row, ("ran", False, 1, ended_ms))
+        driver_executor(connection).run(row, ("ran", False, 1, ended_ms))
     assert waits.began(WATCH, NOON + 4 * H) == NOON + 3 * H
 
 

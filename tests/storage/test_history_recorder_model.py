@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import CoreExecutor
+from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
 from gpuwatch.storage.hourly_aggregates import aggregate_from_store
 from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S
@@ -85,7 +85,7 @@ def reported(database: Database, story: list[Poll]) -> Iterator[tuple[int, Marke
             gpu=poll.gpu,
         )
         with database.read() as connection:
-            newest = CoreExecutor(connection).rows("SELECT at_s FROM poll ORDER BY id DESC LIMIT 1")[0][0]
+            newest = driver_executor(connection).rows("SELECT at_s FROM poll ORDER BY id DESC LIMIT 1")[0][0]
         now = max(now, newest - int(NOON.timestamp()))  # sweeps within one second are spread over the next ones
         market = after(poll, market)
         yield now, market
@@ -126,7 +126,7 @@ def test_the_roll_up_of_the_running_process_equals_the_one_from_the_intervals(
     for _ in reported(database, story):
         pass
     with database.read() as connection:
-        executor = CoreExecutor(connection)
+        executor = driver_executor(connection)
         sql = """SELECT g.provider, g.gpu, g.gpu_count, g.spot, h.hour, h.min_microusd, h.q1_microusd,
  h.median_microusd, h.q3_microusd, h.offers, h.offer_seconds FROM hourly h JOIN segment g ON g.id = h.segment_id"""
         stored = {(*row[:5],): row[5:] for row in executor.rows(sql)}
@@ -158,7 +158,7 @@ def test_the_roll_up_weighs_by_the_seconds_on_offer(database: Database) -> None:
         now += wait
     first = int(NOON.timestamp()) // HOUR_S
     with database.read() as connection:
-        rows = CoreExecutor(connection).rows(
+        rows = driver_executor(connection).rows(
             "SELECT hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers, offer_seconds FROM hourly"
             " WHERE segment_id = (SELECT id FROM segment WHERE provider = 'vastai') ORDER BY hour"
         )
@@ -176,7 +176,7 @@ def test_time_that_nobody_looked_at_does_not_count(database: Database) -> None:
     history.record(an_answer(an_offer()), lane="sweep")
     history.record(an_answer(an_offer(), after_s=20 * HOUR_S), lane="sweep")
     with database.read() as connection:
-        executor = CoreExecutor(connection)
+        executor = driver_executor(connection)
         counted = executor.rows(
             "SELECT sum(offer_seconds) FROM hourly h JOIN segment g ON g.id = h.segment_id WHERE g.provider <> ''"
         )
