@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from gpuwatch.storage.answer_changes import reference_microusd
@@ -36,10 +38,11 @@ HourRows = dict[Segment, HourlyAggregate]
 
 _INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour,
  p.disk_microusd_gb_month FROM price_interval p JOIN series s ON s.id = p.series_id
- WHERE p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?) ORDER BY p.series_id, p.seen_from_s"""
-_COVERS = """SELECT at_s, complete_to_microusd FROM poll
- WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
-_SCOPES = "SELECT DISTINCT provider, gpu, spot FROM poll WHERE covers = 1"
+ WHERE p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
+_OF_SOURCE = " AND s.segment_id IN (SELECT id FROM segment WHERE provider = ?)"
+_ORDER = " ORDER BY p.series_id, p.seen_from_s"
+_COVERS = """SELECT at_s, complete_to_microusd FROM poll WHERE covers = 1 AND provider = ? AND gpu IN (?, '')
+ AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
 _POLLED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
 _SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment WHERE gpu_count > 0"  # 0: older sums
 _WRITE = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
@@ -90,35 +93,15 @@ def intervals_in_memory(
                 yield PricedInterval(opened.segment_id, opened.series_id, opened.seen_from_s, None, price)
 
 
-def intervals_in_store(
-    executor: Executor, start_s: int, end_s: int, segments: dict[int, Segment]
-) -> list[PricedInterval]:
-    """All intervals that touch a span of time."""
-    covers = {
-        scope: [c.at_s for c in found] for scope, found in covers_between(executor, start_s, None, segments).items()
-    }
-    stays: list[PricedInterval] = []
-    rows = executor.rows(_INTERVALS, (end_s, start_s - COVER_LASTS_S))
-    for _, group in groupby(rows, key=lambda row: row[0]):
-        stays.extend(_intervals_of(list(group), covers, segments))
-    return stays
-
-
 def covers_between(
-    executor: Executor, start_s: int, end_s: int | None, segments: dict[int, Segment]
+    executor: Executor, start_s: int, end_s: int | None, segments: Mapping[int, Segment]
 ) -> dict[CoverScope, list[CoveringPoll]]:
     """The covering polls that can speak for a span of time; a poll of all models counts for each."""
-    until = 2**31 - 1 if end_s is None else end_s
-    by_scope: dict[CoverScope, list[CoveringPoll]] = {}
-    for provider, gpu, spot in executor.rows(_SCOPES):
-        rows = executor.rows(_COVERS, (provider, gpu, spot, start_s - COVER_LASTS_S, until))
-        by_scope[(provider, gpu, spot)] = [CoveringPoll(*row) for row in rows]
-    found: dict[CoverScope, list[CoveringPoll]] = {}
-    for provider, gpu, _, spot in segments.values():
-        scope = (provider, gpu, spot)
-        if scope not in found:
-            found[scope] = sorted((*by_scope.get(scope, ()), *by_scope.get((provider, "", spot), ())))
-    return found
+    until_s = 2**31 - 1 if end_s is None else end_s
+    return {
+        scope: [CoveringPoll(*row) for row in executor.rows(_COVERS, (*scope, start_s - COVER_LASTS_S, until_s))]
+        for scope in {(provider, gpu, spot) for provider, gpu, _, spot in segments.values()}
+    }
 
 
 def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
@@ -165,18 +148,40 @@ def aggregate_from_store(
 
 
 def aggregate_hours(
-    executor: Executor, hours: Sequence[int], segments: dict[int, Segment], end_s: int
+    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, source: str = ""
 ) -> dict[int, HourlyRollup]:
-    """Hours that lie close together, out of the intervals; the last one only until `end_s`."""
+    """Hours in ascending order, out of the intervals; the last one only until `end_s`.
+
+    Args:
+        source: the only name in the history that `segments` are of; "": they are all segments.
+    """
     start_s = hours[0] * HOUR_S
-    covers = covers_between(executor, start_s, end_s, segments)
-    made = {hour: HourlyRollup(hour, segments, covers, end_s) for hour in hours}
-    for stay in intervals_in_store(executor, start_s, end_s, segments):
-        last_s = end_s if stay.until_s is None else min(stay.until_s, end_s)
-        for hour in range(max(stay.from_s, start_s) // HOUR_S, (last_s - 1) // HOUR_S + 1):
-            if hour in made:
+    covers = covers_between(executor, start_s, None, segments)
+    until = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
+    made = {hour: HourlyRollup(hour, segments, until, end_s) for hour in hours}
+    span = (end_s, start_s - COVER_LASTS_S)
+    if source:
+        rows = executor.rows(_INTERVALS + _OF_SOURCE + _ORDER, (*span, source))
+    else:
+        rows = executor.rows(_INTERVALS + _ORDER, span)
+    times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
+    for _, group in groupby(rows, key=itemgetter(0)):
+        for stay in _intervals_of(list(group), times, segments):
+            last_s = end_s if stay.until_s is None else min(stay.until_s, end_s)
+            first = bisect_left(hours, stay.from_s // HOUR_S)
+            for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
                 made[hour].add((stay,))
     return made
+
+
+def aggregate_again(executor: Executor, prices: OpenPrices, source: str, moments: Iterable[int]) -> None:
+    """Store anew every hour of one source in the history for which these moments are valid."""
+    hours = sorted(
+        {hour for at_s in moments for hour in range(at_s // HOUR_S, (at_s + COVER_LASTS_S - 1) // HOUR_S + 1)}
+    )
+    segments = {number: segment for number, segment in segments_by_id(prices).items() if segment[0] == source}
+    for hour, made in aggregate_hours(executor, hours, segments, (hours[-1] + 1) * HOUR_S, source).items():
+        write_rows(executor, hour, made.rows(), prices, instead_of=list(segments))
 
 
 def unfinished_hours(
@@ -202,7 +207,7 @@ def unfinished_hours(
 
 def covered_hours(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:
     """The hours for which a poll of any of these segments speaks."""
-    covers = covers_between(executor, first * HOUR_S, after * HOUR_S, dict(segments))
+    covers = covers_between(executor, first * HOUR_S, after * HOUR_S, segments)
     polled: set[int] = set()
     for polls in covers.values():
         for poll in polls:
@@ -259,7 +264,7 @@ def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:
 
 
 def _intervals_of(
-    rows: Sequence[Row], covers: dict[CoverScope, list[int]], segments: dict[int, Segment]
+    rows: Sequence[Row], covers: Mapping[CoverScope, list[int]], segments: Mapping[int, Segment]
 ) -> Iterator[PricedInterval]:
     provider, gpu, _, spot = segments[rows[0][1]]
     seen = [(row[2], row[3]) for row in rows]

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
 
 from gpuwatch.domain.analysis.history_from_rows import PriceSource, RowSurvey, poll_of_row
 from gpuwatch.domain.analysis.market_history import ListedOffer
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll
 from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, listing_of
-from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_sources import imported_source_name
+from gpuwatch.storage.rows import AnyRow
+from gpuwatch.storage.tables import place, price_interval, segment, series
 
 MarketPart = tuple[str, bool]  # GPU ("": all, of polls), spot
 MachineKey = tuple[str, int]  # machine, GPUs
 ObservedPrices = dict[int, int]  # moment → price
-
-_SERIES = "SELECT machine_id, id, offer_id, place_id FROM series WHERE segment_id = ?"
-_NEWEST = "SELECT max(seen_to_s) FROM price_interval WHERE series_id = ?"
-_ADD_SEGMENT = """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
- VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_ADD_PLACE = "INSERT INTO place (id, region, country) VALUES (?, ?, ?)"
-_ADD_SERIES = "INSERT INTO series (id, segment_id, machine_id, on_offer, offer_id, place_id) VALUES (?, ?, ?, 0, ?, ?)"
-_FACTS = "UPDATE series SET offer_id = ?, place_id = ? WHERE id = ?"
 
 
 class ImportBatch:
@@ -71,8 +67,8 @@ class ImportBatch:
 class ImportIds:
     """Numbers of segments, places and series of one source; new ones are made where they are missing."""
 
-    def __init__(self, executor: Executor, ids: OpenPrices, batch: ImportBatch) -> None:
-        self._executor = executor
+    def __init__(self, connection: Connection, ids: OpenPrices, batch: ImportBatch) -> None:
+        self._connection = connection
         self._ids = ids
         self._batch = batch
         self._segments: dict[MarketPart, dict[int, int]] = {}
@@ -91,44 +87,53 @@ class ImportIds:
             by_count.setdefault(key[1], []).append(key)
         found: dict[MachineKey, int] = {}
         for gpu_count, some in by_count.items():
-            segment = self._segment(part, some[0])
-            stored = {(row[0], gpu_count): row[1:] for row in self._executor.rows(_SERIES, (segment,))}
-            self._add([key for key in some if key not in stored], part, segment, found)
+            segment_id = self._segment(part, some[0])
+            rows = self._connection.execute(select(series).where(series.c.segment_id == segment_id))
+            stored = {(row.machine_id, gpu_count): row for row in rows}
+            self._add([key for key in some if key not in stored], part, segment_id, found)
             for key in some:
                 if key in stored:
-                    found[key] = stored[key][0]
+                    found[key] = stored[key].id
                     self._follow(stored[key], *self._batch.listings[(part, key)])
         return found
 
-    def _add(self, keys: Iterable[MachineKey], part: MarketPart, segment: int, found: dict[MachineKey, int]) -> None:
-        made: list[Row] = []
+    def _add(self, keys: Iterable[MachineKey], part: MarketPart, segment_id: int, found: dict[MachineKey, int]) -> None:
+        made = []
         for key in keys:
             listing = self._batch.listings[(part, key)][1]
             found[key] = self._ids.next_series_id
             self._ids.next_series_id += 1
-            made.append((found[key], segment, key[0], listing.offer_id, self._place(listing)))
-        self._executor.run_many(_ADD_SERIES, made)
+            row = {"id": found[key], "segment_id": segment_id, "machine_id": key[0], "on_offer": 0}
+            made.append(row | self._facts(listing))
+        if made:
+            self._connection.execute(insert(series), made)
 
-    def _follow(self, stored: Row, at_s: int, listing: ListedOffer) -> None:
-        series, offer_id, place = stored
-        now = (listing.offer_id, self._place(listing))
-        if (offer_id, place) != now and at_s > (self._executor.rows(_NEWEST, (series,))[0][0] or 0):
-            self._executor.run(_FACTS, (*now, series))
+    def _facts(self, listing: ListedOffer) -> dict[str, Any]:
+        return {"offer_id": listing.offer_id, "place_id": self._place(listing)}
+
+    def _follow(self, stored: AnyRow, at_s: int, listing: ListedOffer) -> None:
+        facts = self._facts(listing)
+        if facts == {"offer_id": stored.offer_id, "place_id": stored.place_id}:
+            return
+        newest = select(func.max(price_interval.c.seen_to_s)).where(price_interval.c.series_id == stored.id)
+        if at_s > (self._connection.execute(newest).scalar_one() or 0):
+            self._connection.execute(update(series).where(series.c.id == stored.id).values(facts))
 
     def _segment(self, part: MarketPart, key: MachineKey) -> int:
         known = self._segments.setdefault(part, {})
         if key[1] not in known:
-            gpu, spot = part
             number = 1 + max(self._ids.segments.values(), default=0)
             listing = self._batch.listings[(part, key)][1]
-            row = (self._batch.name, gpu, key[1], int(spot))
-            self._executor.run(_ADD_SEGMENT, (number, *row, listing.gpu_family, listing.gpu_memory_gib))
-            self._ids.segments[row] = known[key[1]] = number
+            row = {"provider": self._batch.name, "gpu": part[0], "gpu_count": key[1], "spot": int(part[1])}
+            family = {"gpu_family": listing.gpu_family, "gpu_memory_gib": listing.gpu_memory_gib}
+            self._connection.execute(insert(segment), {"id": number} | row | family)
+            self._ids.segments[(self._batch.name, part[0], key[1], int(part[1]))] = known[key[1]] = number
         return known[key[1]]
 
     def _place(self, listing: ListedOffer) -> int:
-        place = (listing.region or "", listing.country or "")
-        if place not in self._ids.places:
-            self._ids.places[place] = 1 + max(self._ids.places.values(), default=0)
-            self._executor.run(_ADD_PLACE, (self._ids.places[place], *place))
-        return self._ids.places[place]
+        region, country = listing.region or "", listing.country or ""
+        if (region, country) not in self._ids.places:
+            number = 1 + max(self._ids.places.values(), default=0)
+            self._connection.execute(insert(place), {"id": number, "region": region, "country": country})
+            self._ids.places[(region, country)] = number
+        return self._ids.places[(region, country)]

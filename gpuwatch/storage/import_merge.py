@@ -6,28 +6,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import msgspec
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, insert, select
 
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll, PollTimeline, PriceRun, price_runs
-from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.import_batches import ImportBatch, ImportIds, MachineKey, MarketPart, ObservedPrices
 from gpuwatch.storage.open_prices import OpenPrices
+from gpuwatch.storage.tables import poll, price_interval, series
 
 _FIRST, _LAST = 0, 2**31 - 1
-_POLLS = """SELECT at_s, complete_to_microusd FROM poll
- WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s >= ? AND at_s <= ?"""
-_BEFORE = """SELECT max(at_s) FROM poll WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s < ?
- AND complete_to_microusd IS NULL"""
-_AFTER = """SELECT min(at_s) FROM poll WHERE covers = 1 AND provider = ? AND gpu = ? AND spot = ? AND at_s > ?
- AND complete_to_microusd IS NULL"""
-_RUNS = """SELECT s.id, s.machine_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour
- FROM price_interval p JOIN series s ON s.id = p.series_id
- WHERE s.segment_id = ? AND p.seen_from_s <= ? AND p.seen_to_s >= ? ORDER BY s.id, p.seen_from_s"""
-_DROP = "DELETE FROM price_interval WHERE series_id = ? AND seen_from_s = ?"
-_ADD = "INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour) VALUES (?, ?, ?, ?)"
-_ADD_POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows,
- skipped, elapsed_ms) VALUES (?, 'import', ?, ?, ?, ?, 1, ?, ?, 0, 0)"""
+_RUNS = (
+    select(
+        series.c.id,
+        series.c.machine_id,
+        price_interval.c.seen_from_s,
+        price_interval.c.seen_to_s,
+        price_interval.c.machine_microusd_hour,
+    )
+    .join(price_interval, price_interval.c.series_id == series.c.id)
+    .where(series.c.segment_id == bindparam("segment"))
+    .where(price_interval.c.seen_from_s <= bindparam("to_s"), price_interval.c.seen_to_s >= bindparam("from_s"))
+    .order_by(series.c.id, price_interval.c.seen_from_s)
+)
+_DROP = delete(price_interval).where(
+    price_interval.c.series_id == bindparam("series"), price_interval.c.seen_from_s == bindparam("from_s")
+)
 
 
 class MergeCounts(msgspec.Struct):
@@ -49,35 +54,50 @@ class MergeCounts(msgspec.Struct):
         )
 
 
-def merge(executor: Executor, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
+def merge(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
     """Write what is new in a batch; `ids` gets the names and numbers that are made for it."""
-    fresh = {part: _new_polls(executor, batch.name, part, polls) for part, polls in batch.polls.items()}
+    fresh = {part: _new_polls(connection, batch.name, part, polls) for part, polls in batch.polls.items()}
     total = MergeCounts(twice=batch.twice, polls=len({poll.at_s for polls in fresh.values() for poll in polls}))
-    names = ImportIds(executor, ids, batch)
+    names = ImportIds(connection, ids, batch)
     for part in _parts(ids, batch, fresh):
-        total += _PartMerge(executor, names, batch, part, _polls_about(fresh, part)).merge(dry_run=dry_run)
-    for (gpu, spot), polls in fresh.items():
+        total += _PartMerge(connection, names, batch, part, _polls_about(fresh, part)).merge(dry_run=dry_run)
+    for part, polls in fresh.items():
         total.changed_s.update(poll.at_s for poll in polls)
-        if not dry_run:
-            executor.run_many(
-                _ADD_POLL, [_poll_row(batch, gpu, spot, poll) for poll in sorted(polls, key=lambda one: one.at_s)]
-            )
+        if polls and not dry_run:
+            rows = [_poll_row(batch, part, one) for one in sorted(polls, key=lambda one: one.at_s)]
+            connection.execute(insert(poll), rows)
     return total
 
 
-def _poll_row(batch: ImportBatch, gpu: str, spot: bool, poll: CompletePoll) -> Row:
-    word = "complete" if poll.to_microusd is None else "truncated"
-    return batch.name, gpu, int(spot), poll.at_s, word, poll.to_microusd, batch.seen_at(poll.at_s, gpu, spot)
-
-
-def _new_polls(executor: Executor, name: str, part: MarketPart, polls: set[CompletePoll]) -> set[CompletePoll]:
-    times = [poll.at_s for poll in polls]
-    return polls - _stored_polls(executor, name, part, min(times), max(times))
-
-
-def _stored_polls(executor: Executor, name: str, part: MarketPart, from_s: int, to_s: int) -> set[CompletePoll]:
+def _poll_row(batch: ImportBatch, part: MarketPart, poll: CompletePoll) -> dict[str, Any]:
     gpu, spot = part
-    return {CompletePoll(*row) for row in executor.rows(_POLLS, (name, gpu, int(spot), from_s, to_s))}
+    return {
+        "provider": batch.name,
+        "lane": "import",
+        "gpu": gpu,
+        "spot": int(spot),
+        "at_s": poll.at_s,
+        "completeness": "complete" if poll.to_microusd is None else "truncated",
+        "covers": 1,
+        "complete_to_microusd": poll.to_microusd,
+        "rows": batch.seen_at(poll.at_s, gpu, spot),
+        "skipped": 0,
+        "elapsed_ms": 0,
+    }
+
+
+def _new_polls(connection: Connection, name: str, part: MarketPart, polls: set[CompletePoll]) -> set[CompletePoll]:
+    times = [poll.at_s for poll in polls]
+    return polls - _stored_polls(connection, _covering(name, part[:1], part[1]), min(times), max(times))
+
+
+def _stored_polls(connection: Connection, wanted: ColumnElement[bool], from_s: int, to_s: int) -> set[CompletePoll]:
+    found = select(poll.c.at_s, poll.c.complete_to_microusd).where(wanted, poll.c.at_s.between(from_s, to_s))
+    return {CompletePoll(at_s, bound) for at_s, bound in connection.execute(found)}
+
+
+def _covering(name: str, gpus: Sequence[str], spot: bool) -> ColumnElement[bool]:
+    return and_(poll.c.covers == 1, poll.c.provider == name, poll.c.gpu.in_(gpus), poll.c.spot == int(spot))
 
 
 def _polls_about(polls: Mapping[MarketPart, set[CompletePoll]], part: MarketPart) -> set[CompletePoll]:
@@ -98,18 +118,19 @@ class _PartMerge:
     """One GPU and rental type of one source."""
 
     def __init__(
-        self, executor: Executor, names: ImportIds, batch: ImportBatch, part: MarketPart, fresh: set[CompletePoll]
+        self, connection: Connection, names: ImportIds, batch: ImportBatch, part: MarketPart, fresh: set[CompletePoll]
     ) -> None:
-        self._executor = executor
+        self._connection = connection
         self._names = names
         self._batch = batch
         self._part = part
         self._fresh = fresh
+        self._covering = _covering(batch.name, (part[0], ""), part[1])  # its own polls, and those of all GPUs
         self._new = batch.observations.get(part, {})
         times = [at_s for seen in self._new.values() for at_s in (min(seen), max(seen))]
         times += [poll.at_s for poll in fresh]
         self._from_s, self._to_s = self._window(min(times, default=_LAST), max(times, default=_FIRST))
-        stored = self._stored()
+        stored = _stored_polls(connection, self._covering, self._from_s, self._to_s)
         self._stored_s = {poll.at_s for poll in stored}
         self._fresh_s = {poll.at_s for poll in fresh}
         self._old_looks = PollTimeline(stored)
@@ -119,18 +140,20 @@ class _PartMerge:
         """Write what changes; answers what is new."""
         merged = MergeCounts()
         numbers, old = self._old_runs()
-        dropped: list[Row] = []
+        dropped: list[dict[str, int]] = []
         added: list[tuple[MachineKey, PriceRun]] = []
         for key in dict.fromkeys((*self._new, *(old if self._fresh else ()))):
             mine, seen = old.get(key, []), self._new.get(key, {})
             self._count(merged, mine, seen)
             made = price_runs(sorted(self._points(mine, seen).items()), self._looks)
-            dropped += [(numbers[key], run.from_s) for run in mine if run not in made]
+            dropped += [{"series": numbers[key], "from_s": run.from_s} for run in mine if run not in made]
             added += [(key, run) for run in made if run not in mine]
         if not dry_run:
             numbers |= self._names.series(self._part, self._new)
-            self._executor.run_many(_DROP, dropped)
-            self._executor.run_many(_ADD, [(numbers[key], *run) for key, run in added])
+            if dropped:
+                self._connection.execute(_DROP, dropped)
+            if added:
+                self._connection.execute(insert(price_interval), [_run_row(numbers[key], run) for key, run in added])
         return merged
 
     def _count(self, merged: MergeCounts, old: Sequence[PriceRun], seen: ObservedPrices) -> None:
@@ -154,28 +177,23 @@ class _PartMerge:
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
         """From the last poll before to the first one after: new rows do not affect what lies beyond."""
-        before, after = _FIRST, _LAST
-        for gpu in (self._part[0], ""):
-            scope = (self._batch.name, gpu, int(self._part[1]))
-            before = max(before, self._executor.rows(_BEFORE, (*scope, first_s))[0][0] or _FIRST)
-            after = min(after, self._executor.rows(_AFTER, (*scope, last_s))[0][0] or _LAST)
-        return before, after
-
-    def _stored(self) -> set[CompletePoll]:
-        gpu, spot = self._part
-        wanted = (self._from_s, self._to_s)
-        return {
-            poll
-            for name in (gpu, "")
-            for poll in _stored_polls(self._executor, self._batch.name, (name, spot), *wanted)
-        }
+        whole = and_(self._covering, poll.c.complete_to_microusd.is_(None))
+        before = select(func.max(poll.c.at_s)).where(whole, poll.c.at_s < first_s)
+        after = select(func.min(poll.c.at_s)).where(whole, poll.c.at_s > last_s)
+        execute = self._connection.execute
+        return execute(before).scalar_one() or _FIRST, execute(after).scalar_one() or _LAST
 
     def _old_runs(self) -> tuple[dict[MachineKey, int], dict[MachineKey, list[PriceRun]]]:
         numbers: dict[MachineKey, int] = {}
         found: dict[MachineKey, list[PriceRun]] = {}
         for gpu_count, segment in self._names.segments(self._part):
-            rows = self._executor.rows(_RUNS, (segment, self._to_s, self._from_s))
-            for (series, machine), group in groupby(rows, key=lambda row: (row[0], row[1])):
-                numbers[(machine, gpu_count)] = series
-                found[(machine, gpu_count)] = [PriceRun(*row[2:]) for row in group]
+            wanted = {"segment": segment, "from_s": self._from_s, "to_s": self._to_s}
+            for (number, machine), group in groupby(self._connection.execute(_RUNS, wanted), key=lambda row: row[:2]):
+                numbers[(machine, gpu_count)] = number
+                found[(machine, gpu_count)] = [PriceRun(*run) for _, _, *run in group]
         return numbers, found
+
+
+def _run_row(series_id: int, run: PriceRun) -> dict[str, int]:
+    prices = {"seen_from_s": run.from_s, "seen_to_s": run.seen_s, "machine_microusd_hour": run.microusd}
+    return {"series_id": series_id, **prices}

@@ -15,24 +15,25 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
+from sqlalchemy import Connection, func, select, update
 
 from gpuwatch.domain.analysis.history_from_rows import PriceSource, RowSurvey
 from gpuwatch.domain.analysis.price_rows import PriceRow, offer_kind_of
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.executor import Executor, driver_executor
-from gpuwatch.storage.import_aggregates import reaggregate_hours
+from gpuwatch.storage.executor import driver_executor
+from gpuwatch.storage.hourly_aggregates import aggregate_again
 from gpuwatch.storage.import_batches import ImportBatch
 from gpuwatch.storage.import_merge import MergeCounts, merge
 from gpuwatch.storage.open_prices import OpenPrices, load_ids
 from gpuwatch.storage.price_files import rows_in
 from gpuwatch.storage.rows import take_history_turn
+from gpuwatch.storage.tables import history_state, poll
 
 PART_ROWS = 20_000  # a second's work: a daemon that records waits for so long at most
 _MAX_POLLS = 10_000_000
 IN_THE_FUTURE = "observed_at: later than now"
-_OWN = "SELECT min(at_s), max(at_s) FROM poll WHERE covers = 1 AND provider = ? AND at_s >= ? AND at_s <= ?"
 
 ImportKinds = tuple[
     OfferKind | None, Mapping[str, OfferKind]
@@ -99,8 +100,9 @@ def import_file(
 
 def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> tuple[datetime, datetime] | None:
     """The first and the last of our own polls of a provider in a period; None without any. Raises StoreError."""
+    mine = select(func.min(poll.c.at_s), func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.provider == provider)
     with database.read() as connection:
-        first, last = driver_executor(connection).rows(_OWN, (provider, from_s, to_s))[0]
+        first, last = connection.execute(mine.where(poll.c.at_s.between(from_s, to_s))).one()
     return None if first is None else (datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
 
 
@@ -144,21 +146,22 @@ def _import_part(database: Database, rows: list[PriceRow], survey: RowSurvey, *,
     batches = [ImportBatch(some, survey, source) for source, some in by_source.items()]
     if dry_run:
         with database.read() as connection:
-            return _merge_all(driver_executor(connection), batches, dry_run=True)
+            return _merge_all(connection, batches, dry_run=True)
     with database.write() as connection:
         take_history_turn(connection)
-        return _merge_all(driver_executor(connection), batches, dry_run=False)
+        return _merge_all(connection, batches, dry_run=False)
 
 
-def _merge_all(executor: Executor, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
+def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
+    executor = driver_executor(connection)  # for the roll-up's own functions
     ids = OpenPrices()  # what is on offer now is not looked at: only names and numbers
     load_ids(executor, ids)
     total = MergeCounts()
     for batch in batches:
-        merged = merge(executor, ids, batch, dry_run=dry_run)
+        merged = merge(connection, ids, batch, dry_run=dry_run)
         if merged.changed_s and not dry_run:
-            reaggregate_hours(executor, ids, batch.name, merged.changed_s)
+            aggregate_again(executor, ids, batch.name, merged.changed_s)
         total += merged
     if total.changed_s and not dry_run:  # others must read the names and numbers anew
-        executor.run("UPDATE history_state SET version = version + 1 WHERE id = 1")
+        connection.execute(update(history_state).values(version=history_state.c.version + 1))
     return total

@@ -11,7 +11,6 @@ from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.history_queries import track
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
@@ -73,6 +72,8 @@ def price_track(
     commissions: Mapping[str, Commission] | None = None,
 ) -> list[PricePeriod]:
     """A point for each hour, or each day of a zone, as `gpuwatch history` shows them."""
+    from gpuwatch.storage.history_queries import track
+
     rates = {name: 1 + float(one.on_top_rate(None)) for name, one in (commissions or {}).items()}
     spans = (PeriodLength.HOUR, UTC) if day_in is None else (PeriodLength.DAY, day_in)
     return track(database, scope, (since, now), spans=spans, rates=rates).points
