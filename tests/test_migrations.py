@@ -13,9 +13,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event, inspect
 
 from gpuwatch.errors import StoreError, StoreTooNew
+from gpuwatch.storage import HEAD
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import config, require_head, revision, upgrade
-from gpuwatch.storage.schema_head import HEAD
 from gpuwatch.storage.tables import metadata
 
 

@@ -21,8 +21,7 @@ from gpuwatch.ports import Channel
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings
 from gpuwatch.storage.daemon_lock import claim_daemon
-from gpuwatch.storage.database import Database
-from gpuwatch.storage.integrity_check import require_intact
+from gpuwatch.storage.database import Database, require_intact
 from gpuwatch.storage.migrate import upgrade
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,9 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget
-from gpuwatch.storage import launch_repository
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.launch_admission import reserve
+from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import from_ms, to_ms
 from gpuwatch.storage.tables import approval
 
@@ -50,7 +51,7 @@ def create_approval(
         The ask: a new one, or the open one for the same offer if that costs no more now. A refusal: why nothing could
         be rented. None: the owner denied every one of these offers lately.
     """
-    launch_repository.lock_reservations(connection)
+    lock_reservations(connection)
     _expire_late(connection, intent.watch.name, now, rearmed)
     silent = _denied_identities(connection, intent.watch.name, now)
     left = [match for match in (intent.match, *intent.others) if match.offer.identity not in silent]
@@ -93,7 +94,7 @@ def _first_rentable(
     first, *others = left
     savepoint = connection.begin_nested()
     wanted = msgspec.structs.replace(intent, match=first, others=tuple(others))
-    got = launch_repository.reserve(connection, wanted, budget, now)
+    got = reserve(connection, wanted, budget, now)
     savepoint.rollback()
     if isinstance(got, LaunchRefusal):
         return got
@@ -159,10 +160,10 @@ class SqlApprovalRepository:
         }
         try:
             with self._database.write() as connection:
-                launch_repository.lock_reservations(connection)
+                lock_reservations(connection)
                 if connection.execute(update(approval).where(in_time).values(**values)).rowcount != 1:
                     return None
-                return _or_rolled_back(launch_repository.reserve(connection, intent, budget, now))
+                return _or_rolled_back(reserve(connection, intent, budget, now))
         except _RolledBack as undone:
             return undone.refusal
 
@@ -205,15 +206,12 @@ def _row(ask: Approval) -> dict[str, Any]:
 
 
 def _ask(row: Row[Any]) -> Approval:
-    created_at, deadline = from_ms(row.created_at_ms), from_ms(row.deadline_ms)
-    assert created_at is not None
-    assert deadline is not None
     return Approval(
         ask_id=row.approval_id,
         watch=row.watch,
         match=_MATCHES.decode(row.offer),
-        created_at=created_at,
-        deadline=deadline,
+        created_at=from_ms(row.created_at_ms),
+        deadline=from_ms(row.deadline_ms),
         state=ApprovalState(row.state),
         answered_at=from_ms(row.answered_at_ms),
         launch_id=row.launch_id,

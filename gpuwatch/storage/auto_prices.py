@@ -76,7 +76,7 @@ class SqlAutoPriceWaits:
 
 
 def _since(connection: Connection, watch: str) -> datetime | None:
-    since_ms = connection.execute(select(auto_price.c.since_ms).where(auto_price.c.watch == watch)).scalar()
+    since_ms: int | None = connection.execute(select(auto_price.c.since_ms).where(auto_price.c.watch == watch)).scalar()
     if since_ms is None:
         return None
     ran = and_(

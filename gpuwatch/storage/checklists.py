@@ -28,9 +28,7 @@ _OF_WATCH = (
 def ticks_of(connection: Connection, watch: str) -> list[ChecklistTick]:
     """What was ticked of a watch's checklist, oldest first; also what it does not require any more."""
     rows = connection.execute(_OF_WATCH, {"of_watch": watch})
-    return [
-        ChecklistTick(item=item, at=at, words=note) for item, at_ms, note in rows if (at := from_ms(at_ms)) is not None
-    ]
+    return [ChecklistTick(item=item, at=from_ms(at_ms), words=note) for item, at_ms, note in rows]
 
 
 def ticked_items(connection: Connection, watch: Watch) -> frozenset[str]:

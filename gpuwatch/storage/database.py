@@ -36,6 +36,7 @@ __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_i
 _WRITES = "gpuwatch_writes"  # execution option: what the begin event starts
 ASLEEP_MS = 10_000  # PostgreSQL ends a writer that is silent for so long: a stopped process keeps its locks otherwise
 LOCK_WAIT_MS = 30_000
+_CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
 
 
 class Database:
@@ -208,6 +209,26 @@ def require_writable(url: str) -> None:
         raise StoreError(f"the database {path} cannot be opened; check that its folder exists and may be written")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise StoreError(f"the database {path} cannot be written; check the rights of the file and its folder")
+
+
+def require_intact(database: Database) -> None:
+    """Go on only if the tables of launches and alerts are whole; a damaged page elsewhere costs history only.
+
+    PostgreSQL checks its pages itself.
+
+    Raises:
+        StoreError: they are not; the line names the file, and how to restore it.
+    """
+    if not database.is_sqlite:
+        return
+    for table in _CHECKED_TABLES:
+        with database.read() as connection:
+            said = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
+        if said != "ok":
+            raise StoreError(
+                f"the database {database.place} is damaged ({' '.join(said.split())[:120]}); nothing is rented. Stop"
+                f" gpuwatch, move the file away, and: cp BACKUP {database.place} (`gpuwatch db backup` wrote it)"
+            )
 
 
 def _parsed(url: str) -> URL:

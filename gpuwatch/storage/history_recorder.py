@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
+from sqlalchemy import select
+
 from gpuwatch.ports import Answer
 from gpuwatch.storage.answer_changes import RecordedPoll
 from gpuwatch.storage.database import Database
@@ -21,11 +23,12 @@ from gpuwatch.storage.recording import (
     clock_stepped_back,
     seconds,
     step_back,
+    utc_day,
     write_answer,
     write_failure,
 )
-from gpuwatch.storage.row_quota import rows_used
 from gpuwatch.storage.rows import take_history_turn
+from gpuwatch.storage.tables import quota_day
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
@@ -81,8 +84,9 @@ class SqlHistoryRecorder:
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Rows returned since 00:00 UTC. Raises StoreError."""
+        used = select(quota_day.c.rows).where(quota_day.c.provider == provider, quota_day.c.day == utc_day(now))
         with self._database.read() as connection:
-            return rows_used(driver_executor(connection), provider, now)
+            return connection.execute(used).scalar() or 0
 
     def roll_up(self, now: datetime) -> None:
         """Sum up every hour that is over and was not yet, also if nothing is recorded any more. Raises StoreError."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.launch_json import launch_json
@@ -19,7 +18,7 @@ from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
 from gpuwatch.storage import outbox
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.rows import to_ms
+from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import hook_run
 from gpuwatch.storage.tables import launch as launches
 
@@ -36,7 +35,7 @@ def schedule_hook(
         launch: as it is after the step.
         lease_s: it is being run by the caller.
     """
-    now_ms = _ms(now)
+    now_ms = to_ms(now)
     row = {
         "launch_id": launch.launch_id,
         "event": event,
@@ -46,9 +45,7 @@ def schedule_hook(
         "next_try_at_ms": now_ms,
         "leased_until_ms": None if lease_s is None else now_ms + round(lease_s * 1000),
     }
-    insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert
-    written = insert(hook_run).values(**row).on_conflict_do_nothing().returning(hook_run.c.launch_id)
-    return connection.execute(written).first() is not None
+    return insert_if_absent(connection, hook_run, row)
 
 
 class SqlHookQueue:
@@ -68,10 +65,10 @@ class SqlHookQueue:
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
         """Claim what is due. Looks without a lock first: nothing due is the common answer."""
         with self._database.read() as connection:
-            if connection.execute(_PENDING).first() is None or not _due(connection, _ms(now), 1):
+            if connection.execute(_PENDING).first() is None or not _due(connection, to_ms(now), 1):
                 return ()
         with self._database.write() as connection:
-            due = _due(connection, _ms(now), limit)
+            due = _due(connection, to_ms(now), limit)
             return [claimed for run in due if (claimed := _claimed(connection, run, now, lease_s)) is not None]
 
     def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
@@ -84,7 +81,7 @@ class SqlHookQueue:
 
     def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
         """Does somebody run it at this moment?"""
-        held = and_(_is(launch_id, event), hook_run.c.state == "pending", _leased(_ms(now)))
+        held = and_(_is(launch_id, event), hook_run.c.state == "pending", _leased(to_ms(now)))
         with self._database.read() as connection:
             return connection.execute(select(hook_run.c.event).where(held)).first() is not None
 
@@ -94,7 +91,7 @@ class SqlHookQueue:
 
     def later(self, run: HookRun, next_try_at: datetime, error: str) -> None:
         """It failed; try again then."""
-        self._settle(run, next_try_at_ms=_ms(next_try_at), last_error=error)
+        self._settle(run, next_try_at_ms=to_ms(next_try_at), last_error=error)
 
     def release(self, run: HookRun) -> None:
         """It was not run."""
@@ -130,8 +127,8 @@ def _due(connection: Connection, now_ms: int, limit: int) -> list[HookRun]:
 
 
 def _claimed(connection: Connection, run: HookRun, now: datetime, lease_s: float) -> HookRun | None:
-    as_read = and_(_is(run.launch_id, run.event), hook_run.c.attempts == run.attempts, ~_leased(_ms(now)))
-    values = {"attempts": run.attempts + 1, "leased_until_ms": _ms(now) + round(lease_s * 1000)}
+    as_read = and_(_is(run.launch_id, run.event), hook_run.c.attempts == run.attempts, ~_leased(to_ms(now)))
+    values = {"attempts": run.attempts + 1, "leased_until_ms": to_ms(now) + round(lease_s * 1000)}
     if connection.execute(update(hook_run).where(as_read).values(**values)).rowcount != 1:
         return None
     return msgspec.structs.replace(run, attempts=run.attempts + 1)
@@ -144,9 +141,3 @@ def _leased(now_ms: int) -> ColumnElement[bool]:
 
 def _is(launch_id: str, event: str) -> ColumnElement[bool]:
     return and_(hook_run.c.launch_id == launch_id, hook_run.c.event == event)
-
-
-def _ms(moment: datetime) -> int:
-    found = to_ms(moment)
-    assert found is not None
-    return found

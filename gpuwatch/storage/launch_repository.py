@@ -1,4 +1,4 @@
-"""The launches as rows: reserved in one transaction (`reserve`), moved on by whoever holds the newest version."""
+"""The launches as rows: reserved by `launch_admission`, moved on by whoever holds the newest version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpuwatch.storage import hook_runs, outbox
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import may_open_breaker, update_breaker
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send, reserve
+from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import insert_if_absent, to_ms
@@ -39,8 +39,6 @@ _UPDATE_AS_READ = update(launches).where(
     launches.c.state == bindparam("read_state"),
     launches.c.version == bindparam("read_version"),
 )
-
-__all__ = ["SqlLaunchRepository", "lock_reservations", "reserve"]
 
 
 class SqlLaunchRepository:

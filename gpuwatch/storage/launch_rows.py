@@ -53,7 +53,7 @@ def launch_of(row: Row[Any]) -> Launch:
 
 def _spans(text_: str | None) -> tuple[PriceSpan, ...]:
     rows = _SPANS.decode(text_ or "[]")
-    return tuple(PriceSpan(since, listed, price) for ms, listed, price in rows if (since := from_ms(ms)) is not None)
+    return tuple(PriceSpan(from_ms(since_ms), listed, price) for since_ms, listed, price in rows)
 
 
 def row_of_event(
@@ -74,10 +74,8 @@ def row_of_event(
 
 def event_of_row(row: Row[Any]) -> LaunchEvent:
     """One step, as it was written down."""
-    at = from_ms(row.at_ms)
-    assert at is not None
     return LaunchEvent(
-        at=at,
+        at=from_ms(row.at_ms),
         from_state=None if row.from_state is None else LaunchState(row.from_state),
         to_state=LaunchState(row.to_state),
         cause=row.cause,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from gpuwatch.storage import HEAD
 from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import Executor, driver_executor
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.light_writer import plain_sqlite_path, revision_of
-from gpuwatch.storage.schema_head import HEAD
 from gpuwatch.storage.sqlite_driver import connect_read_only, drop_empty_wal, has_wal, sqlite_driver
 
 EARLIEST = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"

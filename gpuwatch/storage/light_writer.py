@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.ports import Answer, Query
+from gpuwatch.storage import HEAD
 from gpuwatch.storage.answer_changes import clean, disk_part_microusd, machine_of, stored_disk_rate
 from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import Executor, Row
@@ -30,7 +31,6 @@ from gpuwatch.storage.open_prices import (
 )
 from gpuwatch.storage.price_sources import split_by_source
 from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seconds, write_answer
-from gpuwatch.storage.schema_head import HEAD
 from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
 
 LANE = "check"

@@ -37,12 +37,11 @@ def load_notes(connection: Connection) -> Sequence[MachineNote]:
             provider=row.provider,
             machine_id=row.machine_id,
             verdict=MachineVerdict(row.verdict),
-            at=at,
+            at=from_ms(row.at_ms),
             until=from_ms(row.until_ms),
             why=row.why,
         )
         for row in connection.execute(_ALL)
-        if (at := from_ms(row.at_ms)) is not None
     ]
 
 

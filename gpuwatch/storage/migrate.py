@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect
 
 from gpuwatch.errors import StoreError, StoreMissing, StoreNotReady, StoreTooNew
+from gpuwatch.storage import HEAD
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, no_database, open_database
-from gpuwatch.storage.schema_head import HEAD
 
 if TYPE_CHECKING:
     from alembic.config import Config

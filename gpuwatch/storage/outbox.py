@@ -11,25 +11,23 @@ Columns of `delivery`:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from functools import cache
+from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, or_, select, true, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, or_, select, true, update
 
 from gpuwatch.domain.launches.pause import Pause, pauses_in_force
 from gpuwatch.ports import Alert, DueDelivery
 from gpuwatch.redaction import redact
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.pauses import load_pauses
+from gpuwatch.storage.rows import AnyRow, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery, seen_value
 
 _LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 _LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
-_Found = Row[*tuple[Any, ...]]
 _INSERT_DELIVERY = insert(delivery)  # built once: an alert is part of the transaction that a rent waits for
 # asked every second, hence built once, too: building a query costs ten times as much as running it
 _PENDING = select(delivery.c.channel).where(delivery.c.state == "pending").limit(1)
@@ -79,24 +77,17 @@ def enqueue(
         "alert_id": alert.alert_id,
         "kind": alert.kind.value,
         "watch": alert.watch,
-        "created_at_ms": _ms(alert.created_at),
-        "expires_at_ms": _ms(expires_at),
+        "created_at_ms": to_ms(alert.created_at),
+        "expires_at_ms": to_ms(expires_at),
         "body": msgspec.json.encode(alert).decode(),
         "once_key": once_key,
     }
-    if connection.execute(_insert_once(connection.dialect.name), row).first() is None:
+    if not insert_if_absent(connection, alerts, row, "once_key"):
         return False
     rows = [_new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(channels)]
     if rows:
         connection.execute(_INSERT_DELIVERY, rows)
     return True
-
-
-@cache
-def _insert_once(dialect: str) -> Any:
-    insert_or_not = sqlite.insert if dialect == "sqlite" else postgresql.insert
-    once = insert_or_not(alerts).on_conflict_do_nothing(index_elements=[alerts.c.once_key])
-    return once.returning(alerts.c.alert_id)
 
 
 class Outbox:
@@ -132,12 +123,12 @@ class Outbox:
 
         Looks without a lock first: nothing due is the common answer, and must not delay a launch.
         """
-        now_ms = _ms(now)
+        now_ms = to_ms(now)
         with self._database.read() as connection:
             if not _any(connection, _PENDING) or not _ready(connection, now_ms, 1, channels):
                 return ()
         with self._database.write() as connection:
-            claimed: list[_Found] = []
+            claimed: list[AnyRow] = []
             lost: set[str] = set()
             for row in _ready(connection, now_ms, limit, channels):
                 if row.channel in lost:
@@ -155,7 +146,7 @@ class Outbox:
 
     def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
         """The channel took it; also when a lease ran out meanwhile. What it mentioned is mentioned."""
-        now_ms = _ms(now)
+        now_ms = to_ms(now)
         with self._database.write() as connection:
             connection.execute(
                 update(delivery)
@@ -178,16 +169,16 @@ class Outbox:
     def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
         """Not before `next_try_at`, for this and, unless `taken` names somebody, for all that wait behind it."""
         self._settle(
-            due, next_try_at_ms=_ms(next_try_at), last_error=redact(error), settled_recipients=" ".join(taken) or None
+            due, next_try_at_ms=to_ms(next_try_at), last_error=redact(error), settled_recipients=" ".join(taken) or None
         )
 
     def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
         """The channel will not take it; nothing else is tried there before `probe_at`."""
-        self._settle(due, state="refused", next_try_at_ms=_ms(probe_at), last_error=redact(error))
+        self._settle(due, state="refused", next_try_at_ms=to_ms(probe_at), last_error=redact(error))
 
     def expire(self, now: datetime) -> int:
         """Give up what is past its time and not being sent; how many deliveries."""
-        now_ms = _ms(now)
+        now_ms = to_ms(now)
         with self._database.read() as connection:
             if not _any(connection, _PENDING) or not _any(connection, _PENDING.where(_overdue(now_ms))):
                 return 0
@@ -202,8 +193,7 @@ class Outbox:
             return 0
         with self._database.write() as connection:
             rows = [_new_delivery(alert_id, channel) for channel in channels]
-            added = _insert(connection)(delivery).values(rows).on_conflict_do_nothing().returning(delivery.c.channel)
-            return len(connection.execute(added).all())
+            return sum(insert_if_absent(connection, delivery, row) for row in rows)
 
     def unreported_failures(self) -> Mapping[str, int]:
         """Channel → expired deliveries that no message mentioned and none waiting there will; broken ones left out."""
@@ -230,7 +220,7 @@ class Outbox:
         )
         with self._database.read() as connection:
             return [
-                PendingDeliveries(channel=channel, count=count, oldest_at=_moment(oldest_ms), last_error=error)
+                PendingDeliveries(channel=channel, count=count, oldest_at=from_ms(oldest_ms), last_error=error)
                 for channel, count, oldest_ms, error in connection.execute(query)
             ]
 
@@ -270,9 +260,7 @@ class Outbox:
         """Keep it for the next start."""
         word = {"provider": channel, "kind": _NEW_ADDRESS, "value": f"{address} {new}"}
         with self._database.write() as connection:
-            connection.execute(
-                _insert(connection)(seen_value).values(**word, first_seen_ms=_ms(now)).on_conflict_do_nothing()
-            )
+            insert_if_absent(connection, seen_value, word | {"first_seen_ms": to_ms(now)})
 
     def _settle(self, due: DueDelivery, **values: Any) -> None:
         still_ours = and_(_row(due), delivery.c.state == "pending", delivery.c.attempts == due.attempts + 1)
@@ -283,9 +271,9 @@ class Outbox:
 def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
     gone = and_(delivery.c.state == "pending", delivery.c.channel.not_in(channels))
     waiting = connection.execute(select(delivery.c.alert_id).where(gone)).scalars().all()
-    rows = [_new_delivery(alert_id, channel) for alert_id in dict.fromkeys(waiting) for channel in channels]
-    for row in rows:
-        connection.execute(_insert(connection)(delivery).values(row).on_conflict_do_nothing())
+    for alert_id in dict.fromkeys(waiting):
+        for channel in channels:
+            insert_if_absent(connection, delivery, _new_delivery(alert_id, channel))
     connection.execute(
         update(delivery)
         .where(gone)
@@ -300,7 +288,7 @@ def _any(connection: Connection, query: Select[Any]) -> bool:
     return connection.execute(query).first() is not None
 
 
-def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None) -> list[_Found]:
+def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None) -> list[AnyRow]:
     """Rows that may be leased, in the order of sending."""
     pending = delivery.c.state == "pending"
     other = delivery.alias()
@@ -329,21 +317,15 @@ def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[s
     return list(connection.execute(query))
 
 
-def _claim(connection: Connection, row: _Found, now_ms: int, lease_s: float) -> bool:
+def _claim(connection: Connection, row: AnyRow, now_ms: int, lease_s: float) -> bool:
     """A conditional update: of several daemons one gets a row."""
     mine = and_(delivery.c.alert_id == row.alert_id, delivery.c.channel == row.channel)
     unchanged = and_(delivery.c.state == "pending", delivery.c.attempts == row.attempts, _free(now_ms))
-    return (
-        connection.execute(
-            update(delivery)
-            .where(mine, unchanged)
-            .values(attempts=row.attempts + 1, leased_until_ms=now_ms + round(lease_s * 1000))
-        ).rowcount
-        == 1
-    )
+    lease = {"attempts": row.attempts + 1, "leased_until_ms": now_ms + round(lease_s * 1000)}
+    return connection.execute(update(delivery).where(mine, unchanged).values(lease)).rowcount == 1
 
 
-def _due(connection: Connection, row: _Found, pauses: Sequence[Pause], now: datetime) -> DueDelivery:
+def _due(connection: Connection, row: AnyRow, pauses: Sequence[Pause], now: datetime) -> DueDelivery:
     missed = connection.execute(
         select(delivery.c.alert_id, alerts.c.body)
         .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
@@ -385,15 +367,3 @@ def _due_by(now_ms: int) -> ColumnElement[bool]:
 def _new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
     # due from 1970 on, not from now: a clock that is set back must not hold a new alert
     return {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": 0}
-
-
-def _insert(connection: Connection) -> Any:
-    return sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-
-
-def _ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
-
-
-def _moment(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -56,7 +56,6 @@ def load_pauses(connection: Connection) -> PauseTable:
     by_hand, breakers = [], []
     for scope, at_ms, until_ms, why in connection.execute(_ALL):
         at, until = from_ms(at_ms), from_ms(until_ms)
-        assert at is not None
         if scope.startswith(_BREAKER):
             breakers.append(CircuitBreaker(watch=scope.removeprefix(_BREAKER), at=at, until=until or at, why=why))
         else:

@@ -25,13 +25,15 @@ from gpuwatch.storage.answer_changes import (
 )
 from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
-from gpuwatch.storage.row_quota import add_rows
 
 _SMALL_STEP_S = 120  # a clock that steps back by less is waited for
 # By more it is believed, but only if little was written "later": a board without a battery starts in the year 1970, and
 # must not pull months of history back to there.
 _MOVABLE_HOURS = 48
 
+_DAY_S = 86_400
+_QUOTA = """INSERT INTO quota_day (provider, day, rows) VALUES (?, ?, ?)
+ ON CONFLICT (provider, day) DO UPDATE SET rows = quota_day.rows + excluded.rows"""
 _POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows, skipped,
  elapsed_ms, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour, disk_microusd_gb_month)
@@ -92,7 +94,8 @@ def write_answer(
     poll = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
     changes = find_changes(answer, poll, prices)
     _write_poll(executor, poll, answer)
-    add_rows(executor, poll.provider, answer.observed_at, answer.rows)
+    if answer.rows > 0:
+        executor.run(_QUOTA, (poll.provider, utc_day(answer.observed_at), answer.rows))
     opened = _ChangeWriter(executor, prices, poll).write(changes)
     hour = poll.at_s // 3600
     if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or one that comes late: sum up again
@@ -103,6 +106,11 @@ def write_answer(
         version += 1
         executor.run("UPDATE history_state SET version = ? WHERE id = 1", (version,))
     return WrittenPoll(poll, changes, opened, version)
+
+
+def utc_day(moment: datetime) -> int:
+    """Days since 1970, UTC: the marketplace rations rows by the day."""
+    return int(moment.timestamp()) // _DAY_S
 
 
 def write_failure(executor: Executor, poll: RecordedPoll, error: str) -> None:

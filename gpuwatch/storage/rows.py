@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 from sqlalchemy import Connection, Insert, Row, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -19,11 +19,19 @@ _HISTORY_VERSION = select(history_state.c.version).with_for_update()  # SQLite's
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@overload
+def to_ms(moment: datetime) -> int: ...
+@overload
+def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
     """Whole milliseconds since 1970."""
     return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+@overload
+def from_ms(stored: int) -> datetime: ...
+@overload
+def from_ms(stored: int | None) -> datetime | None: ...
 def from_ms(stored: int | None) -> datetime | None:
     """The moment, in UTC."""
     return None if stored is None else _EPOCH + timedelta(milliseconds=stored)
@@ -41,9 +49,9 @@ def upsert(connection: Connection, table: Table, rows: dict[str, Any] | Sequence
         connection.execute(_upsert(table, connection.dialect.name, columns), rows)
 
 
-def insert_if_absent(connection: Connection, table: Table, row: dict[str, Any]) -> bool:
-    """Insert a row; False: there was one with its key, and it stays as it is."""
-    return connection.execute(_insert_if_absent(table, connection.dialect.name), row).first() is not None
+def insert_if_absent(connection: Connection, table: Table, row: dict[str, Any], key: str | None = None) -> bool:
+    """Insert a row; False: there was one with its key (None: any unique one), and it stays as it is."""
+    return connection.execute(_insert_if_absent(table, connection.dialect.name, key), row).first() is not None
 
 
 # Built once: SQLAlchemy then finds the compiled statement without comparing it part by part.
@@ -57,9 +65,9 @@ def _upsert(table: Table, dialect: str, columns: tuple[str, ...]) -> Insert:
 
 
 @cache
-def _insert_if_absent(table: Table, dialect: str) -> ReturningInsert[Any]:
-    # psycopg gives no row count for an INSERT
-    made: ReturningInsert[Any] = _insert(dialect)(table).on_conflict_do_nothing().returning(*table.primary_key)
+def _insert_if_absent(table: Table, dialect: str, key: str | None) -> ReturningInsert[Any]:
+    unless_there = _insert(dialect)(table).on_conflict_do_nothing(index_elements=None if key is None else [key])
+    made: ReturningInsert[Any] = unless_there.returning(*table.primary_key)  # psycopg counts no inserted rows
     return made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import unticked
@@ -14,9 +14,12 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import Alert, ProviderHealth
-from gpuwatch.storage import approvals, decision_rows, launch_repository, outbox
+from gpuwatch.storage import approvals, launch_admission, outbox
+from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms, upsert
+from gpuwatch.storage.tables import provider_health, seen_value, watch_state
 
 
 class SqlDecisionStore:
@@ -26,14 +29,29 @@ class SqlDecisionStore:
         self._database = database
 
     def memories(self) -> Mapping[str, WatchMemory]:
-        """What each watch remembers."""
+        """What each watch remembers; one that has not seen anything yet is missing."""
         with self._database.read() as connection:
-            return decision_rows.load_watch_states(connection)
+            return {
+                row.watch: WatchMemory(
+                    fired_at=from_ms(row.fired_at_ms),
+                    fired_microusd_gpu_hour=row.fired_microusd_gpu_hour,
+                    under_since=from_ms(row.under_since_ms),
+                    misses=row.misses,
+                )
+                for row in connection.execute(select(watch_state))
+            }
 
     def provider_health(self) -> Mapping[str, ProviderHealth]:
         """The health of each provider."""
         with self._database.read() as connection:
-            return decision_rows.load_provider_health(connection)
+            return {
+                row.provider: ProviderHealth(
+                    complete_at=from_ms(row.complete_at_ms),
+                    blind_since=from_ms(row.blind_since_ms),
+                    last_error=row.last_error,
+                )
+                for row in connection.execute(select(provider_health))
+            }
 
     @contextmanager
     def open(self) -> Iterator[SqlUnitOfWork]:
@@ -50,11 +68,18 @@ class SqlUnitOfWork:
 
     def remember(self, watch: str, remembered: WatchMemory) -> None:
         """Save what a watch remembers."""
-        decision_rows.save_watch_state(self._connection, watch, remembered)
+        row = {
+            "watch": watch,
+            "fired_at_ms": to_ms(remembered.fired_at),
+            "fired_microusd_gpu_hour": remembered.fired_microusd_gpu_hour,
+            "under_since_ms": to_ms(remembered.under_since),
+            "misses": remembered.misses,
+        }
+        upsert(self._connection, watch_state, row)
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Take a free slot and the money for it, or say why not."""
-        return launch_repository.reserve(self._connection, intent, budget, now)
+        return launch_admission.reserve(self._connection, intent, budget, now)
 
     def ask(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
@@ -76,8 +101,15 @@ class SqlUnitOfWork:
 
     def save_health(self, provider: str, sight: ProviderHealth) -> None:
         """Save the health of a provider."""
-        decision_rows.save_provider_health(self._connection, provider, sight)
+        row = {
+            "provider": provider,
+            "complete_at_ms": to_ms(sight.complete_at),
+            "blind_since_ms": to_ms(sight.blind_since),
+            "last_error": None if sight.last_error is None else clean(sight.last_error, 500),
+        }
+        upsert(self._connection, provider_health, row)
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
         """Record a value; True: never seen before."""
-        return not decision_rows.was_seen_before(self._connection, provider, kind, word, now)
+        value = {"provider": provider, "kind": clean(kind, 16), "value": clean(word, 200)}
+        return insert_if_absent(self._connection, seen_value, value | {"first_seen_ms": to_ms(now)})

@@ -30,7 +30,7 @@ class SqlUtilisationRepository:
         query = select(samples.c.at_ms, samples.c.percent).where(wanted).order_by(samples.c.at_ms)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        return [UtilisationSample(at, percent) for at_ms, percent in rows if (at := from_ms(at_ms)) is not None]
+        return [UtilisationSample(from_ms(at_ms), percent) for at_ms, percent in rows]
 
     def mean(self, launch_id: str) -> float | None:
         """The mean of all known samples of a launch; None without any. Raises StoreError."""

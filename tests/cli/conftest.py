@@ -12,9 +12,9 @@ from alembic import command
 
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
+from gpuwatch.storage import HEAD
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import config, revision, upgrade
-from gpuwatch.storage.schema_head import HEAD
 
 PACE = "20"  # three seconds between two requests are a seventh of one
 

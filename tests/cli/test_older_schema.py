@@ -15,11 +15,11 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
+from gpuwatch.storage import HEAD
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.migrate import revision, upgrade
-from gpuwatch.storage.schema_head import HEAD
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell, older_schema
 from tests.cli.test_store_is_only_read import PRICES, WATCH

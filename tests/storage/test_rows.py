@@ -7,13 +7,7 @@ from datetime import timedelta
 from gpuwatch.domain.watches.decide import WatchMemory
 from gpuwatch.ports import ProviderHealth
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.decision_rows import (
-    load_provider_health,
-    load_watch_states,
-    save_provider_health,
-    save_watch_state,
-    was_seen_before,
-)
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.storage.market import NOON
 
 
@@ -21,25 +15,25 @@ def test_a_memory_comes_back_as_it_was_kept(database: Database) -> None:
     memory = WatchMemory(
         fired_at=NOON + timedelta(milliseconds=1), fired_microusd_gpu_hour=1_234_567.5, under_since=NOON, misses=1
     )
-    with database.write() as connection:
-        save_watch_state(connection, "night", WatchMemory())
-        save_watch_state(connection, "night", memory)
-    with database.read() as connection:
-        assert load_watch_states(connection) == {"night": memory}
+    store = SqlDecisionStore(database)
+    with store.open() as uow:
+        uow.remember("night", WatchMemory())
+        uow.remember("night", memory)
+    assert store.memories() == {"night": memory}
 
 
 def test_a_sight_comes_back_as_it_was_kept(database: Database) -> None:
     sight = ProviderHealth(complete_at=NOON, blind_since=NOON + timedelta(hours=1), last_error="503")
-    with database.write() as connection:
-        save_provider_health(connection, "vastai", ProviderHealth(complete_at=NOON))
-        save_provider_health(connection, "vastai", sight)
-    with database.read() as connection:
-        assert load_provider_health(connection) == {"vastai": sight}
+    store = SqlDecisionStore(database)
+    with store.open() as uow:
+        uow.save_health("vastai", ProviderHealth(complete_at=NOON))
+        uow.save_health("vastai", sight)
+    assert store.provider_health() == {"vastai": sight}
 
 
 def test_a_word_is_reported_once(database: Database) -> None:
-    with database.write() as connection:
-        assert not was_seen_before(connection, "vastai", "gpu", "H900", NOON)
-        assert was_seen_before(connection, "vastai", "gpu", "H900", NOON)
-        assert not was_seen_before(connection, "runpod", "gpu", "H900", NOON)
-        assert not was_seen_before(connection, "vastai", "field", "H900", NOON)
+    with SqlDecisionStore(database).open() as uow:
+        assert uow.record_new_value("vastai", "gpu", "H900", NOON)
+        assert not uow.record_new_value("vastai", "gpu", "H900", NOON)
+        assert uow.record_new_value("runpod", "gpu", "H900", NOON)
+        assert uow.record_new_value("vastai", "field", "H900", NOON)
