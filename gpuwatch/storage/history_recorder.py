@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from gpuwatch.ports import Answer
-from gpuwatch.storage.answer_changes import RecordedPoll
+from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import Executor, driver_executor
 from gpuwatch.storage.hourly_aggregates import EndedIntervalLog, aggregate_from_memory, aggregate_from_store, write_hour
@@ -25,10 +25,9 @@ from gpuwatch.storage.recording import (
     step_back,
     utc_day,
     write_answer,
-    write_failure,
 )
 from gpuwatch.storage.rows import take_history_turn
-from gpuwatch.storage.tables import quota_day
+from gpuwatch.storage.tables import poll, quota_day
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
@@ -78,9 +77,17 @@ class SqlHistoryRecorder:
         self, provider: str, *, lane: str, gpu: str = "", spot: bool = False, at: datetime, error: str
     ) -> None:
         """Record that a search was not answered: a gap, never "no offers". Raises StoreError."""
+        row = {
+            "provider": clean(provider, 32),
+            "lane": lane,
+            "gpu": clean(gpu, 200),
+            "spot": int(spot),
+            "at_s": seconds(at),
+            "completeness": "failed",
+            "error": clean(" ".join(error.split()), 500),
+        }
         with self._database.write() as connection:
-            poll = RecordedPoll(provider, lane, gpu, int(spot), seconds(at), False, None)
-            write_failure(driver_executor(connection), poll, error)
+            connection.execute(insert(poll), row | dict.fromkeys(("covers", "rows", "skipped", "elapsed_ms"), 0))
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Rows returned since 00:00 UTC. Raises StoreError."""

@@ -35,7 +35,7 @@ _DAY_S = 86_400
 _QUOTA = """INSERT INTO quota_day (provider, day, rows) VALUES (?, ?, ?)
  ON CONFLICT (provider, day) DO UPDATE SET rows = quota_day.rows + excluded.rows"""
 _POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows, skipped,
- elapsed_ms, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+ elapsed_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour, disk_microusd_gb_month)
  VALUES (?, ?, NULL, ?, ?)"""
 _CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
@@ -93,7 +93,7 @@ def write_answer(
     """Write an answer: the poll, the quota, and what changed. `prices` must show the database as it is."""
     poll = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
     changes = find_changes(answer, poll, prices)
-    _write_poll(executor, poll, answer)
+    executor.run(_POLL, _poll_row(poll, answer))
     if answer.rows > 0:
         executor.run(_QUOTA, (poll.provider, utc_day(answer.observed_at), answer.rows))
     opened = _ChangeWriter(executor, prices, poll).write(changes)
@@ -111,28 +111,6 @@ def write_answer(
 def utc_day(moment: datetime) -> int:
     """Days since 1970, UTC: the marketplace rations rows by the day."""
     return int(moment.timestamp()) // _DAY_S
-
-
-def write_failure(executor: Executor, poll: RecordedPoll, error: str) -> None:
-    """A search without an answer: a gap."""
-    text = clean(" ".join(error.split()), 500)
-    executor.run(
-        _POLL,
-        (
-            clean(poll.provider, 32),
-            poll.lane,
-            clean(poll.gpu, 200),
-            poll.spot,
-            poll.at_s,
-            "failed",
-            0,
-            None,
-            0,
-            0,
-            0,
-            text,
-        ),
-    )
 
 
 def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInterval]:
@@ -219,24 +197,10 @@ def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot
     return RecordedPoll(answer.provider, lane, gpu, spot, at_s, ends, bound)
 
 
-def _write_poll(executor: Executor, poll: RecordedPoll, answer: Answer) -> None:
-    executor.run(
-        _POLL,
-        (
-            poll.provider,
-            poll.lane,
-            poll.gpu,
-            poll.spot,
-            poll.at_s,
-            str(answer.completeness),
-            int(poll.covers),
-            poll.complete_to_microusd,
-            answer.rows,
-            sum(answer.skipped.values()),
-            round(answer.elapsed_s * 1000),
-            None,
-        ),
-    )
+def _poll_row(poll: RecordedPoll, answer: Answer) -> Row:
+    answered = (answer.rows, sum(answer.skipped.values()), round(answer.elapsed_s * 1000))
+    covered = (int(poll.covers), poll.complete_to_microusd)
+    return poll.provider, poll.lane, poll.gpu, poll.spot, poll.at_s, str(answer.completeness), *covered, *answered
 
 
 class _ChangeWriter:
