@@ -19,7 +19,6 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-from gpuwatch.storage.history_queries import known_gpu_names
 from gpuwatch.storage.light_reader import read_light
 from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.price_sources import matches_source
@@ -52,6 +51,8 @@ def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tupl
     """The same; without a file, names that the store has recorded count as well. Raises UsageError."""
     if data is not None:
         return gpu_names_of(text)
+    from gpuwatch.storage.history_queries import known_gpu_names
+
     with open_store_read_only(settings) as database:
         return gpu_names_of(text, frozenset(known_gpu_names(database)))
 
