@@ -25,23 +25,23 @@ class Executor:
 
     def __init__(self, cursor: Any, *, psycopg: bool = False) -> None:
         self._cursor = cursor
-        self._psycopg = psycopg
+        self.psycopg = psycopg
 
     def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
         """All rows of a query."""
-        self._cursor.execute(_for_psycopg(sql) if self._psycopg else sql, parameters)
+        self._cursor.execute(_for_psycopg(sql) if self.psycopg else sql, parameters)
         found: list[Row] = self._cursor.fetchall()
         return found
 
     def run(self, sql: str, parameters: Row = ()) -> int:
         """Run one statement; returns how many rows it touched."""
-        self._cursor.execute(_for_psycopg(sql) if self._psycopg else sql, parameters)
+        self._cursor.execute(_for_psycopg(sql) if self.psycopg else sql, parameters)
         return int(self._cursor.rowcount)
 
     def run_many(self, sql: str, rows: Sequence[Row]) -> None:
         """Run one statement for each row; none: nothing happens."""
         if rows:
-            self._cursor.executemany(_for_psycopg(sql) if self._psycopg else sql, rows)
+            self._cursor.executemany(_for_psycopg(sql) if self.psycopg else sql, rows)
 
 
 def driver_executor(connection: Connection) -> Executor:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert
 
 from gpuwatch.ports import Answer
 from gpuwatch.storage.answer_changes import clean
@@ -26,11 +26,11 @@ from gpuwatch.storage.recording import (
     utc_day,
     write_answer,
 )
-from gpuwatch.storage.rows import take_history_turn
-from gpuwatch.storage.tables import poll, quota_day
+from gpuwatch.storage.tables import poll
 
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
+_ROWS_USED = "SELECT rows FROM quota_day WHERE provider = ? AND day = ?"
 _HOURS_FROM_MEMORY = 6  # polls that lie further apart are summed up from the intervals
 _GRACE_S = 300  # an hour is summed up so long after its end: a slow answer may still speak of it
 
@@ -91,9 +91,9 @@ class SqlHistoryRecorder:
 
     def rows_used(self, provider: str, now: datetime) -> int:
         """Rows returned since 00:00 UTC. Raises StoreError."""
-        used = select(quota_day.c.rows).where(quota_day.c.provider == provider, quota_day.c.day == utc_day(now))
         with self._database.read() as connection:
-            return connection.execute(used).scalar() or 0
+            found = driver_executor(connection).rows(_ROWS_USED, (provider, utc_day(now)))
+        return int(found[0][0]) if found else 0
 
     def roll_up(self, now: datetime) -> None:
         """Sum up every hour that is over and was not yet, also if nothing is recorded any more. Raises StoreError."""
@@ -108,7 +108,7 @@ class SqlHistoryRecorder:
         try:
             with self._database.write() as connection:
                 executor = driver_executor(connection)
-                if take_history_turn(connection) != self._prices.version:
+                if take_history_turn(executor) != self._prices.version:
                     self._load(executor, at_s)
                 yield executor
         except BaseException:
@@ -142,6 +142,13 @@ class SqlHistoryRecorder:
             executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (after,))
         self._prices.next_hour = after
         self._ended.forget_before(after * HOUR_S)
+
+
+def take_history_turn(executor: Executor) -> int:
+    """Recorders, imports and prunes take turns, whatever process they are in; returns the version of the history."""
+    sql = "SELECT version FROM history_state WHERE id = 1"
+    # SQLite's writing transactions are alone anyway
+    return int(executor.rows(sql + " FOR UPDATE" if executor.psycopg else sql)[0][0])
 
 
 def load_open_prices(executor: Executor) -> OpenPrices:

@@ -23,12 +23,12 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
+from gpuwatch.storage.history_recorder import take_history_turn
 from gpuwatch.storage.hourly_aggregates import aggregate_again
 from gpuwatch.storage.import_batches import ImportBatch
 from gpuwatch.storage.import_merge import MergeCounts, merge
 from gpuwatch.storage.open_prices import OpenPrices, load_ids
 from gpuwatch.storage.price_files import rows_in
-from gpuwatch.storage.rows import take_history_turn
 from gpuwatch.storage.tables import history_state, poll
 
 PART_ROWS = 20_000  # a second's work: a daemon that records waits for so long at most
@@ -148,7 +148,7 @@ def _import_part(database: Database, rows: list[PriceRow], survey: RowSurvey, *,
         with database.read() as connection:
             return _merge_all(connection, batches, dry_run=True)
     with database.write() as connection:
-        take_history_turn(connection)
+        take_history_turn(driver_executor(connection))
         return _merge_all(connection, batches, dry_run=False)
 
 

@@ -12,11 +12,11 @@ import msgspec
 from sqlalchemy import Connection, Table, and_, bindparam, delete, func, or_, select, update
 
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.executor import driver_executor
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder, take_history_turn
 from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, CoverScope
 from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
 from gpuwatch.storage.recording import seconds
-from gpuwatch.storage.rows import take_history_turn
 from gpuwatch.storage.tables import alert, delivery, history_state, poll, price_interval, segment, series
 
 _SERIES_A_STEP = 1000
@@ -73,7 +73,7 @@ def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
     intervals = dropped = 0
     for first, after in _steps(database, series, _SERIES_A_STEP):
         with database.write() as connection:
-            take_history_turn(connection)  # a series must not go while somebody records that it is back
+            take_history_turn(driver_executor(connection))  # no series goes while somebody records that it is back
             old = _expendable(connection, first, after, horizon_s, covers)
             if old:
                 connection.execute(_DROP, old)

@@ -7,15 +7,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, overload
 
-from sqlalchemy import Connection, Insert, Row, Table, select
+from sqlalchemy import Connection, Insert, Row, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
-from gpuwatch.storage.tables import history_state
-
 AnyRow = Row[*tuple[Any, ...]]
 
-_HISTORY_VERSION = select(history_state.c.version).with_for_update()  # SQLite's writers take turns anyway
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -35,11 +32,6 @@ def from_ms(stored: int | None) -> datetime | None: ...
 def from_ms(stored: int | None) -> datetime | None:
     """The moment, in UTC."""
     return None if stored is None else _EPOCH + timedelta(milliseconds=stored)
-
-
-def take_history_turn(connection: Connection) -> int:
-    """Recorders, imports and prunes take turns, whatever process they are in; returns the version of the history."""
-    return int(connection.execute(_HISTORY_VERSION).scalar_one())
 
 
 def upsert(connection: Connection, table: Table, rows: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
