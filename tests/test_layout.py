@@ -98,6 +98,20 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
     assert {name.partition("/")[0] for name in _importers("sqlalchemy") | _importers("alembic")} == {"storage"}
 
 
+def test_raw_sql_stays_in_the_recorder_the_roll_up_and_the_short_commands() -> None:
+    """Everything else goes through SQLAlchemy Core; those who call these hand a connection's cursor on."""
+    raw = ("open_prices", "recording", "history_recorder", "hourly_aggregates")
+    short = ("light_reader", "light_writer", "market_overview")  # SQLAlchemy's import takes longer than they do
+    named = {
+        name
+        for name, module in _sources()
+        for node in ast.walk(module)
+        if isinstance(node, ast.ImportFrom) and node.module == "gpuwatch.storage.executor"
+        if any(alias.name == "Executor" for alias in node.names)
+    }
+    assert named == {f"storage/{one}.py" for one in (*raw, *short)}
+
+
 def test_commands_leave_the_store_to_use_cases() -> None:
     """They may name its types; opening it and querying it is the business of `app/`."""
     for name, module in _sources():
