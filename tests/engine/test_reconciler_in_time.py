@@ -172,3 +172,31 @@ def test_a_slow_end_that_cannot_be_reported_is_asked_for_all_the_same(world: Wor
     world.provider.destroy_works = True
     world.look(1, every_s=200)
     assert world.provider.alive == {}
+
+
+def due_after(world: World, *seconds: float) -> list[bool]:
+    """Whether it reconciles, tried after each of these times."""
+    found = []
+    for one in seconds:
+        world.pass_s(one)
+        found.append(world.follower.run_if_due(world.now))
+    return found
+
+
+def test_while_everything_runs_it_reconciles_every_ten_seconds(world: World) -> None:
+    running(world)
+    assert due_after(world, 5, 9.9, 0.1, 9.9, 0.1) == [True, False, True, False, True]
+
+
+def test_it_reconciles_at_the_moment_at_which_what_runs_must_end(world: World) -> None:
+    launch = running(world)
+    assert launch.max_runtime_s is not None
+    assert due_after(world, launch.max_runtime_s - 4, 3.9, 0.1) == [True, False, True]
+    assert world.state(launch) is S.STOPPING
+
+
+def test_it_reconciles_at_the_moment_until_which_what_starts_must_run(world: World) -> None:
+    launch = world.rent()
+    assert launch.ready_within_s is not None
+    assert due_after(world, launch.ready_within_s - 2, 1.9, 0.1, 3) == [True, False, True, True]
+    assert world.state(launch) is S.STOPPING

@@ -253,6 +253,9 @@ def test_open_and_recent_asks_are_listed_newest_first(database: Database) -> Non
     SqlApprovalRepository(database).refuse(FIRST, "gone", later)
     assert [ask.ask_id for ask in SqlApprovalRepository(database).recent(NOON + timedelta(days=6))] == [SECOND, FIRST]
     assert [ask.ask_id for ask in SqlApprovalRepository(database).recent(later)] == [SECOND]
+    week = NOON + timedelta(days=7)
+    assert len(SqlApprovalRepository(database).recent(week)) == 2
+    assert len(SqlApprovalRepository(database).recent(week + MINUTE)) == 1
 
 
 # --- races ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.analysis.market_history import MarketHistory
 from gpuwatch.domain.backtest.candidates import find_candidates
 from gpuwatch.domain.backtest.replay import replay
-from gpuwatch.domain.backtest.report import BacktestResult, result_of
+from gpuwatch.domain.backtest.report import BacktestResult, result_of, saved_share
 from gpuwatch.domain.backtest.threshold_sweep import sweep_thresholds
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 from tests.domain.backtest.market import a_renting_rule, a_rule, a_setting, a_story, history_of
@@ -126,3 +126,23 @@ def test_a_higher_threshold_never_holds_less_nor_waits_longer(looks: list, deadl
     firsts = [step.first.at for step in known if step.first is not None]
     assert firsts == sorted(firsts, reverse=True)
     assert len({step.median_usd_gpu_hour for step in known}) <= 1, "the market is the same"
+
+
+def test_a_watch_that_rents_waits_for_its_launch_and_one_that_alerts_for_its_first_alert() -> None:
+    renting = result(hourly(2, 2, 1), a_renting_rule(2.0), job=timedelta(hours=1))
+    assert renting.first is not None
+    assert renting.first.launched
+    alerting = result(hourly(2, None, None, 2), a_rule())
+    assert (alerting.first, alerting.fires, alerting.launches) == (alerting.events[0], 2, 0)
+    assert alerting.cost_usd == 0.0
+
+
+def test_a_reminder_is_no_launch_and_no_first_alert() -> None:
+    events = result(hourly(2, 2), a_rule(repeat_every_s=float(HOUR))).events
+    assert [event.is_reminder for event in events] == [False, True]
+
+
+def test_nothing_is_saved_against_a_price_of_nothing() -> None:
+    assert saved_share(1.0, 0.0) is None
+    assert saved_share(None, 2.0) is None
+    assert saved_share(1.0, 2.0) == 0.5

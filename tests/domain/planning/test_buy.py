@@ -122,3 +122,13 @@ def test_after_the_pay_back_owning_has_cost_what_renting_did(price: Decimal, ren
         return
     owned = own.investment_usd + own.running_usd_day(hours) * found.payback_days
     assert round(owned, 6) == round(rent * hours * found.payback_days, 6)
+
+
+def test_owning_that_saves_nothing_never_pays() -> None:
+    free = compare_with_rent(FREE, RentTariff(usd_hour=Decimal(0)), WEEK, LOSS)
+    assert (free.saved_usd_day, free.payback_days, free.verdict) == (0, None, PaybackVerdict.RED)
+
+
+def test_a_larger_loss_takes_more_rented_hours() -> None:
+    few, many = compare_with_rent(FREE, RentTariff(usd_hour=Decimal(2)), WEEK, LOSS).hours_a_year
+    assert (few, many) == (Decimal(900), Decimal(1200))

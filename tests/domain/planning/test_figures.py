@@ -46,3 +46,10 @@ def test_gpus_that_nobody_knows_are_reported(text: str) -> None:
 def test_a_near_name_is_suggested() -> None:
     with pytest.raises(ValueError, match="did you mean"):
         parse_gpu_config("4x H1000")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", 1.0), ("1k", 1e3), ("1M", 1e6), ("1B", 1e9), ("1G", 1e9), ("1T", 1e12)]
+)
+def test_a_suffix_is_a_power_of_a_thousand(text: str, value: float) -> None:
+    assert parse_figure(text) == value

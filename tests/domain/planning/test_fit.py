@@ -137,3 +137,29 @@ def test_the_order_is_that_of_the_measure(by: CostMeasure) -> None:
     known = [value for value in values if value is not None]
     assert known == sorted(known)
     assert values == [*known, *[None] * (len(values) - len(known))]
+
+
+def test_why_a_class_is_left_out() -> None:
+    slow = TaskNeeds(task=GpuTask.INFERENCE, vram_gb=10.0, token_s=0.0001, max_cards=2)
+    assert rank_classes(slow, [priced("T4", "1")]).left_out == {"more than 2 cards": ("T4",)}
+    two = TaskNeeds(task=GpuTask.TRAINING, vram_gb=40.0)
+    assert rank_classes(two, [priced("L4", "1", cards=2)]).left_out == {"several cards without NVLink": ("L4",)}
+    assert rank_classes(two, [priced("L40S", "1", cards=1)]).choices != ()
+
+
+def test_two_cards_read_a_token_in_half_the_time() -> None:
+    needs = TaskNeeds(task=GpuTask.INFERENCE, vram_gb=10.0)
+    one, two = (rank_classes(needs, [priced("L4", "1", cards=cards)]).choices[0].token_s for cards in (1, 2))
+    assert one is not None
+    assert two == one / 2
+
+
+def test_a_price_ratio_is_per_card() -> None:
+    twice = priced("H100 SXM", "7.00", cards=2, high="11.00")
+    assert price_ratio(twice, H100) == (1, 1)
+    assert price_ratio(H100, twice) == (1, 1)
+
+
+def test_a_class_of_the_sources_holds_what_is_printed_on_its_card() -> None:
+    assert [one.gpu for one in source_classes(GpuTask.TRAINING, 192)] == ["B200"]
+    assert source_classes(GpuTask.TRAINING, 193) == []

@@ -32,7 +32,7 @@ from gpuwatch.domain.planning.job_comparison import (
     rank_offers,
 )
 from gpuwatch.domain.planning.job_hours import GpuRate, JobHours, JobSpec, hours_on
-from tests.builders import an_offer
+from tests.builders import an_offer, changed
 
 A100, H100 = "4x A100 SXM 80GB", "4x H100 SXM"
 THREE_DAYS = JobSpec(hours=exactly(72.0), on=parse_gpu_config(A100))
@@ -369,3 +369,38 @@ def test_offers_are_ranked_by_the_job_and_not_by_the_hour() -> None:
     assert [one.offer.offer_id for one in found.placed] == ["h", "a"]
     assert found.seen == 6
     assert {count for _, count in found.refused} == {1}
+
+
+def test_an_offer_without_enough_free_disk_is_refused_by_that_reason() -> None:
+    offers = [an_offer(gpu="H100 SXM", disk_free_gb=free) for free in (99.0, 100.0, None)]
+    priced = [(one, price_of(one, 100.0, Commission())) for one in offers]
+    ranking = rank_offers(JobSpec(hours=exactly(1.0)), priced, NO_TRAFFIC, 100.0)
+    assert ranking.refused == (("less than 100 GB of disk are free", 1),)
+    assert len(ranking.placed) == 2
+
+
+def test_named_hardware_is_priced_as_an_offer_with_its_disk_and_commission() -> None:
+    extras = HardwareExtras(commission=Decimal("0.25"), disk_usd_hour=Decimal("0.10"))
+    [found] = compare_hardware(JobSpec(hours=exactly(1.0)), [parse_hardware("H100 SXM @ 2.00")], NO_TRAFFIC, extras)
+    assert (found.candidate.count, found.priced_gpus.memory_gib) == (1, 80.0)
+    assert (found.priced_gpus.microusd_hour, found.priced_gpus.disk_microusd_hour) == (2_625_000, 125_000.0)
+    assert not found.priced_gpus.can_be_interrupted
+
+
+def test_bf16_refuses_older_cards_only() -> None:
+    job = JobSpec(hours=exactly(1.0), on=parse_gpu_config("H100 SXM"), utilisation=exactly(0.4), bf16=True)
+    assert isinstance(hours_on(job, "A100 SXM 80GB", 1), JobHours)
+    assert hours_on(job, "V100 SXM2 16GB", 1) == "V100 SXM2 16GB does not support bf16 (it supports fp16)"
+
+
+def test_what_no_data_sheet_says_is_named() -> None:
+    job = JobSpec(flop=1e18, tokens=1e9, utilisation=exactly(0.4))
+    assert hours_on(job, "Tesla X9000", 1) == "no data sheet says the FLOP/s of Tesla X9000"
+    eight = changed(job, fp8=True)
+    assert hours_on(eight, "Tesla X9000", 1) == "no data sheet says the FLOP/s of Tesla X9000 in 8 bits"
+
+
+def test_the_disks_part_of_a_cost_is_what_it_bills_for_all_hours() -> None:
+    bill = costs(THREE_DAYS, a_stage(disk_microusd_hour=500_000.0, min_billing_s=100 * 3600.0)).high
+    assert bill.minimum_h > 0
+    assert bill.disk_usd == pytest.approx(50.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,3 +223,75 @@ def test_more_of_anything_never_needs_less(
 def test_a_card_that_is_all_overhead_holds_nothing() -> None:
     assert usable_gb(1.0) == 0.0
     assert cards_for(10, 1.0) == 0
+
+
+PUBLISHED_WEIGHTS = {
+    "GPT-2": 124_439_808, "Llama 3.2 1B": 1_235_814_400, "Llama 3.2 3B": 3_212_749_824, "Llama 2 7B": 6_738_415_616,
+    "Mistral 7B": 7_241_732_096, "Qwen2.5 7B": 7_615_616_512, "Llama 3.1 8B": 8_030_261_248,
+    "Llama 2 13B": 13_015_864_320, "Qwen2.5 14B": 14_770_033_664, "Qwen2.5 32B": 32_763_876_352,
+    "Mixtral 8x7B": 46_702_792_704, "Llama 2 70B": 68_976_648_192, "Llama 3.1 70B": 70_553_706_496,
+    "Qwen2.5 72B": 72_706_203_648, "Mixtral 8x22B": 140_630_071_296, "Llama 3.1 405B": 405_853_388_800,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_a_known_models_shape_has_as_many_weights_as_its_publisher_counts(model: LanguageModel) -> None:
+    shape = model.shape
+    small = (2 * shape.layers + 1) * shape.hidden  # norms
+    if model.name.startswith("Qwen"):
+        small += shape.layers * (shape.hidden + 2 * shape.kv_width)  # biases
+    if shape.experts > 1:
+        small += shape.layers * shape.hidden * shape.experts  # the router
+    if model.name == "GPT-2":
+        small = 1024 * shape.hidden + shape.layers * 13 * shape.hidden + 2 * shape.hidden  # positions, norms, biases
+    assert shape.params + small == PUBLISHED_WEIGHTS[model.name]
+    assert model.params == pytest.approx(PUBLISHED_WEIGHTS[model.name], rel=0.005)
+    assert round(model.params / 1e6) == round(model.params / 1e6, 3)
+    if model.name != "GPT-2":
+        assert abs(model.params - PUBLISHED_WEIGHTS[model.name]) < 600_000
+    if shape.experts > 1:
+        two = msgspec.structs.replace(shape, experts=2)
+        assert model.active_params == pytest.approx(two.params, rel=0.001)
+
+
+def test_a_tiny_model_has_at_least_one_layer() -> None:
+    assert of_size(1000.0, "1K").shape.layers == 1
+
+
+def test_attention_without_a_fused_kernel_keeps_its_scores() -> None:
+    """Korthikanti et al., 2022: 34 bytes and 5 × heads × context ÷ hidden for each token and unit of width."""
+    fused, plain = (
+        part(memory_need(Workload(model=LLAMA_8B, recompute=False, fused_attention=fused)), "activations")
+        for fused in (True, False)
+    )
+    shape, context = LLAMA_8B.shape, Workload(model=LLAMA_8B).context
+    assert (plain - fused) * 1e9 == pytest.approx(5 * shape.heads * context * context * shape.layers)
+
+
+def test_an_inference_server_keeps_keys_and_values_and_reads_8192_tokens_at_once() -> None:
+    shape, work = LLAMA_8B.shape, Workload(model=LLAMA_8B, method=TrainingMethod.INFERENCE, context=10_000)
+    cache = 2 * shape.layers * shape.kv_width * 10_000
+    assert part(memory_need(work), "KV cache") * 1e9 == pytest.approx(cache * 2)
+    in_32_bits = msgspec.structs.replace(work, precision=Precision.FP32)
+    assert part(memory_need(in_32_bits), "KV cache") * 1e9 == pytest.approx(cache * 4)
+    read = 2 * 8192 * (2 * shape.hidden + 3 * shape.ffn) + 4 * shape.vocab
+    assert part(memory_need(work), "activations") * 1e9 == pytest.approx(read)
+
+
+def test_training_in_32_bits_needs_no_master_copy() -> None:
+    names = [one.name for one in memory_need(Workload(model=LLAMA_8B, precision=Precision.FP32, master=True)).parts]
+    assert "master copy" not in names
+
+
+def test_as_many_cards_as_allowed_are_not_too_many() -> None:
+    needed = memory_need(Workload(model=LLAMA_70B, method=TrainingMethod.INFERENCE))
+    [fit] = fitting_cards(needed, 8, ["H100 SXM"])
+    assert (fit.least, fit.cards, fit.is_even) == (2, 2, True)
+    assert fit.filled == pytest.approx(needed.gb / (2 * usable_gb(80.0)))
+    assert fitting_cards(needed, 2, ["H100 SXM"]) == [fit]
+    assert fitting_cards(needed, 1, ["H100 SXM"]) == []
+
+
+def test_fp16_takes_two_bytes_a_parameter_and_lora_has_rank_16() -> None:
+    assert source_gb(1e9, Precision.FP16) == 2.0
+    assert Workload(model=LLAMA_8B).rank == 16

@@ -79,3 +79,20 @@ def test_a_credit_is_a_negative_amount() -> None:
 def test_a_file_that_makes_no_sense_is_reported_where(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         ways(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "usd"),
+    [
+        ("usd_hour = 0\nhours = 0", "0"),  # the least values that are allowed
+        ("usd_gpu_hour = 2\nhours = 3", "6"),  # one GPU
+        ("usd_gpu_hour = 0.00001\nhours = 1\ngpus = 100000", "1"),
+    ],
+)
+def test_a_step_costs(text: str, usd: str) -> None:
+    assert ways(one_step(text))[0].total_usd == Decimal(usd)
+
+
+def test_more_gpus_than_there_are_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="gpus: expected a number from 1 to 100,000"):
+        ways(one_step("usd_gpu_hour = 1\nhours = 1\ngpus = 100001"))

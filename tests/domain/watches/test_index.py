@@ -152,3 +152,12 @@ def test_made_up_gpus_and_counts_do_not_fill_the_memory() -> None:
     tables = index._wanted["vastai"]
     assert len(tables) <= index_module._KEPT_MAX
     assert max(map(len, tables.values())) <= index_module._KEPT_MAX
+
+
+def test_an_offer_is_found_whose_price_is_low_enough_with_a_smaller_disk() -> None:
+    """Quoted with 2,000 GB of disk it is over the ceiling, with the 10 GB of the watch at half of it."""
+    small = a_watch(disk_gb=10.0, max_price_usd_gpu_hour=Decimal("3.60"))
+    offer = an_offer(quoted_usd_hour=4.3, quoted_disk_gb=2_000.0, disk_usd_gb_month=1.0)
+    assert len(WatchIndex([small], COMMISSIONS).update([offer], NOON)[small.name]) == 1
+    beyond = changed(offer, quoted_usd_hour=6.0)
+    assert len(WatchIndex([small], COMMISSIONS).update([beyond], NOON)[small.name]) == 0
