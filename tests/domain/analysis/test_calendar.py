@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gpuwatch.domain.analysis.calendar import Calendar, CalendarEffect, EffectVerdict, WeekPart, calendar_of, week_part
 from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.analysis.resampling import mean_interval, t_quantile
 from gpuwatch.domain.analysis.week_patterns import hour_of_week_prices, hourly_logs, moving_average, rotated_contrasts
 from gpuwatch.domain.watches.windows import parse_window
 
@@ -80,6 +81,8 @@ def test_the_guides_table_comes_out_as_it_says(by_day: float, at_night: float, p
     night = named(calendar_of(series_from(usd), UTC, [NIGHT, WEEKEND]), "night")
     assert night.verdict is EffectVerdict.CHEAPER
     assert (night.cheaper_percent, night.low_percent, night.high_percent) == pytest.approx([percent] * 3, abs=0.01)
+    assert night.p is not None
+    assert 0 < night.p < 0.05, "Student's t alone would be certain of prices without any noise"
 
 
 def test_a_flat_price_has_no_effect() -> None:
@@ -232,10 +235,15 @@ def test_hours_without_offers_are_counted_by_side() -> None:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["Mon-Sun", "22:30-08:00", "00:00-24:00"])
-def test_a_part_leaves_something_and_lies_on_hours(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no hour is left|on the hour"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("Mon-Sun", "no hour is left"), ("22:30-08:00", "on the hour"), ("00:00-24:00", "no hour is left")],
+)
+def test_a_part_leaves_something_and_lies_on_hours(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
         week_part("x", text, [parse_window(text)])
+    with pytest.raises(ValueError, match="contains no hour"):
+        week_part("x", "", [])
 
 
 @pytest.mark.parametrize("text", ["22:00-08:00", "Fri 22:00-08:00", "Mon,Wed 05:00-06:00", "Sat-Sun"])
@@ -313,3 +321,18 @@ def test_neither_the_dollar_nor_the_year_matters(factor: float, weeks: int) -> N
     for left, right in zip(one.effects, other.effects, strict=True):
         assert left.p == pytest.approx(right.p, abs=1e-3)
         assert left.cheaper_percent == pytest.approx(right.cheaper_percent, abs=0.01)
+
+
+@pytest.mark.parametrize(("p", "freedom", "t"), [(0.975, 2, 4.302653), (0.975, 9, 2.262157), (0.8, 20, 0.859964)])
+def test_students_quantiles_are_those_of_the_tables(p: float, freedom: int, t: float) -> None:
+    assert t_quantile(p, freedom) == pytest.approx(t, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_interval_of_a_mean_is_at_least_as_wide_as_students(seed: int) -> None:
+    values = np.random.default_rng(seed).normal(size=10)
+    low, high = mean_interval(values, seed)
+    reach = 2.262157 * values.std(ddof=1) / math.sqrt(10)
+    assert low <= values.mean() - reach + 1e-6
+    assert high >= values.mean() + reach - 1e-6
+    assert high - low < 4 * reach
