@@ -197,9 +197,19 @@ class _Run:
         if answer is None:
             return Verdict("timeout", None, len(chosen), len(covering))
         failed, ran = answer
-        if failed:
+        if failed in self._items:
+            if not self._passes_alone(failed):
+                del self._items[failed]
+                return self._verdict(mutant)
             self._kills[failed] += 1
         return Verdict("killed" if failed else "survived", failed, ran, len(covering))
+
+    def _passes_alone(self, test: str) -> bool:
+        """Whether it passes without a mutant when nothing ran before it; asked once, at its first kill."""
+        if not self._kills[test]:
+            item = self._items[test]
+            return _in_fork(lambda pipe: pipe.send(run_tests([item], {}, after=item)), 120) == (None, 1)
+        return True
 
     def _chosen(self, mutant: MutantLike, covering: set[str], files_max: int) -> list[str]:
         """Those that killed before, those of the own test file, the quickest; as many as the budget holds."""

@@ -57,14 +57,15 @@ def forecast(launches: Sequence[Launch], now: datetime) -> Forecast:
     spent = spent_since(launches, first, now)
     to_come = [remaining_cost(launch, now, end) for launch in launches]
     sample_days = (now - max(first, _begin(launches, first))) / _DAY
-    enough = sample_days >= LEAST_DAYS
-    factor = 1 + Fraction((end - now) / _DAY) / Fraction(sample_days) if enough else Fraction(0)
+    factor = None
+    if sample_days >= LEAST_DAYS:
+        factor = 1 + Fraction((end - now) / _DAY) / Fraction(sample_days)
     return Forecast(
         month_end=end,
         running_listed=spent.listed + sum(listed for listed, _ in to_come),
         running_effective=spent.effective + sum(effective for _, effective in to_come),
-        mean_listed=round(spent.listed * factor) if enough else None,
-        mean_effective=round(spent.effective * factor) if enough else None,
+        mean_listed=None if factor is None else round(spent.listed * factor),
+        mean_effective=None if factor is None else round(spent.effective * factor),
         sample_days=sample_days,
     )
 

@@ -125,10 +125,10 @@ def test_after_the_pay_back_owning_has_cost_what_renting_did(price: Decimal, ren
 
 
 def test_owning_that_saves_nothing_never_pays() -> None:
-    free = compare_with_rent(FREE, RentTariff(usd_hour=Decimal(0)), WEEK, LOSS)
+    free = compare_with_rent(FREE, RentTariff(name="free", usd_hour=Decimal(0)), WEEK, LOSS)
     assert (free.saved_usd_day, free.payback_days, free.verdict) == (0, None, PaybackVerdict.RED)
 
 
 def test_a_larger_loss_takes_more_rented_hours() -> None:
-    few, many = compare_with_rent(FREE, RentTariff(usd_hour=Decimal(2)), WEEK, LOSS).hours_a_year
+    few, many = compare_with_rent(FREE, RentTariff(name="rented", usd_hour=Decimal(2)), WEEK, LOSS).hours_a_year
     assert (few, many) == (Decimal(900), Decimal(1200))
