@@ -58,10 +58,13 @@ class WatchIndex:
         """
         found: list[list[tuple[tuple[Any, ...], Match]]] = [[] for _ in self._watches]
         before, after = self._seen, {}
+        set_field = msgspec.structs.force_setattr
         for offer in self._affordable(offers):
             offer_id = offer.offer_id
             seen = before.get(offer_id)
-            if seen is None or not _is_same(seen[0], offer):
+            if seen is not None:  # our own copy takes the time of the poll, which is no difference
+                set_field(seen[0], "observed_at", offer.observed_at)
+            if seen is None or seen[0] != offer:
                 seen = copy(offer), self._hits(offer, now)
             after[offer_id] = seen
             for number, price, job, order in seen[1]:
@@ -154,9 +157,3 @@ def _in_order(watch: Watch, found: list[tuple[tuple[Any, ...], Match]], now: dat
 def _disk_usd_hour(offer: Offer) -> float:
     """The part of a quote that can be the disk: a watch with a smaller disk pays at most that much less."""
     return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
-
-
-def _is_same(kept: Offer, offer: Offer) -> bool:
-    """Equal in every field except the time of the poll; `kept` is our own copy and takes that time."""
-    msgspec.structs.force_setattr(kept, "observed_at", offer.observed_at)
-    return kept == offer
