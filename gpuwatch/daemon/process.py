@@ -6,7 +6,8 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
@@ -74,6 +75,7 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     """
     signals = SignalHandler()
     notifier = Notifier.from_env(os.environ)
+    rehearse(lambda: load_settings(config))
     settings = load_settings(config)
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     with claim_daemon(settings.database_url), open_store(settings, upgrade) as store:
@@ -89,6 +91,25 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
             if fresh is None:
                 return 0
             settings = fresh
+
+
+def rehearse(work: Callable[[], object]) -> None:
+    """Do something in a child process that ends before it is done for good.
+
+    Checking settings that changed loads pydantic: 12 MB that a daemon would keep for weeks. The child remembers the
+    result on disk, and the parent then reads that. What goes wrong, or is logged, is shown by the parent's own run.
+    """
+    if threading.active_count() > 1:  # a fork copies locks that other threads hold
+        return
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        logging.disable()
+        work()
+    finally:
+        os._exit(0)
 
 
 def _wait_for_signals(
