@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -54,3 +57,24 @@ def test_the_emulator_serves_until_it_is_interrupted() -> None:
             assert answer.status == 200
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 0
+
+
+def _samples() -> Iterator[tuple[str, str, str]]:
+    """Page, command and printed text of each sample that needs neither a store nor a network."""
+    for page in sorted(ROOT.glob("docs/*.md")):
+        for block in re.findall(r"(?ms)^```\w*\n(\$ gpuwatch .*?)^```", page.read_text()):
+            for sample in re.split(r"(?m)^\$ (?=gpuwatch )", block)[1:]:
+                command, _, printed = re.sub(r" *\\\n *", " ", sample).partition("\n")
+                is_fixed = "--data tests/" in command or command.startswith("gpuwatch plan ")
+                if printed.strip() and is_fixed and "…\n" not in printed:
+                    yield page.name, command.removeprefix("gpuwatch "), printed.strip()
+
+
+@pytest.mark.parametrize(("page", "command", "printed"), _samples(), ids=lambda text: text[:40])
+def test_a_sample_in_a_page_is_what_the_program_prints(
+    shell: Shell, page: str, command: str, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (shell.folder / "tests").symlink_to(ROOT / "tests")
+    ran = shell(*shlex.split(command))
+    assert printed in (ran.out.strip(), (ran.out + ran.err).strip()), page
