@@ -101,22 +101,22 @@ def play(say: Say) -> bool:
 
 
 def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
-    say(f"1. a marketplace on {market.url}: {len(market.offers())} offers, its owner is you, its money is not real")
+    say(f"1. a marketplace on {market.url}: {len(market.offers())} offers; you own it, and its money is not real")
     say(f"2. the daemon watches it: {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
     _until(lambda: service.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
-    say(f"   three polls, nothing to tell: the cheapest is listed at {cheapest:.2f} $, so {cheapest * 1.2:.2f} $")
-    say(f"3. its host lowers the price to {DROP_USD_HOUR:.2f} $ listed. The next poll sees it:")
+    say(f"   three polls, no alert: the cheapest is listed at {cheapest:.2f} $, {cheapest * 1.2:.2f} $ with commission")
+    say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll sees it:")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
     launch = _until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
     say(f"4. rented once, and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}")
     time.sleep(1.5)
-    say("5. enough of it (gpuwatch stop):")
+    say("5. the launch is ended (gpuwatch stop):")
     if not stop(settings, [launch.launch_id], lambda line: say(f"   {line}")):
         raise DemoFailed("the end of the instance was not confirmed")
     ended = service.launch_repository.get(launch.launch_id) or launch
     cost = cost_microusd(ended, real_now()) / MICRO
-    say(f"   it cost {cost:.4f} $; orders that reached the marketplace: {len(market.ledger.creates)}")
+    say(f"   it cost {cost:.4f} $; requests to rent that reached the marketplace: {len(market.ledger.creates)}")
     rows = read_store_stats(store).rows
     kept = f"{rows['poll']} polls, {rows['price_interval']} prices from first to last seen, {rows['series']} machines"
     say(f"6. in the history: {kept}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from datetime import tzinfo
 from email.utils import parsedate_to_datetime
@@ -38,6 +37,7 @@ from gpuwatch.storage.database import require_writable, wal_is_safe
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.storage.sqlite_driver import sqlite_driver
 
 if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter
@@ -72,7 +72,8 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
 
 def _settings(settings: Settings) -> Iterator[Finding]:
     where = settings.source_file or "no settings file; environment and defaults"
-    yield Finding(area="settings", state="ok", text=f"{where}: {len(settings.watches)} watches")
+    count = len(settings.watches)
+    yield Finding(area="settings", state="ok", text=f"{where}: {count} watch{'' if count == 1 else 'es'}")
     if not settings.watches:
         yield Finding(
             area="settings", state="note", text="there is no [[watch]]", mend="gpuwatch init writes an example"
@@ -100,7 +101,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
         with open_store_read_only(settings) as store:
             if store.is_sqlite:
                 journal = "WAL" if wal_is_safe() else "TRUNCATE"
-                text = f"SQLite {sqlite3.sqlite_version}, journal {journal}, up to date"
+                text = f"SQLite {sqlite_driver().sqlite_version}, journal {journal}, up to date"
                 mend = None if wal_is_safe() else f"a newer SQLite allows WAL: {install_hint('sqlite-new')}"
                 yield Finding(area="database", state="ok" if wal_is_safe() else "note", text=text, mend=mend)
             else:
@@ -191,7 +192,8 @@ def _provider(settings: Settings, name: str, adapter: Adapter, launches: KnownLa
         for note in answer.drift:
             yield Finding(area=name, state="note", text=f"format: {note}")
     except ProviderError as error:
-        yield Finding(area=name, state="fault", text=str(error), mend="check base_url, the network and the key")
+        text = str(error).removeprefix(f"{name}: ")
+        yield Finding(area=name, state="fault", text=text, mend="check base_url, the network and the key")
     if not adapter.info.launches:
         yield Finding(area=name, state="note", text="offers are watched; gpuwatch cannot rent there")
     elif not has_key:
