@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import completes, json_option, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.tables import left, right, table, text
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.text import clean
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,7 +41,6 @@ _COLUMNS = (
 def asks(as_json: bool, settings: Settings) -> None:
     """List the quotes that wait for your approval, and those of the last week."""
     from gpuwatch.app.approvals import approval_json, recent_approvals
-    from gpuwatch.bootstrap import real_now
 
     now = real_now()
     found = recent_approvals(settings)
@@ -86,14 +88,12 @@ def _print_reply(reply: ApprovalReply, as_json: bool) -> Exit:
 
         json_out(reply_json(reply))
         return code
-    from gpuwatch.domain.market.text import clean
 
     click.echo(clean(reply.text, 1000), err=code is not Exit.DONE)
     return code
 
 
 def _print(found: list[Approval], now: datetime, timezone: str) -> None:
-    from gpuwatch.domain.market.pricing import MICRO
 
     if not found:
         click.echo("no quotes in the last week")

@@ -11,6 +11,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
+from gpuwatch.cli.offers import offers_table
 from gpuwatch.cli.options import SPOT_CHOICES, as_struct, completes, config_option, json_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import table
@@ -156,7 +157,6 @@ def _limit_text(watch: Watch) -> str:
 
 
 def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
-    from gpuwatch.cli.offers import offers_table
 
     for watch in watches:
         found = checked.matches[watch.name]

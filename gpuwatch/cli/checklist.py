@@ -9,6 +9,9 @@ import click
 from gpuwatch.cli.command import Group
 from gpuwatch.cli.options import completes, config_option, json_option, settings_option
 from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
+from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,7 +120,6 @@ def _print_standing(one: ChecklistStatus, timezone: str) -> None:
 
 
 def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
-    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     done = one.tick_of(item)
     if done is not None:
@@ -130,7 +132,6 @@ def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
 
 
 def _summary(one: ChecklistStatus) -> str:
-    from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
 
     if not one.required:
         return 'requires nothing; name items in its settings, such as require = ["dry_epoch", "loss_falls"]'
@@ -146,7 +147,6 @@ def _summary(one: ChecklistStatus) -> str:
 
 
 def _print_known() -> None:
-    from gpuwatch.domain.launches.checklist import KNOWN_ITEMS
 
     click.echo("Known items; any other text is an item of your own:")
     for item, text in KNOWN_ITEMS.items():
@@ -158,6 +158,5 @@ def _wrapped(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    from gpuwatch.domain.market.text import clean
 
     return clean(text, 500)

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command, Group
 from gpuwatch.cli.options import completes, config_option, json_option, stopping_settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.tables import left, right, table, text
+from gpuwatch.domain.launches.launch import Launch, LaunchEvent, cost_microusd
+from gpuwatch.domain.launches.launch_json import launch_json
+from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from gpuwatch.domain.launches.launch import Launch, LaunchEvent
     from gpuwatch.settings import Settings
 
 _COLUMNS = (
@@ -57,9 +61,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
         return
     from gpuwatch.app.launches import all_launches
     from gpuwatch.app.pauses import pause_lines, pauses
-    from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
-    from gpuwatch.domain.launches.launch_json import launch_json
 
     now = real_now()
     settings = load_settings(config, for_stopping=True)
@@ -91,7 +93,6 @@ def show(launch_id: str, as_json: bool, settings: Settings) -> None:
 
 
 def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
-    from gpuwatch.domain.market.money import usd_number
 
     prices = (usd_number(event.price_microusd_hour), usd_number(event.listed_microusd_hour))
     shown = ["–" if price is None else f"{price:.3f}" for price in prices]
@@ -149,7 +150,6 @@ def _all_of_ours(settings: Settings) -> list[str]:
     """The active launches, printed with price and cost; also names labelled instances that belong to no launch."""
     from gpuwatch.app.pauses import pauses
     from gpuwatch.app.stop import plan_stop_all
-    from gpuwatch.bootstrap import real_now
 
     now = real_now()
     found = plan_stop_all(settings)
@@ -174,8 +174,6 @@ def _is_wanted(count: int) -> bool:
 
 
 def _print(found: Sequence[Launch], now: datetime, timezone: str) -> None:
-    from gpuwatch.domain.launches.launch import cost_microusd
-    from gpuwatch.domain.market.pricing import MICRO
 
     if not found:
         click.echo("nothing was rented yet")

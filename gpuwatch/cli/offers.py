@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import (
@@ -23,6 +24,9 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import Column, left, right, table, table_lines, terminal_width, text
+from gpuwatch.domain.market.marks import marks
+from gpuwatch.domain.market.money import amount_text
+from gpuwatch.domain.market.pricing import MICRO
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -218,7 +222,6 @@ def so_far(found: Sequence[ProviderOffers], names: Sequence[str], layout: ListLa
 
 def _table(found: Sequence[ProviderOffers], layout: ListLayout) -> Table:
     from gpuwatch.app.offers import all_matches
-    from gpuwatch.bootstrap import real_now
     from gpuwatch.engine.offer_groups import group_offers, sorted_offers
 
     matches = all_matches(found)
@@ -245,9 +248,6 @@ def offers_table(found: Sequence[Match], now: datetime, also: Sequence[str] = ()
 
 def _cells(match: Match, now: datetime, elsewhere: str) -> Sequence[str]:
     """One row, in the order of _COLUMNS."""
-    from gpuwatch.domain.market.marks import marks
-    from gpuwatch.domain.market.money import amount_text
-    from gpuwatch.domain.market.pricing import MICRO
 
     offer, price = match.offer, match.price
     each = offer.gpu_count * MICRO
@@ -274,8 +274,6 @@ def gpu_text(count: int, gpu: str, spot: bool = False) -> str:
 
 
 def _group_cells(group: OfferGroup) -> Sequence[str]:
-    from gpuwatch.domain.market.marks import marks
-    from gpuwatch.domain.market.pricing import MICRO
 
     match = group.cheapest.shown
     offer = match.offer

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import completes, duration_option, json_option, stopping_settings_option
 from gpuwatch.cli.output import json_out
@@ -45,7 +46,6 @@ def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
 
 def _show(settings: Settings, found: PauseTable, as_json: bool) -> None:
     from gpuwatch.app.pauses import pause_lines, pauses_json
-    from gpuwatch.bootstrap import real_now
 
     if as_json:
         json_out(pauses_json(found))

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import FILE, PastOptions, completes, json_option, moment, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note, progress
+from gpuwatch.domain.market.offer import OfferKind
 
 if TYPE_CHECKING:
     from gpuwatch.app.price_files import FileImport
@@ -41,7 +43,6 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     nothing. The daemon may be running; what it recorded itself stays as it is.
     """
     from gpuwatch.app.price_files import import_files, import_json
-    from gpuwatch.domain.market.offer import OfferKind
 
     wanted = None if kind is None else OfferKind(kind)
     made = []
@@ -87,7 +88,6 @@ def export(
     that saw it, and one without offer_key for the poll itself: see docs/data.md.
     """
     from gpuwatch.app.price_files import ExportRequest, export_prices, known_names_of_all
-    from gpuwatch.bootstrap import real_now
 
     to_screen = str(target) == "-"
     if to_screen and as_json:

@@ -96,6 +96,13 @@ def test_json_has_every_field_of_the_contract_and_utc_times(shell: Shell, rows: 
     assert shown["price_usd_hour"] == 3.6
 
 
+def test_the_options_of_the_group_hold_for_its_subcommands(shell: Shell, rows: Rows) -> None:
+    rows.reserve()
+    (shell.folder / "gpuwatch.toml").rename(shell.folder / "other.toml")
+    assert shell("launches", "--config", "other.toml", "--json", "show", ID).json[-1]["to_state"] == "requested"
+    assert shell("launches", "show", ID).code == 3  # another database, which does not exist
+
+
 def test_a_screen_shows_the_zone_of_the_settings_and_what_befell_an_instance(shell: Shell, rows: Rows) -> None:
     shell.settings(f'database_url = "{rows.url}"\ntimezone = "Europe/Berlin"\n')
     launch = rows.move(rows.reserve(), S.STARTING, instance_id="1")
