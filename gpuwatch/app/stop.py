@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,9 +32,7 @@ from gpuwatch.storage.migrate import upgrade_unused
 if TYPE_CHECKING:
     from gpuwatch.engine.launch_hooks import LaunchHooks
     from gpuwatch.ports import Instance, Launcher, LaunchRepository
-    from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
 
 STOP_WITHIN_S = 120.0
 LISTS_FOR_UNKNOWN = 3  # complete instance lists without the launch's label, before the command stops waiting for it
@@ -90,7 +88,11 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         StoreNotReady: the schema is older, and a daemon may be using it; nothing was ended.
     """
     _upgrade_store(settings)
-    with open_store(settings) as store, http_client(settings) as http, _hooks(settings, store, http) as hooks:
+    with (
+        open_store(settings) as store,
+        http_client(settings) as http,
+        closing(build_hooks(settings, store, http, _all_channels(settings), threading.Event())) as hooks,
+    ):
         repository = SqlLaunchRepository(store)
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
         stopping = [_mark_stopping(repository, launch) for launch in wanted]
@@ -179,14 +181,8 @@ class StopWaiter:
         self._states[launch.launch_id] = state
 
 
-@contextmanager
-def _hooks(settings: Settings, store: Database, http: HttpClient) -> Iterator[LaunchHooks]:
-    """The owner's hooks, for as long as the command runs."""
-    hooks = build_hooks(settings, store, http, lambda _watch: tuple(settings.channels), threading.Event())
-    try:
-        yield hooks
-    finally:
-        hooks.close()
+def _all_channels(settings: Settings) -> Callable[[str], tuple[str, ...]]:
+    return lambda _watch: tuple(settings.channels)
 
 
 def _reconciler(
@@ -195,7 +191,7 @@ def _reconciler(
     return LaunchReconciler(
         repository,
         launcher,
-        LaunchAlerts(lambda _watch: tuple(settings.channels), new_id),
+        LaunchAlerts(_all_channels(settings), new_id),
         watches={watch.name: watch for watch in settings.watches},
         in_flight=frozenset,
         monotonic=monotonic,

@@ -33,13 +33,12 @@ class _Frame(NamedTuple):
     y_low: float
     y_high: float
     width: int
-    height: int
 
     def dot(self, x: float, y: float) -> tuple[int, int]:
         """Column and row of a dot."""
         across = (x - self.x_low) / (self.x_high - self.x_low)
         down = (self.y_high - y) / (self.y_high - self.y_low)
-        return round(across * (2 * self.width - 1)), round(down * (4 * self.height - 1))
+        return round(across * (2 * self.width - 1)), round(down * (4 * _HEIGHT - 1))
 
     def x_of(self, column: int) -> float:
         """What a letter stands for; the first and the last for the ends."""
@@ -53,9 +52,7 @@ def line_chart(
     *,
     unknown: Sequence[bool] = (),
     x_text: Text = "{:.4g}".format,
-    y_text: Text | None = None,
     width: int | None = None,
-    height: int = _HEIGHT,
 ) -> str:
     """Up to three lines over the same xs, in plain text; in colours on a terminal, unless NO_COLOR is set.
 
@@ -63,7 +60,7 @@ def line_chart(
         xs: rising.
         series: label → a value for each x; None leaves a gap.
         unknown: for each x, whether nothing is known there; shaded.
-        x_text, y_text: what stands at an axis; y_text None: as many digits as the steps need.
+        x_text: what stands at the axis.
         width: letters in all; None: as the terminal has, but at most 100.
     """
     series = {label: [y if y is not None and math.isfinite(y) else None for y in ys] for label, ys in series.items()}
@@ -71,17 +68,17 @@ def line_chart(
     if not known:
         return f"{title}: nothing to draw"
     steps = _steps(min(known), max(known))
-    y_label = y_text or f"{{:.{_digits(steps)}f}}".format
+    y_label = f"{{:.{_digits(steps)}f}}".format
     margin = max(len(y_label(y)) for y in steps) + 2
     inside = max(10, (width or _screen_width()) - margin)
-    frame = _Frame(xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] + 1, steps[0], steps[-1], inside, height)
+    frame = _Frame(xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] + 1, steps[0], steps[-1], inside)
     cells = _shaded(xs, unknown, frame)
     for number, ys in reversed(list(enumerate(series.values()))):
         _draw(cells, _dots(xs, ys, frame), number)
     labels = {frame.dot(frame.x_low, y)[1] // 4: y_label(y) for y in steps}
     lines = [
         f"{labels.get(row, ''):>{margin - 2}} {'┤' if row in labels else '│'}{_row(cells, row, frame)}"
-        for row in range(height)
+        for row in range(_HEIGHT)
     ]
     return "\n".join([title, *lines, *_x_axis(frame, margin, x_text), _key(series, any(unknown))])
 
@@ -100,7 +97,7 @@ def _shaded(xs: Sequence[float], unknown: Sequence[bool], frame: _Frame) -> _Cel
         first, after = bisect_left(xs, middle - step / 2), bisect_left(xs, middle + step / 2)
         first = min(first, len(xs) - 1) if after > first else max(0, bisect_left(xs, middle) - 1)
         if all(unknown[first : max(after, first + 1)]):
-            found.update({(row, column): (0, -1) for row in range(frame.height)})
+            found.update({(row, column): (0, -1) for row in range(_HEIGHT)})
     return found
 
 
