@@ -239,11 +239,12 @@ def past_options(default_since: str, default_spot: str = "no") -> Callable[[Func
     def since_or_default(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
         return value or ("all" if ctx.params.get("data") else default_since)
 
+    default = "all" if default_since == "all" else f"{default_since}; of a file, all"
     since = click.option(
         "--since",
         default=None,
         callback=since_or_default,
-        help=f'Start: "30d", "12h", a day ("2026-03-01"), or "all". Default: {default_since}; of a file, all.',
+        help=f'Start: "30d", "12h", a day ("2026-03-01"), or "all". Default: {default}.',
     )
     spot = click.option(
         "--spot",
