@@ -70,7 +70,7 @@ def _samples() -> Iterator[tuple[str, str, str]]:
                     yield page.name, command.removeprefix("gpuwatch "), printed.strip()
 
 
-@pytest.mark.parametrize(("page", "command", "printed"), _samples(), ids=lambda text: text[:40])
+@pytest.mark.parametrize(("page", "command", "printed"), list(_samples()), ids=lambda text: text[:40])
 def test_a_sample_in_a_page_is_what_the_program_prints(
     shell: Shell, page: str, command: str, printed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
