@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import runpy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from gpuwatch.errors import GpuwatchError
 
 TESTS = Path(__file__).parent
 
@@ -24,6 +26,21 @@ def replays() -> dict[str, Mapping[str, Any]]:
         results = runpy.run_path(str(script))["replay"]()
         found[script.parent.name] = {name: json.loads(msgspec.json.encode(value)) for name, value in results.items()}
     return found
+
+
+def reported(read: Callable[[], Any]) -> Any:
+    """What a parser returns, or the error that it raises."""
+    try:
+        return read()
+    except GpuwatchError as error:
+        return shown(error)
+
+
+def shown(error: GpuwatchError) -> Any:
+    """An error as JSON, under the name of the first of its classes that is public."""
+    details = {name: value for name, value in vars(error).items() if value is not None}
+    public = next(kind for kind in type(error).__mro__ if not kind.__name__.startswith("_"))
+    return {"error": public.__name__, "text": str(error)} | msgspec.to_builtins(details)
 
 
 def golden_path(provider: str, name: str) -> Path:

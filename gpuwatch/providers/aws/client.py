@@ -5,24 +5,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from html import unescape
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, Final, TypeVar
 
-from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderDown, ProviderError, RefusalKind
+from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.aws.error_mapping import code_of, ordering_error, reading_error
 from gpuwatch.providers.toolkit.api_client import PacedClient
+from gpuwatch.providers.toolkit.fan_out import ask_all
 from gpuwatch.providers.toolkit.rate_limiter import Stopped
 from gpuwatch.redaction import register_secret
 
-log = logging.getLogger(__name__)
-
 _PAGES_MAX: Final = 500
-_LOOK_EVERY_S: Final = 0.2  # whether gpuwatch is stopping
 _CONNECT_S: Final = 5.0
 _CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
 # At DEBUG they log requests with all that is in them: an instance's environment holds secrets.
@@ -124,31 +122,9 @@ class AwsClient(PacedClient):
         return answered
 
     def everywhere(self, regions: Sequence[str], look: Callable[[str], T]) -> dict[str, T | ProviderError]:
-        """The result of each region, or its error; all regions are requested at the same time.
-
-        Raises:
-            ProviderDown: gpuwatch is stopping. Requests in flight end by themselves, unused.
-        """
-        found: dict[str, T | ProviderError] = {}
-
-        def one(region: str) -> None:
-            try:
-                found[region] = look(region)
-            except ProviderError as error:
-                found[region] = error
-            except Exception as error:  # a bug in a thread must not look like a region without offers
-                log.exception("the look at %s failed", region)
-                found[region] = ProviderError(f"aws: {region}: {type(error).__name__}")
-
-        threads = [Thread(target=one, args=(region,), name=f"aws {region}", daemon=True) for region in regions]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_LOOK_EVERY_S)
-                if self.tools.stop.is_set() and thread.is_alive():
-                    raise ProviderDown("aws: not all regions answered, gpuwatch is stopping")
-        return {region: found[region] for region in regions}
+        """The result of each region, or its error; all regions are requested at the same time."""
+        found = ask_all({f"aws: {region}": partial(look, region) for region in regions}, self.tools.stop)
+        return dict(zip(regions, found, strict=True))
 
     def _client(self, service: str, region: str, ordering: bool = False) -> Any:
         """Clients may be shared by threads, making one may not."""

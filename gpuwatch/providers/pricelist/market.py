@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
 
 import msgspec
 
-from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
+from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import ProviderInfo, Tools
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.pricelist.declaration import PriceSource, built_in, own_sources
 from gpuwatch.providers.pricelist.source_client import SourceClient, rebased
 from gpuwatch.providers.toolkit.currency import ExchangeRates
+from gpuwatch.providers.toolkit.fan_out import ask_all
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer, matching
 
 log = logging.getLogger(__name__)
-
-_LOOK_EVERY_S: Final = 0.2
 
 
 class PriceLists:
@@ -47,8 +45,9 @@ class PriceLists:
         """
         began, now = self._tools.monotonic(), self._tools.now()
         askers = [one for one in self._ready() if one.source.sells_spot or not query.spot]
+        answers = ask_all({one.name: one.seen for one in askers}, self._tools.stop)
         seen, failed = ParseResult(searches=0), list[ProviderError]()
-        for asker, found in zip(askers, _all_at_once(askers, self._tools.stop), strict=True):
+        for asker, found in zip(askers, answers, strict=True):
             if isinstance(found, ProviderError):
                 failed.append(found)
                 kind = "not understood" if isinstance(found, PayloadChanged) else "no answer"
@@ -96,29 +95,6 @@ def wanted(options: Mapping[str, Option]) -> list[PriceSource]:
     if not isinstance(named, tuple) or not named:
         named = tuple(name for name, source in shipped.items() if not source.only_if_named)
     return list(({name: shipped[name] for name in named if name in shipped} | own).values())
-
-
-def _all_at_once(askers: Sequence[SourceClient], stop: threading.Event) -> list[ParseResult | ProviderError]:
-    """The results of all sources. The threads are daemons: gpuwatch ends without waiting for a silent server."""
-    found: dict[str, ParseResult | ProviderError] = {}
-
-    def ask(asker: SourceClient) -> None:
-        try:
-            found[asker.name] = asker.seen()
-        except ProviderError as error:
-            found[asker.name] = error
-        except Exception as error:  # a bug with one source must not hide the others
-            log.exception("%s: reading it failed", asker.name)
-            found[asker.name] = ProviderError(f"{asker.name}: {type(error).__name__}")
-
-    threads = [threading.Thread(target=ask, args=(one,), name=one.name, daemon=True) for one in askers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive() and not stop.is_set():
-            thread.join(_LOOK_EVERY_S)
-    late = {one.name: ProviderDown(f"{one.name}: not waited for, gpuwatch is stopping") for one in askers}
-    return [found.get(asker.name, late[asker.name]) for asker in askers]
 
 
 def _join(seen: ParseResult, source: PriceSource, found: ParseResult, query: Query, now: datetime) -> None:

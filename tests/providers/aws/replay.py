@@ -9,12 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
 from botocore.parsers import create_parser
 
-from gpuwatch.errors import GpuwatchError
 from gpuwatch.providers.aws.client import AwsErrorAnswer
 from gpuwatch.providers.aws.create import created
 from gpuwatch.providers.aws.error_mapping import ordering_error, reading_error
@@ -22,6 +20,7 @@ from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
 from gpuwatch.providers.aws.prices import parse_disk, parse_machines, parse_spot
+from tests.golden import shown
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "aws"
 HERE = RegionZones(
@@ -74,14 +73,9 @@ def _reported(case: dict[str, Any]) -> Any:
     error = AwsErrorAnswer(case["status"], case["body_text"].encode())
     return {
         "status": case["status"],
-        "asking": _shown(reading_error(error, HERE.region)),
-        "ordering": _shown(ordering_error(error, HERE.region)),
+        "asking": shown(reading_error(error, HERE.region)),
+        "ordering": shown(ordering_error(error, HERE.region)),
     }
-
-
-def _shown(error: GpuwatchError) -> Any:
-    details = {name: value for name, value in vars(error).items() if value is not None}
-    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)
 
 
 @cache

@@ -9,10 +9,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.charges import charges_of
@@ -23,6 +20,7 @@ from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
 from gpuwatch.providers.runpod.quota import windows_of
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.golden import reported, shown
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -49,7 +47,7 @@ def _read(path: Path) -> Any:
         "v2-billing": lambda value: charges_of(value, date(2026, 5, 31), date(2026, 6, 2), NOW),
         "v2-ratelimit": _quota,
         "graphql-gputypes": _types,
-        "graphql-error": lambda value: _reported(lambda: graphql_data(value, "runpod")),
+        "graphql-error": lambda value: reported(lambda: graphql_data(value, "runpod")),
         "graphql-uptime": _series,
         "gpu-types-table": _names,
         "v1-gputypeids": lambda ids: _names([{"id": one} for one in ids]),
@@ -70,7 +68,7 @@ def _keyless(value: Any) -> ParseResult:
 
 
 def _types(value: Any) -> Any:
-    return _names(value["data"]["gpuTypes"]) | {"offers": _reported(lambda: _keyless(value))}
+    return _names(value["data"]["gpuTypes"]) | {"offers": reported(lambda: _keyless(value))}
 
 
 def _made(row: Any) -> Any:
@@ -103,18 +101,6 @@ def _series(value: Any) -> Any:
 def _refusals(reply: HttpReply) -> Any:
     reported = read_error_body(reply)
     return {
-        name: _shown(of("runpod", reported, reply, NOW))
+        name: shown(of("runpod", reported, reply, NOW))
         for name, of in (("asking", reading_error), ("ordering", ordering_error))
     }
-
-
-def _reported(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except GpuwatchError as error:
-        return _shown(error)
-
-
-def _shown(error: GpuwatchError) -> Any:
-    details = {name: value for name, value in vars(error).items() if value is not None}
-    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)

@@ -8,15 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.tensordock.create import created, ended
 from gpuwatch.providers.tensordock.error_mapping import NAME, accepted, ordering, reading, status_of
 from gpuwatch.providers.tensordock.machines import MachineRow, instance_of, machine_of, rows_of
 from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
+from tests.golden import shown
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "tensordock"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -54,11 +52,6 @@ def _error(reply: HttpReply) -> Any:
     reported = read_error_body(reply)
     return {
         "means": status_of(reply, reported.value),
-        "asking": _shown(reading(NAME, reported, reply, NOW)),
-        "ordering": _shown(ordering(NAME, reported, reply, NOW)),
+        "asking": shown(reading(NAME, reported, reply, NOW)),
+        "ordering": shown(ordering(NAME, reported, reply, NOW)),
     }
-
-
-def _shown(error: GpuwatchError) -> Any:
-    details = {name: value for name, value in vars(error).items() if value is not None}
-    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)

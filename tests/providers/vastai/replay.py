@@ -8,9 +8,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.error_mapping import read_error_body as body_of
@@ -23,6 +20,7 @@ from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.launcher import credit_of
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.rows import RowReader
+from tests.golden import reported, shown
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vastai"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -79,15 +77,15 @@ def reply_of(case: Mapping[str, Any]) -> HttpReply:
 
 
 def _search(body: bytes, spot: bool = False) -> Any:
-    return _reported(lambda: parse_offers(body, RowReader(spot, 8.0, NOW)))
+    return reported(lambda: parse_offers(body, RowReader(spot, 8.0, NOW)))
 
 
 def _instances(body: bytes) -> Any:
-    return _reported(lambda: parse_page(body)[1])
+    return reported(lambda: parse_page(body)[1])
 
 
 def _create(case: Mapping[str, Any]) -> Any:
-    return {"case": case["case"], "outcome": _reported(lambda: created(reply_of(case), NOW))}
+    return {"case": case["case"], "outcome": reported(lambda: created(reply_of(case), NOW))}
 
 
 def _refusals(case: Mapping[str, Any]) -> Any:
@@ -95,18 +93,6 @@ def _refusals(case: Mapping[str, Any]) -> Any:
     return {
         "endpoint": case["endpoint"],
         "status": case["http_status"],
-        "asking": _shown(reading_error("vastai", body_of(reply), reply, NOW)),
-        "ordering": _shown(ordering_error(reply, NOW)),
+        "asking": shown(reading_error("vastai", body_of(reply), reply, NOW)),
+        "ordering": shown(ordering_error(reply, NOW)),
     }
-
-
-def _reported(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except GpuwatchError as error:
-        return _shown(error)
-
-
-def _shown(error: GpuwatchError) -> Any:
-    details = {name: value for name, value in vars(error).items() if value is not None}
-    return {"error": type(error).__name__, "text": str(error)} | msgspec.to_builtins(details)
