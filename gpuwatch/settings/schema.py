@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, field_validator
 
+from gpuwatch import providers
 from gpuwatch.domain.market.pricing import CommissionMode
 from gpuwatch.domain.watches.durations import DURATION_PATTERN
 from gpuwatch.domain.watches.fields import Span, SpanFrom1s, Switch, Table, Whole, Words, number, seconds
@@ -54,6 +55,7 @@ def _rate(value: Any) -> Decimal:
     return found
 
 
+_ALWAYS_ON = " and ".join(name for name in providers.names() if providers.info(name).on_by_default)
 _URI = {"type": "string", "format": "uri"}
 _SWEEP = {"type": "string", "pattern": f"^auto$|{DURATION_PATTERN}", "examples": ["auto", "15m"]}
 _HIDDEN = {"type": "string", "writeOnly": True}
@@ -78,7 +80,7 @@ class ProviderTable(Table):
     """One `[providers.NAME]`."""
 
     enabled: Switch | None = Field(
-        default=None, description="Poll this provider? Default: true with a section or a key; vastai always."
+        default=None, description=f"Poll this provider? Default: true with a section or a key; {_ALWAYS_ON} always."
     )
     api_key: Key | None = Field(default=None, description="Secret; better in the environment. Needed for renting.")
     base_url: BaseUrl | None = Field(

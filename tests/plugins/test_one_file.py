@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import gpuwatch
+from gpuwatch import notifiers, providers
 from gpuwatch.cli import Exit, run
 from tests.plugins.conftest import Beside
 from tests.plugins.packages import CHANNEL, provider_source
@@ -73,3 +78,28 @@ def test_doctor_runs_the_checks_that_they_declare_and_survives_them(
     run(["doctor", "--json"])
     texts = [one["text"] for one in json.loads(capsys.readouterr().out) if one["area"] == "careful"]
     assert texts[-2:] == ["a check of its own", "its own check failed (OSError)"]
+
+
+# What may name a built-in one: examples, the demo, and how other markets spell sellers.
+EXAMPLES = {"app/demo.py", "cli/docs.py", "cli/offers.py", "domain/market/resold.py", "settings/template.py"}
+# Built-in ones themselves (some sell what others have), and the emulator, which is one of vast.ai.
+_THEMSELVES = re.compile(r"(providers|notifiers)/(?!toolkit)|emulator/")
+
+
+def test_nothing_else_names_a_built_in_provider_or_channel() -> None:
+    home = Path(gpuwatch.__file__).parent
+    named = re.compile(rf"(?<![\w./-])({'|'.join((*providers.names(), *notifiers.names()))})(?![\w/-])")
+    places = {path.relative_to(home).as_posix(): path for path in home.rglob("*.py")}
+    others = {place: path for place, path in places.items() if not _THEMSELVES.match(place)}
+    assert {place for place, path in others.items() if any(map(named.search, _texts(path)))} == EXAMPLES
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The texts and imports of a module, without its docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpuwatch."):
+            yield (node.module or "").replace(".", " ")
