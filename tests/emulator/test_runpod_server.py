@@ -11,20 +11,13 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.clocks import Clock
 from tests.clouds.runpod import NO_CAPACITY, RunPod
 from tests.clouds.runpod_pods import Lags
 from tests.clouds.runpod_quota import Quotas
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "runpod"
 STOCK = "include=AVAILABILITY&product=POD"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 1_796_256_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 class Answered(NamedTuple):
@@ -35,7 +28,7 @@ class Answered(NamedTuple):
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_796_256_000.0)
 
 
 @pytest.fixture

@@ -9,25 +9,17 @@ from threading import Event
 from typing import Any
 
 from gpuwatch import providers
-from gpuwatch.ports import Order, ProviderSettings
+from gpuwatch.ports import Instance, Launcher, Order, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import HttpxClient
+from tests.clocks import Clock
+from tests.clouds.aws import Ec2
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "demo-key:demo-secret"
+LABEL = "gpuwatch-abcdefgh2345"
+SPOT_ID = "us-east-1/us-east-1a/g5.xlarge/spot"
+DISK_USD_HOUR = 100 * 0.08 / 720
 BOTH = ("us-east-1", "us-west-2")
-
-
-class Clock:
-    """Passes only while somebody waits, and when a test says so."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 @contextmanager
@@ -57,3 +49,23 @@ def asking(
 def order(offer_id: str = "us-east-1/us-east-1a/g5.xlarge/on-demand", **values: Any) -> Order:
     plain: dict[str, Any] = {"label": "gpuwatch-abcdefgh2345", "image": "x/y", "disk_gb": 100.0}
     return Order(**(plain | {"offer_id": offer_id} | values))
+
+
+def launcher_of(adapter: providers.Adapter) -> Launcher:
+    assert adapter.launcher is not None
+    return adapter.launcher
+
+
+def sent_to(place: Ec2, action: str = "RunInstances") -> dict[str, str]:
+    return [request.params for request in place.requests if request.path == f"/{action}"][-1]
+
+
+def only(launcher: Launcher) -> Instance:
+    [found] = launcher.list_instances()
+    return found
+
+
+def refusal(code: str, message: str = "words") -> bytes:
+    return (
+        f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>".encode()
+    )

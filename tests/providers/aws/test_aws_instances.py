@@ -2,60 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from gpuwatch import providers
 from gpuwatch.errors import OrderError, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderDown
-from gpuwatch.ports import Instance, InstanceState, Launcher, Query
+from gpuwatch.ports import InstanceState, Launcher, Query
+from tests.clocks import Clock
 from tests.clouds.aws import Ec2
-from tests.providers.aws.aws_bench import NOW, Clock, asking, order
-
-LABEL = "gpuwatch-abcdefgh2345"
-SPOT_ID = "us-east-1/us-east-1a/g5.xlarge/spot"
-DISK_USD_HOUR = 100 * 0.08 / 720
-
-
-@pytest.fixture
-def place() -> Iterator[Ec2]:
-    with Ec2(page=3, clock=NOW.timestamp) as place:
-        yield place
-
-
-@pytest.fixture
-def launcher(place: Ec2) -> Iterator[Launcher]:
-    with asking(place.url) as adapter:
-        yield _launcher(adapter)
-
-
-def _launcher(adapter: providers.Adapter) -> Launcher:
-    assert adapter.launcher is not None
-    return adapter.launcher
-
-
-def _sent(place: Ec2, action: str = "RunInstances") -> dict[str, str]:
-    return [request.params for request in place.requests if request.path == f"/{action}"][-1]
-
-
-def _only(launcher: Launcher) -> Instance:
-    [found] = launcher.list_instances()
-    return found
-
-
-def _refusal(code: str, message: str = "words") -> bytes:
-    return (
-        f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>".encode()
-    )
-
+from tests.providers.aws.aws_bench import (
+    DISK_USD_HOUR,
+    LABEL,
+    NOW,
+    SPOT_ID,
+    asking,
+    launcher_of,
+    only,
+    order,
+    refusal,
+)
 
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_runs_is_reported_as_it_is(launcher: Launcher) -> None:
     launcher.create(order())
-    assert _only(launcher).state is InstanceState.STARTING
-    found = _only(launcher)
+    assert only(launcher).state is InstanceState.STARTING
+    found = only(launcher)
     assert (found.state, found.status, found.label) == (InstanceState.RUNNING, "running", LABEL)
     assert (found.gpu, found.gpu_count, found.gpu_memory_gib, found.disk_gb) == ("A10G", 1, 24.0, 100.0)
     assert (found.machine_id, found.spot) == ("use1-az4/g5.xlarge", False)
@@ -78,22 +49,22 @@ def test_its_price_is_that_of_its_offer(launcher: Launcher, place: Ec2) -> None:
 def test_a_spot_machine_costs_the_price_of_now_and_not_its_bid(place: Ec2) -> None:
     clock = Clock()
     with asking(place.url, clock=clock) as adapter:
-        launcher = _launcher(adapter)
+        launcher = launcher_of(adapter)
         launcher.create(order(SPOT_ID, bid_usd_hour=0.9))
-        found = _only(launcher)
+        found = only(launcher)
         assert found.spot
         assert found.listed_usd_hour == pytest.approx(0.4012 + DISK_USD_HOUR)
         assert (found.bid_usd_hour, found.min_bid_usd_hour) == (0.9, 0.4012)
         place.market = [one._replace(spot="0.7") if one.type == "g5.xlarge" else one for one in place.market]
-        assert _only(launcher).listed_usd_hour == pytest.approx(0.4012 + DISK_USD_HOUR)
+        assert only(launcher).listed_usd_hour == pytest.approx(0.4012 + DISK_USD_HOUR)
         clock.seconds += 61
-        assert _only(launcher).listed_usd_hour == pytest.approx(0.7 + DISK_USD_HOUR)
+        assert only(launcher).listed_usd_hour == pytest.approx(0.7 + DISK_USD_HOUR)
 
 
 def test_a_list_stands_without_prices(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order())
     launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
-    place.fail("GetProducts|SpotPriceHistory", 403, _refusal("UnauthorizedOperation"), times=20)
+    place.fail("GetProducts|SpotPriceHistory", 403, refusal("UnauthorizedOperation"), times=20)
     assert [one.listed_usd_hour for one in launcher.list_instances()] == [None, None]
 
 
@@ -101,14 +72,14 @@ def test_machines_that_are_not_ours_are_listed_and_cost_no_questions(place: Ec2,
     launcher.create(order())
     [instance] = place.instances.values()
     instance["sent"] = {"TagSpecification.1.Tag.1.Key": "Name", "TagSpecification.1.Tag.1.Value": "web\u202e server"}
-    found = _only(launcher)
+    found = only(launcher)
     assert (found.label, found.listed_usd_hour) == ("web� server", None)
     assert place.count("GetProducts|SpotPriceHistory") == 0
 
 
 def test_all_pages_of_all_regions_are_listed(place: Ec2) -> None:
     with asking(place.url, regions=("us-east-1",)) as adapter:
-        launcher = _launcher(adapter)
+        launcher = launcher_of(adapter)
         zones = [("us-east-1", "us-east-1a"), ("us-west-2", "us-west-2a")]
         made = [
             launcher.create(order(f"{region}/{zone}/g5.xlarge/on-demand", label=f"gpuwatch-{n}")).instance_id
@@ -120,7 +91,7 @@ def test_all_pages_of_all_regions_are_listed(place: Ec2) -> None:
 
 def test_the_owner_says_which_regions_are_looked_through(place: Ec2) -> None:
     with asking(place.url, regions=("us-east-1",), list_regions=("us-west-2",)) as adapter:
-        launcher = _launcher(adapter)
+        launcher = launcher_of(adapter)
         launcher.create(order("us-west-2/us-west-2a/g5.xlarge/on-demand"))
         assert len(launcher.list_instances()) == 1
     assert place.count("DescribeRegions") == 0
@@ -129,7 +100,7 @@ def test_the_owner_says_which_regions_are_looked_through(place: Ec2) -> None:
 @pytest.mark.parametrize("action", ["DescribeInstances", "DescribeRegions"])
 def test_a_region_that_does_not_answer_is_no_short_list(place: Ec2, launcher: Launcher, action: str) -> None:
     launcher.create(order())
-    place.fail(f"POST /{action}$", 500, _refusal("InternalError"), times=5)
+    place.fail(f"POST /{action}$", 500, refusal("InternalError"), times=5)
     with pytest.raises(ProviderDown):
         launcher.list_instances()
 
@@ -166,7 +137,7 @@ def test_an_account_without_instances_is_an_empty_list(launcher: Launcher) -> No
 def test_states_are_understood(place: Ec2, launcher: Launcher, word: str, state: InstanceState) -> None:
     launcher.create(order())
     place.turn("i-00000000000000001", word)
-    assert _only(launcher).state is state
+    assert only(launcher).state is state
 
 
 def test_a_machine_that_aws_takes_away_has_failed_with_its_reason_and_is_gone_then(
@@ -174,7 +145,7 @@ def test_a_machine_that_aws_takes_away_has_failed_with_its_reason_and_is_gone_th
 ) -> None:
     launcher.create(order(SPOT_ID, bid_usd_hour=0.5))
     place.interrupt("i-00000000000000001")
-    found = _only(launcher)
+    found = only(launcher)
     assert found.state is InstanceState.FAILED
     assert "Server.SpotInstanceTermination" in found.status
     place.turn("i-00000000000000001", "terminated")
@@ -208,10 +179,10 @@ def test_what_is_no_id_is_not_sent(place: Ec2, launcher: Launcher, instance_id: 
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [
-        (400, _refusal("OperationNotPermitted"), OrderRefused),
-        (403, _refusal("UnauthorizedOperation"), OrderRefused),
-        (503, _refusal("RequestLimitExceeded"), OrderRateLimited),
-        (500, _refusal("InternalError"), OutcomeUnknown),
+        (400, refusal("OperationNotPermitted"), OrderRefused),
+        (403, refusal("UnauthorizedOperation"), OrderRefused),
+        (503, refusal("RequestLimitExceeded"), OrderRateLimited),
+        (500, refusal("InternalError"), OutcomeUnknown),
         (200, b"<R/>", OutcomeUnknown),
         (200, b"<R><instancesSet><item><currentState><name>running</name></currentState></item></instancesSet></R>",
          OutcomeUnknown),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from gpuwatch import providers
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -19,54 +17,26 @@ from gpuwatch.errors import (
     OutcomeUnknown,
     RefusalKind,
 )
-from gpuwatch.ports import Instance, Launcher
+from gpuwatch.ports import Launcher
 from gpuwatch.providers.aws.error_mapping import ordering_error
 from tests.clouds.aws import Ec2
-from tests.providers.aws.aws_bench import NOW, asking, order
-
-LABEL = "gpuwatch-abcdefgh2345"
-SPOT_ID = "us-east-1/us-east-1a/g5.xlarge/spot"
-DISK_USD_HOUR = 100 * 0.08 / 720
-
-
-@pytest.fixture
-def place() -> Iterator[Ec2]:
-    with Ec2(page=3, clock=NOW.timestamp) as place:
-        yield place
-
-
-@pytest.fixture
-def launcher(place: Ec2) -> Iterator[Launcher]:
-    with asking(place.url) as adapter:
-        yield _launcher(adapter)
-
-
-def _launcher(adapter: providers.Adapter) -> Launcher:
-    assert adapter.launcher is not None
-    return adapter.launcher
-
-
-def _sent(place: Ec2, action: str = "RunInstances") -> dict[str, str]:
-    return [request.params for request in place.requests if request.path == f"/{action}"][-1]
-
-
-def _only(launcher: Launcher) -> Instance:
-    [found] = launcher.list_instances()
-    return found
-
-
-def _refusal(code: str, message: str = "words") -> bytes:
-    return (
-        f"<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors></Response>".encode()
-    )
-
+from tests.providers.aws.aws_bench import (
+    LABEL,
+    SPOT_ID,
+    asking,
+    launcher_of,
+    only,
+    order,
+    refusal,
+    sent_to,
+)
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
 
 def test_on_demand_asks_for_one_machine_in_the_zone_of_the_offer(place: Ec2, launcher: Launcher) -> None:
     made = launcher.create(order())
-    sent = _sent(place)
+    sent = sent_to(place)
     assert made.instance_id == "us-east-1/i-00000000000000001"
     assert (sent["InstanceType"], sent["Placement.AvailabilityZone"]) == ("g5.xlarge", "us-east-1a")
     assert (sent["MinCount"], sent["MaxCount"]) == ("1", "1")
@@ -81,7 +51,7 @@ def test_on_demand_asks_for_one_machine_in_the_zone_of_the_offer(place: Ec2, lau
 
 def test_spot_asks_once_with_the_bid_as_the_most_and_is_taken_away_for_good(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order(SPOT_ID, bid_usd_hour=0.45))
-    sent = _sent(place)
+    sent = sent_to(place)
     assert sent["InstanceMarketOptions.MarketType"] == "spot"
     assert sent["InstanceMarketOptions.SpotOptions.MaxPrice"] == "0.450000"
     assert sent["InstanceMarketOptions.SpotOptions.SpotInstanceType"] == "one-time"
@@ -92,7 +62,7 @@ def test_spot_asks_once_with_the_bid_as_the_most_and_is_taken_away_for_good(plac
 def test_the_machine_gets_the_script_the_environment_and_its_end(place: Ec2, launcher: Launcher) -> None:
     end = datetime(2026, 11, 21, 18, tzinfo=UTC)
     launcher.create(order(onstart="python train.py", env={"TOKEN": "a b"}, self_destruct_at=end))
-    script = base64.b64decode(_sent(place)["UserData"]).decode()
+    script = base64.b64decode(sent_to(place)["UserData"]).decode()
     assert script.startswith("#!/bin/bash\n")
     assert "export TOKEN='a b'\n" in script
     assert "\npython train.py\n" in script
@@ -101,7 +71,7 @@ def test_the_machine_gets_the_script_the_environment_and_its_end(place: Ec2, lau
 
 def test_the_label_is_on_the_machine_and_on_its_disk(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order())
-    sent = _sent(place)
+    sent = sent_to(place)
     for number, kind in ((1, "instance"), (2, "volume")):
         tags = {
             sent[f"TagSpecification.{number}.Tag.{n}.Key"]: sent[f"TagSpecification.{number}.Tag.{n}.Value"]
@@ -118,8 +88,8 @@ def test_options_decide_about_image_network_and_key(place: Ec2) -> None:
         "security_groups": ("us-west-2=sg-west", "us-east-1=sg-1", "us-east-1=sg-2"),
     }  # fmt: skip
     with asking(place.url, **options) as adapter:
-        _launcher(adapter).create(order())
-    sent = _sent(place)
+        launcher_of(adapter).create(order())
+    sent = sent_to(place)
     assert (sent["ImageId"], sent["KeyName"]) == ("ami-0123456789abcdef0", "mine")
     assert sent["IamInstanceProfile.Name"] == "trainer"
     assert (sent["SubnetId"], sent.get("Placement.AvailabilityZone")) == ("subnet-a", None)
@@ -128,12 +98,12 @@ def test_options_decide_about_image_network_and_key(place: Ec2) -> None:
 
 def test_an_arm_machine_gets_an_image_for_arm(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order("us-east-1/us-east-1a/g5g.xlarge/on-demand"))
-    assert "/ami/arm64/" in _sent(place)["ImageId"]
+    assert "/ami/arm64/" in sent_to(place)["ImageId"]
 
 
 def test_without_a_size_the_disk_is_the_images(place: Ec2, launcher: Launcher) -> None:
     launcher.create(order(disk_gb=0.0))
-    assert not [name for name in _sent(place) if name.startswith("BlockDeviceMapping")]
+    assert not [name for name in sent_to(place) if name.startswith("BlockDeviceMapping")]
 
 
 # --- one machine ------------------------------------------------------------------------------------------------------
@@ -161,8 +131,8 @@ def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place:
     place.fail("POST /RunInstances", None, carried_out=True)
     with pytest.raises(OutcomeUnknown):
         launcher.create(order())
-    assert (place.count("RunInstances"), _only(launcher).label) == (1, LABEL)
-    assert launcher.create(order()).instance_id == _only(launcher).instance_id
+    assert (place.count("RunInstances"), only(launcher).label) == (1, LABEL)
+    assert launcher.create(order()).instance_id == only(launcher).instance_id
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -196,7 +166,7 @@ def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place:
 def test_every_refusal_of_aws_says_what_to_do_next(
     place: Ec2, launcher: Launcher, status: int, code: str, error: type[OrderError], kind: RefusalKind | None
 ) -> None:
-    place.fail("POST /RunInstances", status, _refusal(code))
+    place.fail("POST /RunInstances", status, refusal(code))
     with pytest.raises(error) as caught:
         launcher.create(order(env={"TOKEN": "hush-hush"}))
     assert type(caught.value) is error
@@ -253,17 +223,17 @@ def test_an_impossible_bid_is_not_sent(place: Ec2, launcher: Launcher, bid: floa
 @pytest.mark.parametrize("value", ["sg-1", "us-east-1="])
 def test_an_option_in_another_form_is_reported_and_nothing_is_sent(place: Ec2, value: str) -> None:
     with asking(place.url, security_groups=(value,)) as adapter, pytest.raises(OrderRefused, match="not like"):
-        _launcher(adapter).create(order())
+        launcher_of(adapter).create(order())
     assert place.requests == []
 
 
 def test_a_wrong_key_rents_nothing(place: Ec2) -> None:
     with asking(place.url, "someone-else:secret") as adapter:
         with pytest.raises(OrderRefused) as caught:
-            _launcher(adapter).create(order())
+            launcher_of(adapter).create(order())
         assert caught.value.kind is RefusalKind.KEY
         with pytest.raises(KeyRejected):
-            _launcher(adapter).list_instances()
+            launcher_of(adapter).list_instances()
 
 
 @pytest.mark.parametrize("body", [b"", b"<R/>", b"<R><instancesSet/></R>", b"<html>", b"<R><instancesSet><item>"])

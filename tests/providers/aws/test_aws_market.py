@@ -17,9 +17,10 @@ from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderE
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Answer, Completeness, Query
 from gpuwatch.redaction import redact
+from tests.clocks import Clock
 from tests.clouds.aws import Ec2
 from tests.clouds.aws_market import MARKET, Sold
-from tests.providers.aws.aws_bench import BOTH, KEY, NOW, Clock, asking
+from tests.providers.aws.aws_bench import BOTH, KEY, NOW, asking
 
 NEW = Sold("us-east-1", "us-east-1a", "use1-az4", "p9.48xlarge", "40.0", "12.0", "13.0", 192, "2048 GiB")
 NEW_TYPE = {

@@ -15,9 +15,10 @@ from gpuwatch.providers.aws.public_market import parse_on_demand_page, parse_spo
 from gpuwatch.testing.hostile import spoiled
 from gpuwatch.testing.invariants import answer_problems
 from gpuwatch.testing.relay import relaying
+from tests.clocks import Clock
 from tests.clouds.aws_market import MARKET
 from tests.clouds.aws_pages import PricePages
-from tests.providers.aws.aws_bench import Clock, asking
+from tests.providers.aws.aws_bench import asking
 
 
 @pytest.fixture

@@ -16,23 +16,11 @@ from gpuwatch import providers
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query, Registry, Volume
 from gpuwatch.providers.toolkit.http.client import HttpxClient
+from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
 OFFER = "gpu_1x_h100_sxm5/us-east-1"
-
-
-class Clock:
-    """One clock for both sides; it passes while somebody waits."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 @contextmanager

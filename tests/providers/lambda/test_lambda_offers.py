@@ -17,23 +17,12 @@ from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
 
 BENCH = import_module("tests.providers.lambda.bench").BENCH
 RECORDED = Path(__file__).parents[2] / "recorded" / "lambda"
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
-
-
-class Clock:
-    """Passes when reported."""
-
-    seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 def parsed(value: Any) -> ParseResult:

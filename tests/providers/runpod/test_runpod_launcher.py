@@ -20,6 +20,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports import InstanceState, Launcher, Order
 from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.quota import RESERVED, Quota, windows_of
+from tests.clocks import Clock
 from tests.clouds.runpod import NO_CAPACITY, RunPod
 from tests.clouds.runpod_pods import Lags
 from tests.clouds.runpod_quota import Quotas
@@ -29,17 +30,9 @@ OFFER = "NVIDIA H100 80GB HBM3/SECURE/1/US-KS-2"
 K = RefusalKind
 
 
-class Clock:
-    def __init__(self, seconds: float = 1_796_256_000.0) -> None:
-        self.seconds = seconds
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_796_256_000.0)
 
 
 @pytest.fixture

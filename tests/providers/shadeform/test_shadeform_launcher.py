@@ -16,24 +16,12 @@ from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
 from gpuwatch.providers.shadeform.launcher import auto_delete, parse_instances
 from gpuwatch.providers.toolkit.http.client import HttpxClient
+from tests.clocks import Clock
 from tests.clouds.shadeform import Shadeform
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 OFFER = "hyperstack/H100/canada-1/240"
 DEFAULTS = {spec.name: spec.default for spec in providers.info("shadeform").options}
-
-
-class Clock:
-    """One clock for both sides."""
-
-    def __init__(self) -> None:
-        self.seconds = NOW.timestamp()
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 @contextmanager
@@ -50,7 +38,7 @@ def at(place: Shadeform, clock: Clock, key: str = "demo-key", **options: Any) ->
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW.timestamp())
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vast_double import Clock, an_adapter, replies
+from vast_double import an_adapter, replies
 
 from gpuwatch import providers
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
@@ -19,6 +19,7 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Launcher, Order, ProviderCharge, ProviderSettings
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page
+from tests.clocks import Clock
 
 DAY = date(2026, 11, 20)
 NEXT = date(2026, 11, 21)

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from vast_double import NOW, Clock, Handler, a_row, an_adapter, replies
+from vast_double import NOW, Handler, a_row, an_adapter, replies
 
 from gpuwatch.errors import GpuwatchError, KeyRejected, PayloadChanged, ProviderDown, QuotaSpent, RateLimited
 from gpuwatch.ports import Query
+from tests.clocks import Clock
 
 GOOD = httpx.Response(200, json={"offers": [a_row()]})
 MIDNIGHT = datetime(2026, 11, 22, tzinfo=UTC)

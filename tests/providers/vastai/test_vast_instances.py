@@ -10,12 +10,13 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vast_double import Clock, an_adapter, replies
+from vast_double import an_adapter, replies
 
 from gpuwatch.errors import OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import Instance, InstanceState, Launcher, PriceIncrease
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
+from tests.clocks import Clock
 
 ROW: dict[str, Any] = {
     "id": 1, "actual_status": "running", "gpu_name": "H100 SXM", "num_gpus": 2, "gpu_ram": 81559, "disk_space": 100.0,

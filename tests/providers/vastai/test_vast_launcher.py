@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from vast_double import Clock, an_adapter, replies
+from vast_double import an_adapter, replies
 
 from gpuwatch.errors import (
     KeyRejected,
@@ -21,6 +21,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports import Created, Launcher, Order
+from tests.clocks import Clock
 
 ORDER = Order(offer_id="123", label="gpuwatch-abc", image="pytorch/pytorch", disk_gb=100.0)
 

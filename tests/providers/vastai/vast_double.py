@@ -14,6 +14,7 @@ import httpx
 from gpuwatch import providers
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.providers.toolkit.http.client import HttpxClient
+from tests.clocks import Clock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "k" * 64
@@ -29,21 +30,6 @@ def a_row(**values: Any) -> dict[str, Any]:
         "verification": "verified", "geolocation": "Washington, US",
     }  # fmt: skip
     return row | values
-
-
-class Clock:
-    """Seconds that pass when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-        self.slept: list[float] = []
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.seconds += seconds
 
 
 class Searches:
