@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
+Declaration = TypeVar("Declaration")
 _NAME: Final = re.compile(r"[a-z](?:_?[a-z0-9])*")  # it is part of a variable's name, and a column of the store
 _NAME_MAX: Final = 32
 _SECTION: Final = re.compile(r"\s*\[\s*([^\]]+?)\s*\]")
@@ -43,7 +44,7 @@ class Plugin(NamedTuple):
     stamp: str
 
 
-class PluginRegistry:
+class PluginRegistry(Generic[Declaration]):
     """The providers, or the channels. A plugin that cannot be used is logged once, in one line, and left out.
 
     Args:
@@ -51,7 +52,7 @@ class PluginRegistry:
         declaration: the type of every `INFO`.
     """
 
-    def __init__(self, group: str, declaration: type) -> None:
+    def __init__(self, group: str, declaration: type[Declaration]) -> None:
         self._group = group
         self._declaration = declaration
         self._folder = Path(__file__).with_name(group.rpartition(".")[2])
@@ -59,12 +60,16 @@ class PluginRegistry:
         self._broken: dict[str, str] = {}
 
     def names(self) -> tuple[str, ...]:
-        """All of them, sorted."""
+        """All of them, sorted: the built-in ones and plugins."""
         return tuple(sorted({*self.built_in(), *self._plugins()}))
 
     def built_in(self) -> frozenset[str]:
         """The names of ours: the public modules and folders of the package, but for its toolkit."""
         return _modules_in(self._folder)
+
+    def info(self, name: str) -> Declaration:
+        """What one declares. Raises KeyError: there is none of that name."""
+        return cast(Declaration, self.target(name).INFO)
 
     def target(self, name: str) -> Any:
         """The module, or a plugin's object, with `INFO` and `build`. Raises KeyError."""

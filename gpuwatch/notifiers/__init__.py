@@ -7,7 +7,6 @@ entry point `gpuwatch.notifiers`: a module or object with the same two names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
@@ -19,34 +18,10 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Alert, Channel
     from gpuwatch.ports.http import HttpClient
 
-__all__ = ["ChannelInfo", "ChannelSettings", "broken", "build", "info", "names", "plugins", "stamps"]
+__all__ = ["ChannelInfo", "ChannelSettings", "broken", "build", "info", "names", "stamps"]
 
 _REGISTRY = PluginRegistry("gpuwatch.notifiers", ChannelInfo)
-
-
-def names() -> tuple[str, ...]:
-    """All channels, sorted: the public modules of this package, and plugins."""
-    return _REGISTRY.names()
-
-
-def plugins() -> tuple[str, ...]:
-    """The channels of other packages, sorted."""
-    return tuple(name for name in names() if name not in _REGISTRY.built_in())
-
-
-def info(name: str) -> ChannelInfo:
-    """What a channel declares. Raises KeyError: there is none of that name."""
-    return cast(ChannelInfo, _REGISTRY.target(name).INFO)
-
-
-def broken() -> Mapping[str, str]:
-    """Plugins that are left out: name → why."""
-    return _REGISTRY.broken()
-
-
-def stamps() -> tuple[str, ...]:
-    """The plugins with their versions."""
-    return _REGISTRY.stamps()
+names, info, broken, stamps = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken, _REGISTRY.stamps
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> Channel:

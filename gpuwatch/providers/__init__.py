@@ -9,7 +9,7 @@ cannot be used is left out with a warning; none may take the name of a built-in 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from gpuwatch.plugins import PluginRegistry
@@ -22,26 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "info", "names", "stamps"]
 
 _REGISTRY = PluginRegistry("gpuwatch.providers", ProviderInfo)
-
-
-def names() -> tuple[str, ...]:
-    """All providers, sorted: the public modules and folders of this package, and plugins."""
-    return _REGISTRY.names()
-
-
-def info(name: str) -> ProviderInfo:
-    """What a provider declares. Raises KeyError: there is none of that name."""
-    return cast(ProviderInfo, _REGISTRY.target(name).INFO)
-
-
-def broken() -> Mapping[str, str]:
-    """Plugins that are left out: name → why."""
-    return _REGISTRY.broken()
-
-
-def stamps() -> tuple[str, ...]:
-    """The plugins with their versions: settings that were validated without one are validated again."""
-    return _REGISTRY.stamps()
+names, info, broken, stamps = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken, _REGISTRY.stamps
 
 
 def build(

@@ -119,7 +119,7 @@ def test_other_groups_comments_and_strange_metadata_are_passed_over(beside: Besi
 
 def test_looking_for_plugins_does_not_cost_the_import_of_all_metadata() -> None:
     program = (
-        "import sys; from gpuwatch import notifiers, providers; providers.names(); notifiers.plugins();"
+        "import sys; from gpuwatch import notifiers, providers; providers.names(); notifiers.names();"
         "print('importlib.metadata' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -200,7 +200,7 @@ def a_pager(beside: Beside, token: str | None = "pager-token-123") -> Any:
 def test_a_channel_of_another_package_takes_alerts(beside: Beside) -> None:
     channel = a_pager(beside)
     channel.send(an_alert(headline="hello"))
-    assert notifiers.plugins() == ("pager",)
+    assert notifiers.names() == ("apprise", "email", "pager", "telegram")
     assert channel.name == "pager"
     assert channel._inner.sent == [("hello", 3.0)]
 
@@ -227,7 +227,7 @@ def test_our_channels_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptu
     beside(
         "evil", {"evil_channel": CHANNEL.replace("pager", "email")}, {"gpuwatch.notifiers": {"email": "evil_channel"}}
     )
-    assert notifiers.plugins() == ()
+    assert notifiers.names() == ("apprise", "email", "telegram")
     assert "the notifier email of evil-1.0 is left out" in caplog.text
 
 
