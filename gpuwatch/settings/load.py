@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuwatch import providers as known_providers
+import msgspec
+
 from gpuwatch.errors import SettingsError, UsageError
 from gpuwatch.settings.cache import CachedSettings, cache_key, load_cached, store_cached
 from gpuwatch.settings.interpolation import ResolvedSettings, resolve
@@ -37,7 +37,7 @@ def load(
     Raises:
         SettingsError: one line per error.
     """
-    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
+    sources = collect(config, env, cwd)
     return _resolve(sources, known_spellings, {})
 
 
@@ -54,7 +54,7 @@ def load_for_stopping(
     from gpuwatch.settings.best_effort import load_best_effort  # noqa: PLC0415 for emergencies
 
     unreadable: UnreadableValues = []
-    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), unreadable=unreadable)
+    sources = collect(config, env, cwd, unreadable=unreadable)
     tree, origins = merge(parse_file(sources), sources, unreadable)
     found = load_best_effort(tree, sources, origins, unreadable)
     return _with_secrets(found.settings, found.resolved, sources, origins), found.lines
@@ -65,7 +65,7 @@ def likely_store(
 ) -> str | None:
     """Where the store probably is, if the file is not TOML; None: unknown. For reading only."""
     try:
-        sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases(), unreadable=[])
+        sources = collect(config, env, cwd, unreadable=[])
         named = [one.text for one in sources.given if one.path == ("database_url",)]
         return database_url(named[-1] if named else _named_in(sources.content), sources.env, sources.cwd)
     except (SettingsError, ValueError):
@@ -89,7 +89,7 @@ def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None
     Raises:
         SettingsError: the file or the environment cannot be read.
     """
-    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
+    sources = collect(config, env, cwd)
     tree, _ = merge(parse_file(sources), sources)
     return database_url(str(tree.get("database_url") or ""), sources.env, sources.cwd)
 
@@ -114,26 +114,15 @@ def from_flags(  # noqa: PLR0913 each is a flag of the command
         SettingsError: the file or the environment is wrong.
     """
     watch = _watch_of_flags(gpu, max_price, count, spot, providers)
-    used = os.environ if env is None else env
-    sources = collect(config, used, Path.cwd(), aliases())
+    sources = collect(config, env)
     given = tuple(one for one in sources.given if one.path[0] != "watch")
-    sources = Sources(sources.file, sources.content, given, sources.env, sources.cwd)
     try:
-        return _resolve(sources, (), {"watch": [watch]})
+        return _resolve(msgspec.structs.replace(sources, given=given), (), {"watch": [watch]})
     except SettingsError as error:
         mine = [fault.partition(": watch ")[2] for fault in error.faults if ": watch " in fault]
         if not mine:
             raise
         raise UsageError("\n".join(_flag_error(fault) for fault in mine)) from None
-
-
-def aliases() -> Mapping[str, KeyPath]:
-    """The providers' own names of their keys, such as VAST_API_KEY, with the settings they stand for."""
-    return {
-        alias: ("providers", name, "api_key")
-        for name in known_providers.names()
-        for alias in known_providers.info(name).key_names
-    }
 
 
 def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str, Any]) -> Settings:

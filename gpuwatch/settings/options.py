@@ -56,6 +56,12 @@ def secret_keys() -> Iterator[KeyPath]:
         yield from secret_options(("notify", name))
 
 
+def key_aliases() -> Mapping[str, KeyPath]:
+    """The providers' own names of their keys, such as VAST_API_KEY, with the settings they stand for."""
+    names = providers.names()
+    return {alias: ("providers", name, "api_key") for name in names for alias in providers.info(name).key_names}
+
+
 def secret_options(table: KeyPath) -> Iterator[KeyPath]:
     """The secret keys of one table of options."""
     return ((*table, spec.name) for spec in specs_of(table) if spec.secret)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import msgspec
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.settings import validate
 from gpuwatch.settings.interpolation import HOOKS, is_reference, resolve
-from gpuwatch.settings.load import aliases
 from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
 from gpuwatch.settings.schema import Root
@@ -43,7 +41,7 @@ def origins(
     Raises:
         SettingsError: the settings are invalid.
     """
-    sources = collect(config, os.environ if env is None else env, cwd or Path.cwd(), aliases())
+    sources = collect(config, env, cwd)
     tree, given = merge(parse_file(sources), sources)
     resolved = resolve(tree, sources)
     validate.validate(resolved, sources, given, known_spellings)

@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings.options import KeyPath, is_secret_key, secret_keys
+from gpuwatch.settings.options import KeyPath, is_secret_key, key_aliases, secret_keys
 
 PREFIX = "GPUWATCH_"
 NOT_SETTINGS = (
@@ -68,21 +68,22 @@ class Sources(msgspec.Struct, frozen=True):
 
 def collect(
     config: str | None,
-    env: Mapping[str, str],
-    cwd: Path,
-    aliases: Mapping[str, KeyPath],
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
     *,
     unreadable: UnreadableValues | None = None,
 ) -> Sources:
     """Read every source.
 
     Args:
-        aliases: the providers' own names of secrets, such as VAST_API_KEY, with their keys.
+        env: the environment; None: this process's.
+        cwd: for relative paths and `.env`; None: the current folder.
         unreadable: collects the values that cannot be read and leaves them out; None: they are errors.
 
     Raises:
         SettingsError: a named file is missing, or something cannot be read.
     """
+    env, cwd, aliases = os.environ if env is None else env, cwd or Path.cwd(), key_aliases()
     dotenv = _read_dotenv(cwd)
     file = find_file(config, {**dotenv, **env}, cwd)
     errors: UnreadableValues = []
