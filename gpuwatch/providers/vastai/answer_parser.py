@@ -15,9 +15,10 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import PayloadChanged, ProviderDown
+from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 from gpuwatch.providers.vastai.drift import drift
-from gpuwatch.providers.vastai.rows import RowReader, RowSkipped, VastRow, row_of
+from gpuwatch.providers.vastai.rows import RowReader, VastRow, row_of
 from gpuwatch.redaction import redact
 
 _HEAD_MAX: Final = 64 * 1024

@@ -15,6 +15,7 @@ from gpuwatch.domain.market.gpu_names import GpuName, catalog, fold
 from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verification
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean_word
+from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE
 
 PROVIDER: Final = "vastai"
@@ -70,10 +71,6 @@ class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     storage_total_cost: float | None = None
     verification: str | None = None
     reliability2: float | None = None
-
-
-class RowSkipped(Exception):
-    """The row is no offer. The text is the reason, one of a fixed set, to be counted."""
 
 
 # A wrong value here makes the price or the machine uncertain, so the row is skipped. A wrong value in any other field
