@@ -71,21 +71,6 @@ def credit(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     return {"success": True, "credit_usd": market.credit_usd}
 
 
-def propose_increase(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Let a host announce a price rise; returns its number."""
-    return {"success": True, "pending_price_increase_id": market.propose_increase(**body)}
-
-
-def order(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of the create that made an instance, secrets included."""
-    return {"order": market.ordered(**body)}
-
-
-def instances(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
-    """Return the living instances as they are, whatever the lists show."""
-    return {"instances": market.instances()}
-
-
 def happening(name: str) -> Action:
     """A control for a method that returns nothing."""
 
@@ -103,16 +88,6 @@ def advance(market: MarketControls, body: dict[str, Any]) -> dict[str, Any]:
     return {"now": market.clock.advance(float(body["seconds"]))}
 
 
-def ledger(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
-    """Return the ledger."""
-    return market.ledger.summary()
-
-
-def requests(market: MarketControls, _: dict[str, Any]) -> dict[str, Any]:
-    """Return the request log."""
-    return {"requests": [one._asdict() for one in market.requests]}
-
-
 METHODS = (
     "withdraw", "take", "occupy", "give_back", "befall", "outbid", "utilise", "ends", "raise_price", "transfer",
     "change",
@@ -124,10 +99,13 @@ ACTIONS: dict[tuple[str, str], Action] = {
     ("POST", "tick"): tick,
     **{("POST", name): happening(name) for name in METHODS},
     ("POST", "credit"): credit,
-    ("POST", "propose_increase"): propose_increase,
-    ("POST", "order"): order,
-    ("GET", "instances"): instances,
+    ("POST", "propose_increase"): lambda market, body: {
+        "success": True,
+        "pending_price_increase_id": market.propose_increase(**body),
+    },
+    ("POST", "order"): lambda market, body: {"order": market.ordered(**body)},
+    ("GET", "instances"): lambda market, _: {"instances": market.instances()},
     ("POST", "advance"): advance,
-    ("GET", "ledger"): ledger,
-    ("GET", "requests"): requests,
+    ("GET", "ledger"): lambda market, _: market.ledger.summary(),
+    ("GET", "requests"): lambda market, _: {"requests": [one._asdict() for one in market.requests]},
 }
