@@ -224,7 +224,6 @@ def _offer(item: Any, seller: str, note: str, observed_at: datetime) -> Offer:
     memory = number(item.gpu_memory, 0.5, 2000)
     memory = memory if memory is None else _WRONG_MEMORY.get((wire, memory), memory)
     gpu = named(seller, instance, wire, memory)
-    fraction = min(gpu_fraction(instance), gpu_fraction(wire))
     identity = short_id(f"{SELLERS.get(seller, seller)}/{instance}/{region}/{wire}")
     return Offer(
         provider=INFO.name,
@@ -245,12 +244,16 @@ def _offer(item: Any, seller: str, note: str, observed_at: datetime) -> Offer:
         vcpu=number(item.cpu, 0.1, 1e5),
         ram_gib=number(item.memory, 0.1, 1e6),
         cpu_arch="arm64" if str(getattr(item.cpu_arch, "value", "")) == "arm" else None,
-        terms=OfferTerms(
-            seller=SELLERS.get(seller, seller),
-            instance_type=instance,
-            gpu_fraction=fraction if fraction < WHOLE else WHOLE,
-            note=note if gpu.reason is None else f"{gpu.reason}; {note}",
-        ),
+        terms=_terms(seller, instance, gpu_fraction(wire), gpu, note),
+    )
+
+
+def _terms(seller: str, instance: str, fraction: float, gpu: GpuName, note: str) -> OfferTerms:
+    return OfferTerms(
+        seller=SELLERS.get(seller, seller),
+        instance_type=instance,
+        gpu_fraction=min(gpu_fraction(instance), fraction, WHOLE),
+        note=note if gpu.reason is None else f"{gpu.reason}; {note}",
     )
 
 
