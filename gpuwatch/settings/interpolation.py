@@ -133,7 +133,7 @@ class _ReferenceReader:
         return text
 
     def _onstart(self, launch: dict[str, Any], here: Loc) -> None:
-        """`onstart_file` becomes `onstart`; both at once is an error that `launch_rules` reports."""
+        """`onstart_file` becomes `onstart`; both at once is an error that `watch_rules` reports."""
         name = launch.get("onstart_file")
         if not isinstance(name, str) or not name.strip() or "onstart" in launch:
             return

@@ -15,12 +15,11 @@ from gpuwatch.domain.watches.schema import SEEN, gpu_names
 from gpuwatch.ports import ChannelSettings, ProviderSettings
 from gpuwatch.settings.errors import InvalidSettings, Location, validation_errors
 from gpuwatch.settings.interpolation import ResolvedSettings
-from gpuwatch.settings.launch_rules import launch_errors, missing_limits
 from gpuwatch.settings.model import Settings
 from gpuwatch.settings.options import KeyPath, read_options, unknown_key
-from gpuwatch.settings.price_rules import price_errors
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import ExternalValue, Sources
+from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
 
 Error = tuple[Location, str]
 

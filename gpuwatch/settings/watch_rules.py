@@ -1,0 +1,130 @@
+"""Rules between the keys of a watch: its limit, its launch, and the limits without which gpuwatch rents nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuwatch.domain.planning.job_hours import hours_on
+from gpuwatch.domain.watches.job_schema import JobTable
+from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
+from gpuwatch.domain.watches.launch_text import check_self_destruct
+from gpuwatch.domain.watches.schema import WatchTable, gpu_names
+from gpuwatch.settings.options import KeyPath
+
+# --- the limit: a price, the history, or the cost of the job; exactly one, with the keys that it needs ----------------
+
+
+def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
+    """Keys that exclude or need each other; each with its path within the watch."""
+    if watch.max_price is None and watch.max_job_cost is None:
+        yield ("max_price",), "it is missing; expected: USD per GPU-hour, or max_job_cost"
+    if watch.max_price is not None and watch.max_job_cost is not None:
+        yield ("max_job_cost",), "expected either max_price or max_job_cost, not both"
+    if watch.max_price == "auto":
+        for key, example in (("max_price_cap", "max_price_cap = 3.50"), ("deadline", 'deadline = "2d"')):
+            if getattr(watch, key) is None:
+                yield (key,), f'it is missing; expected beside max_price = "auto", such as {example}'
+    else:
+        for key in ("max_price_cap", "deadline"):
+            if getattr(watch, key) is not None:
+                yield (key,), 'expected only beside max_price = "auto"'
+    yield from _job_errors(watch)
+
+
+def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
+    if watch.max_job_cost is not None and watch.job is None:
+        yield ("job",), "expected beside max_job_cost: add [watch.job]"
+    if watch.job is not None and watch.max_job_cost is None:
+        yield ("job",), "expected only beside max_job_cost"
+    if watch.job is not None and watch.max_job_cost is not None:
+        found = [(("job", key), text) for key, text in _job_says_too_little(watch, watch.job)]
+        yield from found or _job_is_nowhere(watch, watch.job)
+
+
+def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
+    """Keys without which a job's length and cost cannot be computed."""
+    if job.hours is None and job.tokens is None:
+        yield "hours", "it is missing; expected: hours of work, or tokens"
+    if job.hours is not None and job.tokens is not None:
+        yield "tokens", "expected either hours or tokens, not both"
+    if job.tokens is not None and not job.tokens_per_s and (job.model is None or job.utilisation is None):
+        yield "tokens_per_s", "it is missing; expected beside tokens, or model and utilisation"
+    several = len(watch.gpu) > 1 or watch.gpu_count.min != watch.gpu_count.max
+    if job.hours is not None and job.on is None and several:
+        yield "on", 'it is missing; expected where a watch takes different GPUs, such as on = "4x A100"'
+    if job.speedup and (job.hours is None or job.on is None):
+        yield "speedup", "expected only beside hours and on"
+    if watch.spot != "no" and job.interruptions_per_day is None:
+        yield "interruptions_per_day", f'it is missing; expected beside spot = "{watch.spot}", such as 2'
+
+
+def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
+    """On no GPU of the watch can the length of the job be computed."""
+    spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
+    found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
+    reasons = [one for one in found if isinstance(one, str)]
+    if len(reasons) == len(found):
+        yield ("job",), f"its length cannot be computed for any GPU of the watch: {reasons[0]}"
+
+
+# --- the launch -------------------------------------------------------------------------------------------------------
+
+
+def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
+    """Keys of one launch that contradict each other or their watch; each with its path within the watch."""
+    if watch.launch is None:
+        return
+    for key, text in (*_beside_the_watch(watch, watch.launch), *_beside_each_other(watch.launch)):
+        yield ("launch", key), text
+
+
+def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[KeyPath, str]]:
+    """Renting for real needs a limit in dollars and one in time; `max_active` is 1 by default."""
+    if watch.action == "alert":
+        return
+    there = watch.launch.model_fields_set if watch.launch else set()
+    missing = [] if budget.max_usd_hour is not None else ["max_usd_hour = 20.0 under [budget]"]
+    below = [] if "max_runtime" in there else ['max_runtime = "24h"']
+    if (missing or below) and "max_active" not in there:
+        below.append("max_active = 1")
+    if below:
+        missing.append(f"{' and '.join(below)} under this watch's [watch.launch]")
+    if missing:
+        text = f'action = "{watch.action}" with dry_run = false needs limits; add: {"; ".join(missing)}'
+        yield ("action",), text
+
+
+def _beside_the_watch(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[str, str]]:
+    if watch.spot == "no":
+        if launch.bid is not None:
+            yield "bid", 'expected spot = "only" or "any" in this watch: only interruptible offers take bids'
+        if launch.relaunch:
+            yield "relaunch", 'expected spot = "only" or "any" in this watch: only those are preempted'
+    if launch.stop_outside and not watch.active:
+        yield "stop_outside", 'expected `active` in this watch, such as active = ["22:00-08:00"]'
+
+
+def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
+    written = launch.model_fields_set
+    if {"onstart", "onstart_file"} <= written:
+        yield "onstart_file", "expected either onstart or onstart_file, not both"
+    if launch.self_destruct:
+        yield from _self_destruct(launch)
+    if launch.runtype == "args" and launch.verify == "ssh":
+        yield "verify", 'expected another runtype than "args", which has no SSH port'
+    if "wasteful_for" in written and launch.wasteful_below is None:
+        yield "wasteful_for", "expected wasteful_below beside it"
+
+
+def _self_destruct(launch: LaunchTable) -> Iterator[tuple[str, str]]:
+    """It adds lines before the start script, so there must be a start script."""
+    if launch.max_runtime is None:
+        yield "self_destruct", 'expected max_runtime beside it, such as max_runtime = "24h"'
+    if launch.runtype == "args":
+        yield "self_destruct", 'expected another runtype than "args", whose onstart is the entrypoint and not a script'
+    if launch.template is not None and launch.onstart is None:
+        yield "self_destruct", "expected onstart beside it: it replaces the template's"
+    try:
+        check_self_destruct(launch.onstart or "")
+    except ValueError as error:
+        yield "onstart", str(error)
