@@ -9,7 +9,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
-from gpuwatch.cli.options import FILE, POSITIVE, Between, Function, config_option, gpu_option, json_option
+from gpuwatch.cli.options import FILE, POSITIVE, Between, Function, config_option, gpu_option, json_option, value_option
 from gpuwatch.cli.output import json_out, note, progress
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.planning.figures import parse_figure
@@ -60,57 +60,30 @@ _OPTIONS = (
     click.option(
         "--field", multiple=True, help="Field that holds text; may be repeated. Default: detected from the first rows."
     ),
-    click.option(
-        "--near",
-        default="0.95",
-        show_default=True,
-        callback=_near,
-        help='Cosine at which rows count as duplicates, or "off".',
-    ),
-    click.option("--per-cluster", type=click.IntRange(1), default=None, help="Keep at most N rows per cluster."),
-    click.option(
-        "--clusters", type=click.IntRange(2, 2_000), default=100, show_default=True, help="Number of clusters."
-    ),
-    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=42, show_default=True, help="Random seed."),
-    click.option("--model", type=_FOLDER, default=None, help="Embedding model. Default: MiniLM on this machine."),
-    click.option(
-        "--backend",
-        type=click.Choice(BACKENDS),
-        default=BACKENDS[0],
-        show_default=True,
-        help="Library that runs the embedding model.",
-    ),
-    click.option(
-        "--perplexity-model",
-        type=_FOLDER,
-        default=None,
-        help="Small causal language model (ONNX) that computes perplexity.",
-    ),
-    click.option("--max-perplexity", type=POSITIVE, default=None, help="Remove rows above this perplexity."),
-    click.option("--min-perplexity", type=POSITIVE, default=None, help="Remove rows below this perplexity."),
-    click.option(
-        "--tokenizer", type=FILE, default=None, help="tokenizer.json that counts tokens. Default: an estimate."
-    ),
-    click.option("--threads", type=click.IntRange(1, 1024), default=None, help="Number of CPU threads. Default: all."),
-    click.option("--work", type=_WORK, default=None, help="Folder for intermediate results. Default: FILE.audit."),
+    value_option("--near", click.STRING, 'Cosine at which rows count as duplicates, or "off".', "0.95", callback=_near),
+    value_option("--per-cluster", click.IntRange(1), "Keep at most N rows per cluster."),
+    value_option("--clusters", click.IntRange(2, 2_000), "Number of clusters.", 100),
+    value_option("--seed", click.IntRange(0, 2**31 - 1), "Random seed.", 42),
+    value_option("--model", _FOLDER, "Embedding model. Default: MiniLM on this machine."),
+    value_option("--backend", click.Choice(BACKENDS), "Library that runs the embedding model.", BACKENDS[0]),
+    value_option("--perplexity-model", _FOLDER, "Small causal language model (ONNX) that computes perplexity."),
+    value_option("--max-perplexity", POSITIVE, "Remove rows above this perplexity."),
+    value_option("--min-perplexity", POSITIVE, "Remove rows below this perplexity."),
+    value_option("--tokenizer", FILE, "tokenizer.json that counts tokens. Default: an estimate."),
+    value_option("--threads", click.IntRange(1, 1024), "Number of CPU threads. Default: all."),
+    value_option("--work", _WORK, "Folder for intermediate results. Default: FILE.audit."),
     click.option("--anew", is_flag=True, help="Start over and ignore earlier results."),
     gpu_option("--gpu", "GPU to train on; its cheapest offer in the store sets the price.", metavar=None),
     click.option("--poll", is_flag=True, help="Poll the providers for that offer instead."),
-    click.option("--price", type=POSITIVE, default=None, help="Price of the GPU in USD per GPU-hour."),
-    click.option("--gpu-hours", type=POSITIVE, default=None, help="GPU-hours that training on the whole file takes."),
+    value_option("--price", POSITIVE, "Price of the GPU in USD per GPU-hour."),
+    value_option("--gpu-hours", POSITIVE, "GPU-hours that training on the whole file takes."),
     click.option(
         "--tokens-per-s", callback=_figure, default=None, metavar="N", help="Or: tokens per second that one GPU trains."
     ),
     click.option("--params", callback=_figure, default=None, metavar="N", help="Or: size of the model to train (7B)."),
     click.option("--lora", is_flag=True, help="With --params: train adapters only (LoRA)."),
-    click.option(
-        "--utilisation",
-        type=Between(0.01, 1),
-        default=0.4,
-        show_default=True,
-        help="Share of the GPU's FLOP/s that training reaches.",
-    ),
-    click.option("--epochs", type=POSITIVE, default=1.0, show_default=True, help="Passes over the data."),
+    value_option("--utilisation", Between(0.01, 1), "Share of the GPU's FLOP/s that training reaches.", 0.4),
+    value_option("--epochs", POSITIVE, "Passes over the data.", 1.0),
 )
 
 

@@ -129,6 +129,19 @@ def provider_option(command: Function) -> Function:
     )(command)
 
 
+def value_option(
+    flag: str, kind: click.ParamType[Any], text: str, default: Any = None, *, name: str | None = None, **more: Any
+) -> Callable[[Function], Function]:
+    """An option with a value; the help shows its default, if it has one.
+
+    Args:
+        name: what it arrives as; None: the flag's name.
+    """
+    names = (flag, name) if name else (flag,)
+    shown = default is not None
+    return click.option(*names, type=kind, default=default, show_default=shown, help=text, **more)
+
+
 def gpu_option(flag: str, text: str, **more: Any) -> Callable[[Function], Function]:
     """A GPU's name, which the shell completes."""
     return click.option(

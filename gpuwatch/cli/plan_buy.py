@@ -9,7 +9,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, Percents, Usd, config_option, gpu_option, json_option, moment
+from gpuwatch.cli.options import Between, Percents, Usd, config_option, gpu_option, json_option, moment, value_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.market.money import dollars, price_text
@@ -44,117 +44,41 @@ _VERDICTS = {
     ),
 )
 @gpu_option("--card", "Card to buy. Default: RTX 4090.")
-@click.option(
-    "--cards", type=click.IntRange(1, 10_000), default=None, help="Number of cards. Default: as many as hold --memory."
-)
-@click.option(
-    "--memory", "memory_gb", type=Between(0.1, 1e6), default=None, help="GB that the model needs. Default: 140."
-)
-@click.option(
-    "--card-memory", "card_memory_gb", type=Between(0.1, 1e4), default=None, help="GB per card. Default: data sheet."
-)
-@click.option(
+@value_option("--cards", click.IntRange(1, 10_000), "Number of cards. Default: as many as hold --memory.")
+@value_option("--memory", Between(0.1, 1e6), "GB that the model needs. Default: 140.", name="memory_gb")
+@value_option("--card-memory", Between(0.1, 1e4), "GB per card. Default: data sheet.", name="card_memory_gb")
+@value_option(
     "--card-price",
-    "card_usd",
-    type=Usd(zero=True),
-    default=None,
+    Usd(zero=True),
+    "Price per card. Default: 2000 for the example's card.",
+    name="card_usd",
     metavar="USD",
-    help="Price per card. Default: 2000 for the example's card.",
 )
-@click.option("--card-watts", type=Between(0, 1e4), default=None, help="Watts per card. Default: data sheet.")
-@click.option(
-    "--other",
-    "other_usd",
-    type=Usd(zero=True),
-    default="5000",
-    show_default=True,
-    help="Price of the rest of the hardware, in USD.",
-)
-@click.option(
-    "--system-watts", type=Between(0, 1e5), default=500.0, show_default=True, help="Watts of the rest of the hardware."
-)
-@click.option(
-    "--kwh",
-    "usd_kwh",
-    type=Usd(zero=True),
-    default="0.15",
-    show_default=True,
-    help="Price of electricity, in USD per kWh.",
-)
-@click.option(
-    "--cooling",
-    "cooling_percent",
-    type=Between(0, 1000),
-    default=30.0,
-    show_default=True,
-    help="Cooling, in percent of the power.",
-)
-@click.option(
-    "--yearly",
-    "yearly_usd",
-    type=Usd(zero=True),
-    default="0",
-    show_default=True,
-    help="USD per year for space, repairs and risk.",
-)
-@click.option(
+@value_option("--card-watts", Between(0, 1e4), "Watts per card. Default: data sheet.")
+@value_option("--other", Usd(zero=True), "Price of the rest of the hardware, in USD.", "5000", name="other_usd")
+@value_option("--system-watts", Between(0, 1e5), "Watts of the rest of the hardware.", 500.0)
+@value_option("--kwh", Usd(zero=True), "Price of electricity, in USD per kWh.", "0.15", name="usd_kwh")
+@value_option("--cooling", Between(0, 1000), "Cooling, in percent of the power.", 30.0, name="cooling_percent")
+@value_option("--yearly", Usd(zero=True), "USD per year for space, repairs and risk.", "0", name="yearly_usd")
+@value_option(
     "--slower",
-    type=Between(0.01, 1000),
-    default=None,
-    help="How many times longer your own machine takes than the rented one. Default: 2.5 for the example, else 1.",
+    Between(0.01, 1000),
+    "How many times longer your own machine takes than the rented one. Default: 2.5 for the example, else 1.",
 )
-@click.option(
-    "--rent",
-    "rent_usd",
-    type=Usd(),
-    default=None,
-    metavar="USD",
-    help="Price of the rented machine per hour. Default: 98.32.",
-)
+@value_option("--rent", Usd(), "Price of the rented machine per hour. Default: 98.32.", name="rent_usd", metavar="USD")
 @gpu_option("--rent-gpu", "Or: take the cheapest such offer in the store.", metavar='"8x GPU"')
-@click.option(
-    "--extra",
-    "extra_percent",
-    type=Between(0, 1000),
-    default=None,
-    help="Storage and traffic, in percent of the rent. Default: 10.",
+@value_option(
+    "--extra", Between(0, 1000), "Storage and traffic, in percent of the rent. Default: 10.", name="extra_percent"
 )
-@click.option(
-    "--days",
-    type=Between(0.01, 36500),
-    default=7.0,
-    show_default=True,
-    help="Days that the job takes on the rented machine.",
+@value_option("--days", Between(0.01, 36500), "Days that the job takes on the rented machine.", 7.0)
+@value_option("--hours-a-day", Between(0.01, 24), "Hours per day that you rent.", 24.0)
+@value_option(
+    "--loss", Percents(101), "Percent of its value that hardware loses per year.", "30-40", name="loss_percent"
 )
-@click.option(
-    "--hours-a-day", type=Between(0.01, 24), default=24.0, show_default=True, help="Hours per day that you rent."
-)
-@click.option(
-    "--loss",
-    "loss_percent",
-    type=Percents(101),
-    default="30-40",
-    show_default=True,
-    help="Percent of its value that hardware loses per year.",
-)
-@click.option(
-    "--reserved",
-    "reserved_percent",
-    type=Percents(),
-    default="40-60",
-    show_default=True,
-    help='Discount in percent, or "none".',
-)
-@click.option(
-    "--spot",
-    "spot_percent",
-    type=Percents(),
-    default="70-90",
-    show_default=True,
-    help='Discount in percent, or "none".',
-)
+@value_option("--reserved", Percents(), 'Discount in percent, or "none".', "40-60", name="reserved_percent")
+@value_option("--spot", Percents(), 'Discount in percent, or "none".', "70-90", name="spot_percent")
 @click.option("--launches", "own_log", is_flag=True, help="Compare with what your own launches cost.")
-@click.option("--since", default="90d", show_default=True, help="With --launches: how far back to read.")
+@value_option("--since", click.STRING, "With --launches: how far back to read.", "90d")
 @gpu_option("--log-gpu", "With --launches: only this GPU.")
 @click.option("--seed", is_flag=True, help="Show the sources' own calculation, to the cent.")
 @json_option

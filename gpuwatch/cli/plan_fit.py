@@ -12,12 +12,14 @@ from gpuwatch.cli.options import (
     CURRENT_DATA,
     LISTED,
     POLL,
+    SPOT_CHOICES,
     Between,
     Usd,
     completes,
     config_option,
     gpu_option,
     json_option,
+    value_option,
 )
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan_size import workload_options
@@ -72,26 +74,18 @@ def _price(given: str, param: click.Parameter) -> PricedClass:
         "gpuwatch plan fit --price B200=9.50-12.00 --price 'H100 SXM=3.50-5.50' --against 'H100 SXM'",
     ),
 )
-@click.option("--task", type=click.Choice(["training", "inference", "any"]), default=None, help="Kind of task.")
-@click.option(
-    "--vram",
-    "vram_gb",
-    type=Between(0, 1e6),
-    default=None,
-    metavar="GB",
-    help="GPU memory the task needs, in GB; see `plan size`.",
+@value_option("--task", click.Choice(["training", "inference", "any"]), "Kind of task.")
+@value_option(
+    "--vram", Between(0, 1e6), "GPU memory the task needs, in GB; see `plan size`.", name="vram_gb", metavar="GB"
 )
 @workload_options(needed=False)
-@click.option(
+@value_option(
     "--latency",
-    type=click.Choice(("realtime", "interactive", "batch")),
-    default="batch",
-    show_default=True,
-    help="Inference speed of one stream: 50 tokens per second, 10, or any.",
+    click.Choice(["realtime", "interactive", "batch"]),
+    "Inference speed of one stream: 50 tokens per second, 10, or any.",
+    "batch",
 )
-@click.option(
-    "--max-cards", type=click.IntRange(1, 4096), default=8, show_default=True, help="Largest number of cards."
-)
+@value_option("--max-cards", click.IntRange(1, 4096), "Largest number of cards.", 8)
 @click.option("--any-link", is_flag=True, help="Accept several cards without NVLink for training.")
 @gpu_option("--gpu", "Only this GPU; may be repeated.", multiple=True)
 @click.option(
@@ -105,22 +99,15 @@ def _price(given: str, param: click.Parameter) -> PricedClass:
 @POLL
 @CURRENT_DATA
 @click.option("--provider", default=None, help="Only this provider.", shell_complete=completes("providers"))
-@click.option(
-    "--spot",
-    type=click.Choice(["no", "only", "any"]),
-    default="no",
-    show_default=True,
-    help="Spot (interruptible) offers.",
-)
+@value_option("--spot", click.Choice(SPOT_CHOICES), "Spot (interruptible) offers.", "no")
 @LISTED
-@click.option(
+@value_option(
     "--by",
-    type=click.Choice(["hour", "memory", "compute", "bandwidth"]),
-    default=None,
-    help="Order. Default: compute for training, else the hourly price.",
+    click.Choice(["hour", "memory", "compute", "bandwidth"]),
+    "Order. Default: compute for training, else the hourly price.",
 )
 @gpu_option("--against", "Compare every price with this GPU.")
-@click.option("--limit", type=click.IntRange(1, 500), default=15, show_default=True, help="Number of classes.")
+@value_option("--limit", click.IntRange(1, 500), "Number of classes.", 15)
 @click.option("--seed", is_flag=True, help="Show the sources' own table of classes and prices.")
 @json_option
 @config_option

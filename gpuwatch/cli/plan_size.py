@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import FILE, Between, Function, as_struct, gpu_option, json_option
+from gpuwatch.cli.options import FILE, Between, Function, as_struct, gpu_option, json_option, value_option
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.planning.memory_need import (
@@ -49,28 +49,37 @@ def workload_options(*, needed: bool) -> Callable[[Function], Function]:
     return as_struct("workload", WorkloadRequest, model, *_WORKLOAD_OPTIONS)
 
 
-def _choice(flag: str, words: str, default: str, help: str) -> Callable[[Function], Function]:
-    return click.option(flag, type=click.Choice(words.split()), default=default, show_default=True, help=help)
-
-
-def _whole(flag: str, most: int, default: int, help: str) -> Callable[[Function], Function]:
-    return click.option(flag, type=click.IntRange(1, most), default=default, show_default=True, help=help)
-
-
 _WORKLOAD_OPTIONS = (
-    click.option("--shape", type=FILE, default=None, help="config.json of the model, for its exact shape."),
-    _choice("--method", "full lora qlora inference", "full", "Training method, or inference."),
-    _choice("--precision", "bf16 fp16 fp32 fp8 int8 int4", "bf16", "Data type of a weight."),
-    _choice("--optimizer", "adamw adamw8bit lion sgd-momentum sgd adafactor", "adamw", "Optimizer used for training."),
-    _whole("--batch", 1_000_000, 1, "Sequences per batch."),
-    _whole("--context", 100_000_000, 4096, "Tokens per sequence."),
+    value_option("--shape", FILE, "config.json of the model, for its exact shape."),
+    value_option(
+        "--method", click.Choice(["full", "lora", "qlora", "inference"]), "Training method, or inference.", "full"
+    ),
+    value_option(
+        "--precision",
+        click.Choice(["bf16", "fp16", "fp32", "fp8", "int8", "int4"]),
+        "Data type of a weight.",
+        "bf16",
+    ),
+    value_option(
+        "--optimizer",
+        click.Choice(["adamw", "adamw8bit", "lion", "sgd-momentum", "sgd", "adafactor"]),
+        "Optimizer used for training.",
+        "adamw",
+    ),
+    value_option("--batch", click.IntRange(1, 1_000_000), "Sequences per batch.", 1),
+    value_option("--context", click.IntRange(1, 100_000_000), "Tokens per sequence.", 4096),
     click.option("--recompute/--keep-activations", default=True, help="Gradient checkpointing. Default: --recompute."),
     click.option(
         "--fused/--plain-attention", "fused_attention", default=True, help="FlashAttention. Default: --fused."
     ),
     click.option("--master/--no-master", default=True, help="Keep a 32-bit copy of 16-bit weights. Default: --master."),
-    _whole("--rank", 4096, 16, "Rank of LoRA's matrices."),
-    _choice("--targets", "all qv", "all", "Layers with LoRA adapters: all linear layers, or query and value."),
+    value_option("--rank", click.IntRange(1, 4096), "Rank of LoRA's matrices.", 16),
+    value_option(
+        "--targets",
+        click.Choice(["all", "qv"]),
+        "Layers with LoRA adapters: all linear layers, or query and value.",
+        "all",
+    ),
 )
 
 
@@ -84,7 +93,7 @@ _WORKLOAD_OPTIONS = (
 )
 @workload_options(needed=True)
 @gpu_option("--gpu", "Only this GPU; may be repeated.", multiple=True)
-@_whole("--max-cards", 4096, 64, "Largest number of cards.")
+@value_option("--max-cards", click.IntRange(1, 4096), "Largest number of cards.", 64)
 @click.option("--all", "show_all", is_flag=True, help="List every card that fits.")
 @click.option(
     "--seed",

@@ -8,7 +8,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, Usd, config_option, json_option, moment
+from gpuwatch.cli.options import Between, Usd, config_option, json_option, moment, value_option
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
@@ -43,19 +43,19 @@ _OWN_COLUMNS = (
         "gpuwatch plan use --launches",
     ),
 )
-@click.option("--price", default=None, type=Usd(), metavar="USD", help="USD per GPU-hour.")
-@click.option(
+@value_option("--price", Usd(), "USD per GPU-hour.", metavar="USD")
+@value_option(
     "--use",
-    "uses",
+    Between(0, 100),
+    "Utilisation in percent; may be repeated.",
+    name="uses",
     multiple=True,
-    type=Between(0, 100),
     metavar="PERCENT",
-    help="Utilisation in percent; may be repeated.",
 )
-@click.option("--low", type=Between(0, 100), default=70.0, show_default=True, help="Below this: a bottleneck.")
-@click.option("--good", type=Between(0, 100), default=90.0, show_default=True, help="From this on: well used.")
+@value_option("--low", Between(0, 100), "Below this: a bottleneck.", 70.0)
+@value_option("--good", Between(0, 100), "From this on: well used.", 90.0)
 @click.option("--launches", "own", is_flag=True, help="Judge your own launches by their measured utilisation.")
-@click.option("--since", default="30d", show_default=True, help="With --launches: how far back to read.")
+@value_option("--since", click.STRING, "With --launches: how far back to read.", "30d")
 @json_option
 @config_option
 def use(
