@@ -15,7 +15,7 @@ from gpuwatch.app.past_prices import commission_rates, gpu_names_of, load_prices
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.domain.analysis.market_history import MarketPoll
 from gpuwatch.domain.analysis.price_periods import price_periods_of, time_under
-from gpuwatch.domain.analysis.price_series import hours_under, unobserved_gaps
+from gpuwatch.domain.analysis.price_series import PeriodLength, hours_under, unobserved_gaps
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
@@ -24,11 +24,13 @@ from gpuwatch.storage.history_queries import first_poll_at, kept_from, known_gpu
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
-    from gpuwatch.domain.analysis.price_series import PeriodLength, PricePeriod, PricePeriods, TimeShare
+    from gpuwatch.domain.analysis.price_series import PricePeriod, PricePeriods, TimeShare
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
-EveryOf = Callable[[timedelta, timedelta], "PeriodLength"]
+_BY_HOUR_UP_TO = timedelta(days=3)
+_BY_DAY_UP_TO = timedelta(days=120)
+_DAY = timedelta(days=1)
 
 
 class PriceHistoryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +48,7 @@ class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         scope: without GPUs; they come from `gpu`.
-        every: (length of the whole, spacing of the polls) → length of one period.
+        every: length of one period; None: hours for programs, and for people as many lines as one reads.
     """
 
     gpu: str
@@ -54,7 +56,8 @@ class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     until: datetime
     data: Path | None
-    every: EveryOf
+    every: str | None
+    is_for_programs: bool
     zone: tzinfo
     under_usd: Sequence[float]
 
@@ -73,9 +76,8 @@ def _of_file(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryResu
     whole = load_prices(settings, asked.scope, asked.since, asked.until, asked.data)
     gpus = gpu_names_of(asked.gpu, _named_in(whole))
     market_history = narrow_to_scope(whole, msgspec.structs.replace(asked.scope, gpus=gpus))
-    every = asked.every(
-        timedelta(seconds=(market_history.ends_s or 0) - (market_history.starts_s or 0)), _apart(market_history)
-    )
+    length = timedelta(seconds=(market_history.ends_s or 0) - (market_history.starts_s or 0))
+    every = _every(asked, length, _apart(market_history))
     priced, listed = _pricers(settings, market_history)
     found = price_periods_of(market_history, listed, priced, every, asked.zone, int(asked.until.timestamp()))
     return PriceHistoryResult(
@@ -92,11 +94,20 @@ def _of_store(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryRes
         gpus = gpu_names_of(asked.gpu, known_gpu_names(database))
         scope = msgspec.structs.replace(asked.scope, gpus=gpus)
         since = max(asked.since, first_poll_at(database) or asked.until)
-        every = asked.every(asked.until - since, timedelta())
+        every = _every(asked, asked.until - since, timedelta())
         rates = {name: 1 + rate for name, rate in commission_rates(settings).items()}
         found = track(database, scope, (since, asked.until), spans=(every, asked.zone), rates=rates, trim=True)
         under = _under_in_store(settings, database, msgspec.structs.replace(asked, scope=scope, since=since), found)
     return PriceHistoryResult(gpus=gpus, track=found, every=every, under=under, source="the store")
+
+
+def _every(asked: PriceHistoryRequest, length: timedelta, apart: timedelta) -> PeriodLength:
+    """The length of a period, by the length of the whole and the spacing of the polls."""
+    if asked.every:
+        return PeriodLength(asked.every)
+    if asked.is_for_programs or length <= _BY_HOUR_UP_TO:
+        return PeriodLength.HOUR
+    return PeriodLength.DAY if length <= _BY_DAY_UP_TO and apart <= _DAY else PeriodLength.WEEK
 
 
 def _under_in_store(

@@ -64,23 +64,14 @@ def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings
 
     if deadline > _MOST_HOURS * 3600:
         raise click.BadParameter("expected at most 30d", param_hint="--deadline")
-    since, until = past.span(real_now())
-    wanted = AdviceRequest(
-        **given,
-        scope=past.scope(),
-        since=since,
-        until=until,
-        data=past.data,
-        deadline_s=deadline,
-        is_until_now=past.until is None,
-    )
+    wanted = AdviceRequest(deadline_s=deadline, is_until_now=past.until is None, **past.request(real_now()), **given)
     answered = give_advice(settings, wanted)
     if as_json:
         json_out(advice_json(wanted, answered))
     else:
         _print(wanted, answered, settings.timezone)
     if answered.advice is None:
-        past.hint_at_older(settings, answered.gpus, since)
+        past.hint_at_older(settings, answered.gpus, wanted.since)
     return Exit.DONE if answered.advice else Exit.CANNOT_TELL
 
 

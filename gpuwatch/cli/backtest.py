@@ -16,6 +16,7 @@ from gpuwatch.cli.options import (
     PastOptions,
     completes,
     config_option,
+    csv_option,
     duration_option,
     gpu_option,
     json_option,
@@ -93,21 +94,11 @@ def _thresholds(_ctx: click.Context, _param: click.Parameter, given: str | None)
     help="Test one watch at many thresholds.",
 )
 @click.option("--strict", is_flag=True, help="Reject a watch with clauses that the history cannot judge.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each event, or each threshold.")
+@csv_option("Print CSV: one line for each event, or each threshold.")
 @png_option
 @json_option
 @config_option
-@click.pass_context
-def backtest(
-    ctx: click.Context,
-    /,
-    past: PastOptions,
-    as_csv: bool,
-    png: Path | None,
-    as_json: bool,
-    config: str | None,
-    **given: Any,
-) -> int:
+def backtest(past: PastOptions, as_csv: bool, png: Path | None, as_json: bool, config: str | None, **given: Any) -> int:
     """Show what your watches would have done: the daemon's own decisions over recorded prices.
 
     With --gpu and --max-price it tests that one rule instead of your watches, on offers of one GPU unless --count says
@@ -119,18 +110,11 @@ def backtest(
     from gpuwatch.app.backtest import BacktestRequest, backtested_watches, run_backtest
     from gpuwatch.bootstrap import real_now
 
-    if as_csv and as_json:
-        raise click.UsageError("use either --csv or --json.")
-    is_spot_given = ctx.get_parameter_source("spot") is click.core.ParameterSource.COMMANDLINE
+    is_spot_given = click.get_current_context().get_parameter_source("spot") is click.core.ParameterSource.COMMANDLINE
+    spot = past.spot if is_spot_given else None
     since, until = past.span(real_now())
     asked = BacktestRequest(
-        **given,
-        count=past.count,
-        spot=past.spot if is_spot_given else None,
-        since=since,
-        until=until,
-        data=past.data,
-        provider=past.provider,
+        count=past.count, spot=spot, provider=past.provider, since=since, until=until, data=past.data, **given
     )
     settings, watches = backtested_watches(asked, config)
     with progress() as stage:

@@ -11,7 +11,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import PastOptions, completes, json_option, past_options, settings_option
+from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.png import png_option, save_png
 from gpuwatch.cli.tables import csv_out, left, right, table, uses_colour
@@ -60,7 +60,7 @@ _COLUMNS = (
     metavar="NAME=WINDOW",
     help="Part of the week to compare with the rest; may be repeated and replaces the default parts.",
 )
-@click.option("--csv", "as_csv", is_flag=True, help="Print the 168 hours of the week as CSV.")
+@csv_option("Print the 168 hours of the week as CSV.")
 @png_option
 @json_option
 @settings_option
@@ -84,20 +84,9 @@ def calendar(
     from gpuwatch.app.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
     from gpuwatch.bootstrap import real_now
 
-    if as_csv and as_json:
-        raise click.UsageError("use either --csv or --json.")
     parts = _parts(blocks)
     _check_zone(zone)
-    since, until = past.span(real_now())
-    asked = CalendarRequest(
-        gpu=gpu,
-        scope=past.scope(),
-        since=since,
-        until=until,
-        data=past.data,
-        zone=zone or settings.timezone,
-        parts=parts,
-    )
+    asked = CalendarRequest(gpu=gpu, zone=zone or settings.timezone, parts=parts, **past.request(real_now()))
     shown = price_calendar(settings, asked)
     title = past.title(gpu) + (f" at {past.provider}" if past.provider else "")
     if as_json:
@@ -109,7 +98,7 @@ def calendar(
     if png and shown.found.hours:
         _save_picture(png, shown, title)
     if not shown.found.hours:
-        past.hint_at_older(settings, shown.gpus, since)
+        past.hint_at_older(settings, shown.gpus, asked.since)
     return Exit.DONE if shown.found.is_answered else Exit.CANNOT_TELL
 
 

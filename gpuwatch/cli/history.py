@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,11 @@ import msgspec
 from gpuwatch.cli import Exit
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import Between, PastOptions, as_struct, completes, json_option, past_options, settings_option
+from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.png import png_option, save_png
 from gpuwatch.cli.tables import csv_out, left, right, table
-from gpuwatch.domain.analysis.price_series import PeriodLength, unobserved_gaps
+from gpuwatch.domain.analysis.price_series import unobserved_gaps
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.text import clean
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.price_series import PricePeriod
     from gpuwatch.settings import Settings
 
-_BY_HOUR_UP_TO = timedelta(days=3)
-_BY_DAY_UP_TO = timedelta(days=120)
-_DAY = timedelta(days=1)
 _CHART_POINTS_MIN = 3
 _NO_DATA = "no data: never polled. Is `gpuwatch run` running, and is this GPU in a watch or under [record]?"
 _COLUMNS = (
@@ -44,32 +40,6 @@ _COLUMNS = (
     right("listed", drop=2),
     right("offers", drop=4),
     right("known", drop=5),
-)
-
-
-@dataclass(frozen=True)
-class HistoryLayout:
-    """What is shown of the history, and how."""
-
-    every: str | None
-    under: tuple[float, ...]
-    as_csv: bool
-    png: Path | None
-
-
-_layout_options = as_struct(
-    "layout",
-    HistoryLayout,
-    click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="Length of one line's period."),
-    click.option(
-        "--under",
-        type=Between(min=0, min_open=True, max=1_000_000),
-        multiple=True,
-        metavar="USD",
-        help="Show how much of the time the price was at or under this; may be repeated.",
-    ),
-    click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
-    png_option,
 )
 
 
@@ -85,7 +55,17 @@ _layout_options = as_struct(
 @click.option("--gpu", "gpu_option", default=None, hidden=True, shell_complete=completes("gpus"))
 @click.option("--days", type=Between(min=0.05, max=3660), default=None, hidden=True)
 @past_options("30d")
-@_layout_options
+@click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="Length of one line's period.")
+@click.option(
+    "--under",
+    "under_usd",
+    type=Between(min=0, min_open=True, max=1_000_000),
+    multiple=True,
+    metavar="USD",
+    help="Show how much of the time the price was at or under this; may be repeated.",
+)
+@csv_option()
+@png_option
 @json_option
 @settings_option
 def history(
@@ -93,9 +73,11 @@ def history(
     gpu_option: str | None,
     days: float | None,
     past: PastOptions,
-    layout: HistoryLayout,
+    as_csv: bool,
+    png: Path | None,
     as_json: bool,
     settings: Settings,
+    **given: Any,
 ) -> int:
     """Show the price of a GPU (family or model) over time: USD per GPU-hour, commission included.
 
@@ -105,56 +87,27 @@ def history(
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
+    from gpuwatch.app.price_history import PriceHistoryRequest, price_history
     from gpuwatch.bootstrap import real_now
 
-    named = gpu or gpu_option
+    named, zone = gpu or gpu_option, ZoneInfo(settings.timezone)
     if named is None or (gpu and gpu_option):
         raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
-    if layout.as_csv and as_json:
-        raise click.UsageError("use either --csv or --json.")
-    past = replace(past, since=f"{days}d") if days else past
-    found = _asked(settings, named, past, layout, for_machines=layout.as_csv or as_json)
-    title, zone = past.title(clean(named)), ZoneInfo(settings.timezone)
-    if layout.as_csv or as_json:
-        _print_machine_readable(found, layout.as_csv, is_list=gpu is None)
+    period = (dataclasses.replace(past, since=f"{days}d") if days else past).request(real_now())
+    asked = PriceHistoryRequest(gpu=named, zone=zone, is_for_programs=as_csv or as_json, **period, **given)
+    found = price_history(settings, asked)
+    title = past.title(clean(named))
+    if as_csv or as_json:
+        _print_machine_readable(found, as_csv, is_list=gpu is None)
     else:
         print_periods(found.track.points, title, zone, found.every.value == "1h")
         _print_sums(found, zone)
     if not found.track.series.known:
-        past.hint_at_older(settings, found.gpus, past.span(real_now())[0])
+        past.hint_at_older(settings, found.gpus, asked.since)
         return Exit.CANNOT_TELL
-    if layout.png:
-        _save_picture(layout.png, found, f"{title}: USD per GPU-hour, commission included", zone)
+    if png:
+        _save_picture(png, found, f"{title}: USD per GPU-hour, commission included", zone)
     return Exit.DONE
-
-
-def _asked(
-    settings: Settings, gpu: str, past: PastOptions, layout: HistoryLayout, *, for_machines: bool
-) -> PriceHistoryResult:
-    from gpuwatch.app.price_history import PriceHistoryRequest, price_history
-    from gpuwatch.bootstrap import real_now
-
-    start, end = past.span(real_now())
-    asked = PriceHistoryRequest(
-        gpu=gpu,
-        scope=past.scope(),
-        since=start,
-        until=end,
-        data=past.data,
-        every=partial(_every, layout.every, for_machines=for_machines),
-        zone=ZoneInfo(settings.timezone),
-        under_usd=layout.under,
-    )
-    return price_history(settings, asked)
-
-
-def _every(wanted: str | None, span: timedelta, apart: timedelta, *, for_machines: bool) -> PeriodLength:
-    """As wanted; else hours for programs, and for people as many lines as one reads."""
-    if wanted:
-        return PeriodLength(wanted)
-    if for_machines or span <= _BY_HOUR_UP_TO:
-        return PeriodLength.HOUR
-    return PeriodLength.DAY if span <= _BY_DAY_UP_TO and apart <= _DAY else PeriodLength.WEEK
 
 
 def _print_machine_readable(found: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:

@@ -79,17 +79,14 @@ def market(
     from gpuwatch.app.market import MarketRequest, market_json, market_overview
     from gpuwatch.bootstrap import real_now
 
-    start, end = past.span(real_now())
-    asked = MarketRequest(
-        gpus=(*gpus, *more), scope=past.scope(), since=start, until=end, data=past.data, under_usd=under
-    )
+    asked = MarketRequest(gpus=(*gpus, *more), under_usd=under, **past.request(real_now()))
     page = market_overview(settings, asked)
     if as_json:
         json_out(market_json(page, asked))
     else:
         _print_overview(page, asked.until, settings.timezone)
     if not page.rows:
-        past.hint_at_older(settings, None, start)
+        past.hint_at_older(settings, None, asked.since)
     return Exit.DONE if page.rows else Exit.CANNOT_TELL
 
 

@@ -118,6 +118,21 @@ def _of_group_too(ctx: click.Context, _param: click.Parameter, value: bool) -> b
     return value or (ctx.parent is not None and bool(ctx.parent.params.get("as_json")))
 
 
+def csv_option(text: str = "Print CSV.") -> Callable[[Function], Function]:
+    """`--csv`, not together with `--json`; arrives as `as_csv: bool`."""
+
+    def added(command: Function) -> Function:
+        @functools.wraps(command)
+        def call(*args: Any, as_csv: bool, as_json: bool, **given: Any) -> Any:
+            if as_csv and as_json:
+                raise click.UsageError("use either --csv or --json.")
+            return command(*args, as_csv=as_csv, as_json=as_json, **given)
+
+        return click.option("--csv", "as_csv", is_flag=True, help=text)(call)
+
+    return added
+
+
 def provider_option(command: Function) -> Function:
     """`--provider NAME`; arrives as `provider: str | None`. It may be left out where only one is enabled."""
     return click.option(
@@ -212,6 +227,14 @@ class PastOptions:
         if start >= end:
             raise click.BadParameter("--since must lie before --until.")
         return start, end
+
+    def request(self, now: datetime) -> dict[str, Any]:
+        """What requests for recorded prices have in common: `scope` (of all GPUs), `since`, `until`, `data`.
+
+        Raises click.BadParameter.
+        """
+        since, until = self.span(now)
+        return {"scope": self.scope(), "since": since, "until": until, "data": self.data}
 
     def title(self, gpu: str) -> str:
         """The GPU with the options that narrow it, for a headline."""

@@ -102,9 +102,7 @@ _WORKLOAD_OPTIONS = (
 )
 @click.option("--input-gb", type=Between(min=0), default=0.0, help="With --seed: GB of one input in the batch.")
 @json_option
-@click.pass_context
 def size(
-    ctx: click.Context,
     gpu: tuple[str, ...],
     max_cards: int,
     show_all: bool,
@@ -123,7 +121,7 @@ def size(
     )
 
     if seed:
-        if ctx.get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
+        if click.get_current_context().get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
             workload = replace(workload, precision="fp32")  # their formula's four bytes a parameter
         printed = size_as_sources(workload, gpu, max_cards, input_gb)
         if as_json:

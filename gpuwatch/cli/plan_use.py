@@ -92,13 +92,16 @@ def use(
     if as_json:
         json_out(plan_use_json(price, found))
     else:
-        rows = [
-            (f"{one.percent:g} %", _useful(one), amount_text(one.idle_usd_hour), _advice(one, low, good))
-            for one in found
-        ]
-        table(_COLUMNS, rows, title=f"${price} per GPU-hour")
-        note(METHOD_TEXT)
+        _print(price, found, low, good)
     return Exit.DONE
+
+
+def _print(price: Decimal, found: Sequence[UtilisedPrice], low: float, good: float) -> None:
+    rows = [
+        (f"{one.percent:g} %", _useful(one), amount_text(one.idle_usd_hour), _advice(one, low, good)) for one in found
+    ]
+    table(_COLUMNS, rows, title=f"${price} per GPU-hour")
+    note(METHOD_TEXT)
 
 
 def _print_own(mine: Sequence[OwnUse], low: float, good: float) -> None:

@@ -103,25 +103,17 @@ def audit_file(
         UsageError: it cannot be read.
     """
     scanned = scan_file(path, reading, folder, models.embedder, models.counter, progress)
-    rows = len(scanned.rows)
-    if not rows:
+    if not len(scanned.rows):
         raise NoUsableRows(f"{path}: no line holds text in {', '.join(reading.fields)}")
     exact = exact_duplicates(scanned.rows)
     progress("grouping", 0, 0)
     clusters = cluster_rows(scanned.vectors, int((exact == NO_ROW).sum()), rules.clusters, rules.seed)
-    near, cosines = np.full(rows, NO_ROW, np.int64), np.zeros(rows, np.float32)
-    if rules.near is not None:
-        near, cosines = near_duplicates(scanned, clusters.labels, exact, rules.near, progress)
+    near, cosines = near_duplicates(scanned, clusters.labels, exact, rules.near, progress)
     perplexities = None
     if models.causal is not None:
         perplexities = measure_perplexity(path, reading.fields, scanned, folder, models.causal, progress)
-    findings = RowFindings(
-        hashes=np.asarray(scanned.rows["hash"]),
-        labels=clusters.labels,
-        exact=exact,
-        near=near,
-        perplexities=perplexities,
-    )
+    hashes, labels = np.asarray(scanned.rows["hash"]), clusters.labels
+    found = RowFindings(hashes=hashes, labels=labels, exact=exact, near=near, perplexities=perplexities)
     return Audit(
         path=path,
         reading=reading,
@@ -133,7 +125,7 @@ def audit_file(
         near=near,
         cosines=cosines,
         perplexities=perplexities,
-        reasons=reasons_of(findings, rules),
+        reasons=reasons_of(found, rules),
     )
 
 

@@ -40,11 +40,13 @@ def exact_duplicates(rows: Array) -> RowNumbers:
 
 
 def near_duplicates(
-    scanned: ScannedFile, labels: Labels, exact: RowNumbers, threshold: float, progress: AuditProgress
+    scanned: ScannedFile, labels: Labels, exact: RowNumbers, threshold: float | None, progress: AuditProgress
 ) -> tuple[RowNumbers, np.ndarray[Any, np.dtype[np.float32]]]:
-    """For each row a similar earlier one that stays, and their cosine; `NO_ROW`: there is none."""
+    """For each row a similar earlier one that stays, and their cosine; `NO_ROW`: there is none, or no threshold."""
     near = np.full(len(labels), NO_ROW, np.int64)
     cosines = np.zeros(len(labels), np.float32)
+    if threshold is None:
+        return near, cosines
     found = threshold, near, cosines, np.zeros(len(labels), bool)
     firsts = np.flatnonzero(exact == NO_ROW)
     done = 0

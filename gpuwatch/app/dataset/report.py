@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from gpuwatch.app.dataset.audit import Audit, RemovalReason
@@ -23,8 +22,9 @@ _CHARACTERS = 160
 _SAMPLE = 2_000  # rows of a cluster that determine its middle
 
 
-def report_of(audit: Audit, saving: TrainingSaving, examples: AuditExamples) -> dict[str, Any]:
+def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
     """The document; money fields end in `_usd` or `_usd_gpu_hour`."""
+    largest, pairs = _examples(audit)
     scanned, removed = audit.scanned, audit.reasons != RemovalReason.KEPT
     return {
         "file": str(audit.path),
@@ -39,11 +39,11 @@ def report_of(audit: Audit, saving: TrainingSaving, examples: AuditExamples) -> 
         "rows": _weight(audit, np.ones(len(removed), bool)),
         "tokens_estimated": audit.models.counter.estimate,
         "cut_rows": int(scanned.rows["cut"].sum()),
-        "clusters": _clusters(audit, examples),
+        "clusters": _clusters(audit) | {"largest": largest},
         "exact_duplicates": int((audit.reasons == RemovalReason.EXACT).sum()),
         "near_duplicates": int((audit.reasons == RemovalReason.NEAR).sum()),
         "near_threshold": audit.rules.near,
-        "near_examples": [msgspec.to_builtins(one) for one in examples.pairs],
+        "near_examples": pairs,
         "perplexity": _perplexity(audit),
         "removed": {**_weight(audit, removed), "reasons": _by_reason(audit)},
         "kept": _weight(audit, ~removed),
@@ -74,7 +74,7 @@ def _by_reason(audit: Audit) -> dict[str, dict[str, int]]:
     return {reason.text: weight for reason, weight in found.items() if weight["rows"]}
 
 
-def _clusters(audit: Audit, examples: AuditExamples) -> dict[str, Any]:
+def _clusters(audit: Audit) -> dict[str, Any]:
     clusters = audit.clusters
     return {
         "method": clusters.method,
@@ -87,7 +87,6 @@ def _clusters(audit: Audit, examples: AuditExamples) -> dict[str, Any]:
         "crowded_from": CROWDED_SHARE,
         "verdict": clusters.verdict,
         "rows_needed": clusters.rows_needed,
-        "largest": [msgspec.to_builtins(one) for one in examples.clusters],
     }
 
 
@@ -127,54 +126,30 @@ def tokens_of(audit: Audit) -> tuple[int, int]:
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
-class ExampleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, by its line number in the file (from 1)."""
+def _examples(audit: Audit) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The largest clusters with the row nearest to each centre, and the least similar pairs of near duplicates.
 
-    line: int
-    text: str
-
-
-class ExampleCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the largest clusters, with the row nearest to its centre."""
-
-    rows: int
-    middle: ExampleRow
-
-
-class ExamplePair(msgspec.Struct, frozen=True, kw_only=True):
-    """A removed row, and the one that stays instead."""
-
-    cosine: float
-    goes: ExampleRow
-    stays: ExampleRow
-
-
-class AuditExamples(msgspec.Struct, frozen=True, kw_only=True):
-    """Example texts for the report. Pairs: the least similar first, where the threshold is most likely wrong."""
-
-    clusters: tuple[ExampleCluster, ...]
-    pairs: tuple[ExamplePair, ...]
-
-
-def examples_of(audit: Audit) -> AuditExamples:
-    """Read the examples from the file in one more pass, without parsing the other lines."""
-    labels = audit.clusters.labels
-    largest = np.argsort(-np.bincount(labels), kind="stable")[:_CLUSTERS]
+    The least similar pairs are where the threshold is most likely wrong. The rows are read from the file in one more
+    pass, without parsing the other lines.
+    """
+    labels, sizes = audit.clusters.labels, np.bincount(audit.clusters.labels)
+    largest = [number for number in np.argsort(-sizes, kind="stable")[:_CLUSTERS] if sizes[number]]
     middles = [_middle(audit, np.flatnonzero(labels == number)) for number in largest]
     near = np.flatnonzero(audit.near != NO_ROW)
-    pairs = near[np.argsort(audit.cosines[near], kind="stable")][:_PAIRS]
-    shown = _read(audit, [*middles, *pairs.tolist(), *audit.near[pairs].tolist()])
-    return AuditExamples(
-        clusters=tuple(
-            ExampleCluster(rows=int((labels == number).sum()), middle=shown[row])
-            for number, row in zip(largest, middles, strict=True)
-            if (labels == number).any()
-        ),
-        pairs=tuple(
-            ExamplePair(cosine=round(float(audit.cosines[row]), 4), goes=shown[row], stays=shown[int(audit.near[row])])
-            for row in pairs.tolist()
-        ),
-    )
+    pairs = near[np.argsort(audit.cosines[near], kind="stable")][:_PAIRS].tolist()
+    shown = _read(audit, [*middles, *pairs, *audit.near[pairs].tolist()])
+    clusters = [
+        {"rows": int(sizes[number]), "middle": shown[row]} for number, row in zip(largest, middles, strict=True)
+    ]
+    near_pairs = [
+        {
+            "cosine": round(float(audit.cosines[row]), 4),
+            "goes": shown[row],
+            "stays": shown[int(audit.near[row])],
+        }
+        for row in pairs
+    ]
+    return clusters, near_pairs
 
 
 def _middle(audit: Audit, members: RowNumbers) -> int:
@@ -183,15 +158,16 @@ def _middle(audit: Audit, members: RowNumbers) -> int:
     return int(some[(vectors @ vectors.mean(axis=0)).argmax()]) if len(some) else 0
 
 
-def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, ExampleRow]:
+def _read(audit: Audit, rows: Iterable[int]) -> Mapping[int, dict[str, Any]]:
+    """Row → its line number in the file (from 1) and the start of its text."""
     numbers = audit.scanned.rows["line"]
     wanted = {int(numbers[row]): row for row in rows}
     last = max(wanted, default=-1)
-    found: dict[int, ExampleRow] = {}
+    found: dict[int, dict[str, Any]] = {}
     for line in read_lines(audit.path):
         if line.number in wanted:
             text = _text(line.content, audit.reading.fields)
-            found[wanted[line.number]] = ExampleRow(line=line.number + 1, text=text)
+            found[wanted[line.number]] = {"line": line.number + 1, "text": text}
         if line.number >= last:
             break
     return found

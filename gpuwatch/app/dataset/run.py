@@ -15,7 +15,7 @@ from gpuwatch.app.dataset.filtering import check_target, write_kept
 from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
 from gpuwatch.app.dataset.perplexity import CausalModel
 from gpuwatch.app.dataset.rendering import lines_for, page_of
-from gpuwatch.app.dataset.report import examples_of, report_of, tokens_of
+from gpuwatch.app.dataset.report import report_of, tokens_of
 from gpuwatch.app.dataset.saving import TrainingPrice, TrainingSaving, TrainingWork, cheapest_price, training_saving
 from gpuwatch.app.dataset.scan import AuditProgress, read_as
 from gpuwatch.app.dataset.work_folder import open_work_folder
@@ -121,7 +121,7 @@ def run_audit(
     reading = read_as(asked.file, asked.field)
     with open_work_folder(asked.folder, anew=asked.anew) as folder:
         done = audit_file(asked.file, reading, _rules(asked), _models(asked), folder, progress)
-        report = report_of(done, _saving(asked, done, price), examples_of(done))
+        report = report_of(done, _saving(asked, done, price))
         if target is not None:
             report["written"] = _written(done, target)
         json = msgspec.json.format(msgspec.json.encode(report), indent=2)

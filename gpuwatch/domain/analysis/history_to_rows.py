@@ -59,38 +59,38 @@ class _HistoryWalk:
     """Walks through a history once, in time order, and knows the intervals on offer."""
 
     def __init__(self, market_history: MarketHistory) -> None:
-        self._spells = market_history.intervals
+        self._intervals = market_history.intervals
         self._scopes = [_scope_of(listing) for listing in market_history.listings]
         self._begin = deque(
             sorted(range(len(market_history.intervals)), key=lambda at: market_history.intervals[at].from_s)
         )
         self._end = deque(sorted(self._begin, key=lambda at: market_history.intervals[at].seen_s))
-        self._standing: dict[PollScope, dict[int, None]] = {}
+        self._on_sale: dict[PollScope, dict[int, None]] = {}
 
     def edges(self) -> set[int]:
         """The times when an offer was first or last seen at a price."""
-        return {at_s for interval in self._spells for at_s in (interval.from_s, interval.seen_s)}
+        return {at_s for interval in self._intervals for at_s in (interval.from_s, interval.seen_s)}
 
     def seen_at(self, at_s: int, polled: set[PollScope]) -> Sequence[OfferInterval]:
         """What polls of these scopes saw, and what was observed at this time outside of them; times must ascend."""
         found: dict[int, None] = {}
-        while self._begin and self._spells[self._begin[0]].from_s <= at_s:
+        while self._begin and self._intervals[self._begin[0]].from_s <= at_s:
             found[self._begin[0]] = None
             self._put(self._begin.popleft())
         for source, gpu, spot in polled:
-            scopes = [(source, gpu, spot)] if gpu else [one for one in self._standing if one[::2] == (source, spot)]
+            scopes = [(source, gpu, spot)] if gpu else [one for one in self._on_sale if one[::2] == (source, spot)]
             for scope in scopes:
-                found |= self._standing.get(scope, {})
-        while self._end and self._spells[self._end[0]].seen_s <= at_s:
+                found |= self._on_sale.get(scope, {})
+        while self._end and self._intervals[self._end[0]].seen_s <= at_s:
             found[self._end[0]] = None
             self._drop(self._end.popleft())
-        return [self._spells[at] for at in found]
+        return [self._intervals[at] for at in found]
 
     def _put(self, at: int) -> None:
-        self._standing.setdefault(self._scopes[self._spells[at].listing], {})[at] = None
+        self._on_sale.setdefault(self._scopes[self._intervals[at].listing], {})[at] = None
 
     def _drop(self, at: int) -> None:
-        del self._standing[self._scopes[self._spells[at].listing]][at]
+        del self._on_sale[self._scopes[self._intervals[at].listing]][at]
 
 
 def _when(one: tuple[CompletePoll, PollScope]) -> tuple[int, PollScope, int]:

@@ -24,7 +24,7 @@ _ANY_PRICE_USD = Decimal(1_000_000)
 _PROGRESS_EVERY = 4096
 _TOLERANCE = 1e-6  # more than floating-point error
 _AT = datetime.fromtimestamp(0, UTC)  # no clause that the history records depends on the time
-_A_SPELL = OfferInterval(0, 0, 0, None, 1, None)
+_ANY_INTERVAL = OfferInterval(0, 0, 0, None, 1, None)
 
 
 class BacktestCandidate(NamedTuple):
@@ -125,7 +125,7 @@ class _CandidateFinder:
         return known
 
     def _accepts(self, listing: ListedOffer) -> bool:
-        watch, offer = self._at_any_price, offer_of(listing, _A_SPELL, self._reference_gb)
+        watch, offer = self._at_any_price, offer_of(listing, _ANY_INTERVAL, self._reference_gb)
         return accepts(watch, offer, price_for(watch, offer, self._commissions), _AT)
 
     def _facts(self, listing: ListedOffer) -> tuple[Any, ...]:
@@ -162,7 +162,7 @@ def fitting_series(
     wide = at_any_price(without_unrecorded_clauses(watch, market_history.listings)[0])
 
     def fits(listing: ListedOffer) -> bool:
-        offer = offer_of(listing, OfferInterval(0, 0, 0, None, 1, None), reference_disk_gb)
+        offer = offer_of(listing, _ANY_INTERVAL, reference_disk_gb)
         is_asked = providers is None or offer.provider in providers
         return is_asked and accepts(wide, offer, price_for(wide, offer, commissions), offer.observed_at)
 

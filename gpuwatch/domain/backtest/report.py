@@ -16,11 +16,11 @@ from gpuwatch.domain.analysis.advice import saving_interval
 from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
 from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.domain.backtest.replay import ReplayStep, WatchReplay
-from gpuwatch.domain.backtest.simulated_launches import SimulatedLaunch, SimulatedLaunches
-from gpuwatch.domain.launches.launch import RefusalReason
+from gpuwatch.domain.backtest.simulated_launches import SimulatedLaunches
+from gpuwatch.domain.launches.launch import Launch, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO
-from gpuwatch.domain.watches.decide import FIRING_REASONS, DecisionReason
+from gpuwatch.domain.watches.decide import FIRING_REASONS, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Action
 
 BUDGET_REASONS = frozenset(
@@ -173,53 +173,28 @@ def saved_share(paid: float | None, instead: float | None) -> float | None:
 def _events(
     watch_replay: WatchReplay, simulated: SimulatedLaunches, deadline: timedelta, at_s: Numbers, cheapest: Numbers
 ) -> Iterator[BacktestEvent]:
+    def event(step: ReplayStep, match: Match, did: str, launch: Launch | None = None) -> BacktestEvent:
+        return BacktestEvent(
+            at=step.at,
+            reason=step.reason.value,
+            did=did,
+            refused=None if launch or step.refusal is None else step.refusal.reason,
+            offer=match.offer,
+            usd_hour=match.price.price_microusd_hour / MICRO,
+            usd_gpu_hour=match.price_microusd_gpu_hour / MICRO,
+            waited=step.at - _moment(at_s[0]),
+            launched=launch is not None,
+            cost_usd=simulated.cost_microusd(launch) / MICRO if launch else None,
+            hours=simulated.life_of(launch) / _HOUR if launch else None,
+            cheaper_later=_later(step.at, match.price_microusd_gpu_hour, deadline, at_s, cheapest),
+        )
+
     for step in watch_replay.steps:
         for launch, match in step.begun:
-            later = _later(step.at, match.price_microusd_gpu_hour, deadline, at_s, cheapest)
-            yield _launched(step, (launch, match), watch_replay, simulated, later)
+            yield event(step, match, "launch", simulated.newest(launch))
         if step.reason in FIRING_REASONS and not step.begun and step.best is not None:
-            price = step.best.price_microusd_gpu_hour
-            yield _alerted(step, watch_replay, _later(step.at, price, deadline, at_s, cheapest))
-
-
-def _launched(
-    step: ReplayStep,
-    begun: SimulatedLaunch,
-    watch_replay: WatchReplay,
-    simulated: SimulatedLaunches,
-    later: CheaperOffer | None,
-) -> BacktestEvent:
-    launch, match = simulated.newest(begun[0]), begun[1]
-    return BacktestEvent(
-        at=step.at,
-        reason=step.reason.value,
-        did="launch",
-        offer=match.offer,
-        usd_hour=match.price.price_microusd_hour / MICRO,
-        usd_gpu_hour=match.price_microusd_gpu_hour / MICRO,
-        waited=_waited(step, watch_replay),
-        launched=True,
-        cost_usd=simulated.cost_microusd(launch) / MICRO,
-        hours=simulated.life_of(launch) / _HOUR,
-        cheaper_later=later,
-    )
-
-
-def _alerted(step: ReplayStep, watch_replay: WatchReplay, later: CheaperOffer | None) -> BacktestEvent:
-    assert step.best is not None
-    refused = None if step.refusal is None else step.refusal.reason
-    return BacktestEvent(
-        at=step.at,
-        reason=step.reason.value,
-        did=watch_replay.watch.action.value if refused is None else f"refused: {refused.value}",
-        refused=refused,
-        offer=step.best.offer,
-        usd_hour=step.best.price.price_microusd_hour / MICRO,
-        usd_gpu_hour=step.best.price_microusd_gpu_hour / MICRO,
-        waited=_waited(step, watch_replay),
-        launched=False,
-        cheaper_later=later,
-    )
+            did = f"refused: {step.refusal.reason.value}" if step.refusal else watch_replay.watch.action.value
+            yield event(step, step.best, did)
 
 
 def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheapest: Numbers) -> CheaperOffer | None:
@@ -294,10 +269,6 @@ def _first(cheapest: Numbers) -> float | None:
 
 def _mean(microusd: Numbers) -> float | None:
     return float(microusd.mean()) / MICRO if len(microusd) else None
-
-
-def _waited(step: ReplayStep, watch_replay: WatchReplay) -> timedelta:
-    return step.at - _moment(watch_replay.at_s[0])
 
 
 def _moment(at_s: float) -> datetime:

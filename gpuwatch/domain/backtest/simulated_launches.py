@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
 
 import msgspec
 
 from gpuwatch.domain.launches.admission import AdmissionState, admit_launch
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, cost_microusd
-from gpuwatch.domain.launches.machines import AVOID_FOR, AvoidedMachine, ProviderMachine
+from gpuwatch.domain.launches.machines import AVOID_FOR
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 from gpuwatch.domain.watches.windows import is_open
@@ -77,8 +77,8 @@ class SimulatedLaunches:
         return AdmissionState(
             known=lambda: [*self._alive, *(one for one in self._over if one.ended_at and one.ended_at >= since)],
             total=lambda: self._totals.get(watch.name, 0),
-            avoided=_none_avoided,
-            ticked=lambda: _all_ticked(watch),
+            avoided=lambda _known: {},
+            ticked=lambda: watch.require,
         )
 
     def _runs(self, launch: Launch, now: datetime) -> Launch:
@@ -115,11 +115,3 @@ def _ended(launch: Launch, at: datetime) -> Launch:
 
 def _is_of(match: Match, launch: Launch) -> bool:
     return (match.offer.provider, match.offer.offer_id) == (launch.provider, launch.offer_id)
-
-
-def _none_avoided(_known: Sequence[Launch]) -> Mapping[ProviderMachine, AvoidedMachine]:
-    return {}
-
-
-def _all_ticked(watch: Watch) -> Collection[str]:
-    return watch.require

@@ -12,7 +12,7 @@ import pytest
 
 from gpuwatch.app.dataset.audit import RemovalRules
 from gpuwatch.app.dataset.rendering import lines_for, page_of, size
-from gpuwatch.app.dataset.report import examples_of, report_of, tokens_of
+from gpuwatch.app.dataset.report import report_of, tokens_of
 from gpuwatch.app.dataset.saving import TrainingPrice, TrainingWork, training_saving
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
@@ -50,7 +50,7 @@ def made(audit: Auditor, path: Path, work: TrainingWork | None = None, **rules: 
     saved = training_saving(
         *tokens_of(done), work or TrainingWork(), None, TrainingPrice(usd_gpu_hour=2.5, source="as said")
     )
-    return report_of(done, saved, examples_of(done))
+    return report_of(done, saved)
 
 
 def test_hostile_texts_stay_text(audit: Auditor, tmp_path: Path) -> None:
