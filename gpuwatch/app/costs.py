@@ -275,8 +275,12 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def calibration_json(found: Calibration) -> dict[str, Any]:
-    """JSON of `gpuwatch costs --calibrate` for one provider."""
+def calibrations_json(found: Sequence[Calibration], troubles: Sequence[str]) -> dict[str, Any]:
+    """JSON of `gpuwatch costs --calibrate`; `troubles`: why charges could not be fetched."""
+    return {"providers": [_calibration_json(one) for one in found], "troubles": troubles}
+
+
+def _calibration_json(found: Calibration) -> dict[str, Any]:
     return {
         "provider": found.provider,
         "launches": found.launches,

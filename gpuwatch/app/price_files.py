@@ -75,6 +75,7 @@ class PriceExport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an export."""
 
     rows: int
+    bytes: int  # of the file; 0 for a stream
     skipped: dict[str, int]  # reason → rows of the file that were not understood
     why_none: str | None  # why there are no rows
 
@@ -142,7 +143,8 @@ def export_prices(settings: Settings, wanted: ExportRequest, target: Path | IO[s
     with _rows(settings, wanted, skipped) as rows:
         written = write_rows(target, rows) if isinstance(target, Path) else write_csv(target, rows)
     why_none = None if written else _why_none(settings, wanted)
-    return PriceExport(rows=written, skipped=dict(skipped), why_none=why_none)
+    size = target.stat().st_size if isinstance(target, Path) and written else 0
+    return PriceExport(rows=written, bytes=size, skipped=dict(skipped), why_none=why_none)
 
 
 def _why_none(settings: Settings, wanted: ExportRequest) -> str:
@@ -189,8 +191,12 @@ def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds:
     )
 
 
-def import_json(done: FileImport) -> dict[str, Any]:
-    """JSON of one file of `gpuwatch import`."""
+def import_json(files: Sequence[FileImport]) -> dict[str, Any]:
+    """JSON of `gpuwatch import`."""
+    return {"files": [_file_json(done) for done in files]}
+
+
+def _file_json(done: FileImport) -> dict[str, Any]:
     found = done.found
     return {
         "path": str(done.path),
@@ -212,6 +218,11 @@ def import_json(done: FileImport) -> dict[str, Any]:
             for one in done.overlaps
         ],
     }
+
+
+def export_json(target: Path, done: PriceExport) -> dict[str, Any]:
+    """JSON of `gpuwatch export`."""
+    return {"path": str(target), "rows": done.rows, "bytes": done.bytes}
 
 
 def moment_of(stored_s: int | None) -> datetime | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -75,11 +75,6 @@ def provider_statuses(settings: Settings) -> list[ProviderStatus]:
     """Every known provider, enabled ones first, with its health and quota. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return [_with_records(store, one) for one in configured_providers(settings)]
-
-
-def broken_plugins() -> Mapping[str, str]:
-    """Plugins that cannot be used: name → reason."""
-    return providers.broken()
 
 
 def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:

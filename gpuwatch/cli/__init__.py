@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import click
 
+from gpuwatch import __version__
 from gpuwatch.cli.command import Entry, LazyGroup
 from gpuwatch.errors import GpuwatchError, ProviderStateUnknown, SettingsError, StoreNotReady, UsageError
 
@@ -79,14 +80,7 @@ COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for n
     examples=("gpuwatch check --gpu H100 --max-price 3.50", "gpuwatch init", "gpuwatch run"),
 )
 @click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings file.")
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=lambda c, _p, v: _version(c, v),
-    help="Show the version and exit.",
-)
+@click.version_option(__version__, message="gpuwatch %(version)s")
 @click.pass_context
 def main(ctx: click.Context, config: str | None) -> None:
     """Watch GPU marketplaces; get an alert, or rent, when an offer is at or under your price."""
@@ -131,11 +125,3 @@ def _report_error(error: click.ClickException | GpuwatchError) -> Exit:
         click.echo(f"gpuwatch: {error}", err=True)
         return Exit.CANNOT_TELL if isinstance(error, StoreNotReady | ProviderStateUnknown) else Exit.FAILED
     return Exit.USAGE
-
-
-def _version(ctx: click.Context, wanted: bool) -> None:
-    if wanted:
-        from gpuwatch import __version__
-
-        click.echo(f"gpuwatch {__version__}")
-        ctx.exit()

@@ -136,11 +136,11 @@ def _show_report(settings: Settings, by: str, first: date | None, as_json: bool,
 
 
 def _show_calibration(settings: Settings, provider: str | None, troubles: list[str], as_json: bool) -> None:
-    from gpuwatch.app.costs import calibration_json, calibrations
+    from gpuwatch.app.costs import calibrations, calibrations_json
 
     found = calibrations(settings, provider)
     if as_json:
-        json_out({"providers": [calibration_json(one) for one in found], "troubles": troubles})
+        json_out(calibrations_json(found, troubles))
         return
     if not found:
         click.echo("nothing was rented yet")

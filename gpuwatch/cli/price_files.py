@@ -52,7 +52,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
             _print_import(done, settings.timezone)
         _print_notes(done, settings.timezone)
     if as_json:
-        json_out({"files": [import_json(done) for done in made]})
+        json_out(import_json(made))
     return Exit.DONE if all(done.is_understood for done in made) else Exit.FAILED
 
 
@@ -87,7 +87,7 @@ def export(
     FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. One row for each offer at each poll
     that saw it, and one without offer_key for the poll itself: see docs/data.md.
     """
-    from gpuwatch.app.price_files import ExportRequest, export_prices, known_names_of_all
+    from gpuwatch.app.price_files import ExportRequest, export_json, export_prices, known_names_of_all
 
     to_screen = str(target) == "-"
     if to_screen and as_json:
@@ -108,17 +108,11 @@ def export(
         return Exit.CANNOT_TELL
     if past.count is not None:
         note("the file holds some offer sizes only; an import takes it for the whole market")
-    if not to_screen:
-        _print_export(target, done.rows, as_json=as_json)
-    return Exit.DONE
-
-
-def _print_export(target: Path, written: int, *, as_json: bool) -> None:
-    size = target.stat().st_size
     if as_json:
-        json_out({"path": str(target), "rows": written, "bytes": size})
-    else:
-        click.echo(f"{target}: {written:,} rows, {size:,} bytes")
+        json_out(export_json(target, done))
+    elif not to_screen:
+        click.echo(f"{target}: {done.rows:,} rows, {done.bytes:,} bytes")
+    return Exit.DONE
 
 
 def _print_import(done: FileImport, timezone: str) -> None:

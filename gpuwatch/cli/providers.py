@@ -59,7 +59,8 @@ def providers(as_json: bool, settings: Settings) -> None:
 
 
 def _print(found: Sequence[ConfiguredProvider], timezone: str) -> None:
-    from gpuwatch.app.provider_status import ProviderStatus, broken_plugins
+    from gpuwatch.app.provider_status import ProviderStatus
+    from gpuwatch.providers import broken
 
     for one in found:
         if one.is_on:
@@ -69,7 +70,7 @@ def _print(found: Sequence[ConfiguredProvider], timezone: str) -> None:
                 click.echo(line)
     if off := [one for one in found if not one.is_on]:
         table(_OFF_COLUMNS, [_off_cells(one) for one in off])
-    for name, why in broken_plugins().items():
+    for name, why in broken().items():
         click.echo(f"{name}  not loaded: {why}")
 
 
