@@ -11,8 +11,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -35,17 +36,59 @@ def market() -> Iterator[Marketplace]:
         yield opened
 
 
+# Loads the client once and forks for each command: loading takes most of a second, sixty times.
+SERVER = """
+import gc, json, os, sys
+from vastai.cli.main import main
+gc.freeze()
+for line in sys.stdin:
+    request = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.environ["VAST_API_KEY"] = request["key"]
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, output in enumerate(request["outputs"], 1):
+            os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.argv = ["vastai", *request["argv"]]
+        sys.exit(main())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[IO[str], IO[str]]]:
+    """Takes commands, answers exit codes. It has a home of its own."""
+    home = str(tmp_path_factory.mktemp("home"))
+    environment = {"PATH": os.environ["PATH"], "COLUMNS": "400"}
+    environment |= dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), home)
+    python = Path(str(CLIENT)).resolve().parent / "python"
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(
+                [python, "-c", SERVER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        )
+        stack.callback(process.kill)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdin, process.stdout
+
+
 @pytest.fixture
-def vastai(market: Marketplace, tmp_path: Path) -> Run:
-    """Runs the command line with a home of its own and answers what it printed."""
+def vastai(market: Marketplace, server: tuple[IO[str], IO[str]], tmp_path: Path) -> Run:
+    """Runs the command line and answers what it printed."""
+    outputs = [tmp_path / "stdout", tmp_path / "stderr"]
 
     def run(*words: str, key: str | None = None, fails: bool = False) -> str:
-        home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-        environment = {"PATH": os.environ["PATH"], "VAST_API_KEY": key or market.key, "COLUMNS": "400", **home}
-        command = [str(CLIENT), "--url", market.url, *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert fails or done.returncode == 0, done.stderr
-        return COLOUR.sub("", done.stdout + done.stderr)
+        request = {
+            "argv": ["--url", market.url, *words], "key": key or market.key, "outputs": [str(one) for one in outputs],
+        }  # fmt: skip
+        commands, codes = server
+        print(json.dumps(request), file=commands, flush=True)
+        code = int(codes.readline())
+        stdout, stderr = (one.read_text() for one in outputs)
+        assert fails or code == 0, stderr
+        return COLOUR.sub("", stdout + stderr)
 
     return run
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from gpuwatch.domain.analysis.resampling import (
     abs_t_statistic,
@@ -22,9 +23,15 @@ from gpuwatch.domain.analysis.resampling import (
 )
 
 
+@pytest.fixture(scope="module")
+def stats() -> Any:
+    """scipy.stats: 60 MB, which only the workers that use it should hold."""
+    return import_module("scipy.stats")
+
+
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 13, 27, 364])
 @pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 2.5, 12.0])
-def test_students_tail_is_that_of_scipy(t: float, freedom: int) -> None:
+def test_students_tail_is_that_of_scipy(t: float, freedom: int, stats: Any) -> None:
     assert t_two_sided_p(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), abs=1e-12)
 
 
@@ -34,11 +41,11 @@ def test_what_never_varies_is_beyond_chance() -> None:
 
 @pytest.mark.parametrize("freedom", [1, 3, 13, 200])
 @pytest.mark.parametrize("share", [0.8, 0.975])
-def test_students_quantile_is_that_of_scipy(share: float, freedom: int) -> None:
+def test_students_quantile_is_that_of_scipy(share: float, freedom: int, stats: Any) -> None:
     assert t_quantile(share, freedom) == pytest.approx(stats.t.ppf(share, freedom), rel=1e-9)
 
 
-def test_t_is_mean_by_standard_error() -> None:
+def test_t_is_mean_by_standard_error(stats: Any) -> None:
     values = np.random.default_rng(1).normal(0.3, 1, 20)
     assert float(abs_t_statistic(values)) == pytest.approx(abs(stats.ttest_1samp(values, 0).statistic))
 
