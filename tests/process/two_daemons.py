@@ -74,13 +74,13 @@ class Crossing(Marketplace):
         self._turns = threading.Condition()
         self._waiting: dict[tuple[str, str], list[str]] = {}
 
-    def _answer(self, request: Any) -> Any:
+    def answer(self, request: Any) -> Any:
         gpu = self._gpu(request)
         if gpu is None:
-            return super()._answer(request)
+            return super().answer(request)
         if not self._meet((gpu, "in"), 6.0 if gpu == self.gpus[0] else 0.4):
-            return super()._answer(request)
-        answer = super()._answer(request)
+            return super().answer(request)
+        answer = super().answer(request)
         shown = gpu in self.offered and f'"id":{self.offered[gpu]},'.encode() in answer.body.replace(b" ", b"")
         if self._meet((gpu, "out"), 1.0) and shown:
             self.raced[gpu].add(self.offered[gpu])
