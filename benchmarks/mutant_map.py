@@ -86,13 +86,15 @@ class TestMap:
         return {test for line in lines for test in found.get(line, ())}
 
     def of_names(self, names: list[str]) -> set[str]:
-        """Tests of the lines that mention a constant."""
+        """Tests of the lines that mention a constant or field, and those whose file mentions it."""
         mentions = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
         found: set[str] = set()
         for file in self._by_file:
             lines = Path(file).read_text().splitlines()
             found |= self.of_lines(file, [number for number, text in enumerate(lines, 1) if mentions.search(text)])
-        return found
+        files = {test.split("::")[0] for test in self.cpu_s}
+        near = {file for file in files if mentions.search(Path(file).read_text())}
+        return found | {test for test in self.cpu_s if test.split("::")[0] in near}
 
 
 class MutantPlace:

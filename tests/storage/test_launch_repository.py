@@ -232,3 +232,18 @@ def test_what_somebody_else_took_over_may_not_be_sent(database: Database) -> Non
     for stale in (launch, changed(lost, version=launch.version)):
         with pytest.raises(LaunchConflict):
             repository.may_send(stale, NOON)
+
+
+def test_what_failed_does_not_count_towards_max_total_and_what_ended_does(database: Database) -> None:
+    watch, repository = renting(max_total=1), SqlLaunchRepository(database)
+    failed = reserve(database, watch, "1", "a" * 12)
+    repository.transition(failed, S.FAILED, "refused", NOON, ended_at=NOON, end_reason="refused")
+    ended = reserve(database, watch, "2", "b" * 12)
+    assert isinstance(ended, Launch)
+    running = repository.transition(ended, S.RUNNING, "runs", NOON, instance_id="7", running_at=NOON)
+    repository.transition(running, S.ENDED, "over", NOON, ended_at=NOON, end_reason="gone at the provider")
+    refused = reserve(database, watch, "3", "c" * 12)
+    assert isinstance(refused, LaunchRefusal)
+    assert refused.reason is RefusalReason.MAX_TOTAL
+    states = [(event.from_state, event.to_state) for event in repository.events(ended.launch_id)]
+    assert states == [(None, S.REQUESTED), (S.REQUESTED, S.RUNNING), (S.RUNNING, S.ENDED)]

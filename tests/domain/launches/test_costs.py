@@ -21,7 +21,7 @@ from gpuwatch.domain.launches.costs import (
     remaining_cost,
     total_cost,
 )
-from gpuwatch.domain.launches.forecast import BudgetUse, budget_uses, forecast
+from gpuwatch.domain.launches.forecast import BudgetUse, budget_uses, forecast, past_uses
 from gpuwatch.domain.launches.invoices import (
     NO_CHARGE,
     InvoicedAmounts,
@@ -380,3 +380,11 @@ def test_a_limit_of_nothing_has_no_percentage() -> None:
 def test_what_hourly_prices_explain_is_everything_but_traffic() -> None:
     charged = InvoicedAmounts(gpu=1, disk=2, download=4, upload=8, other=16)
     assert (charged.without_traffic, charged.total) == (19, 31)
+
+
+def test_a_past_month_used_what_was_billed_in_it() -> None:
+    first = datetime(2026, 10, 1, tzinfo=UTC)
+    launches = [a_run(first + 30 * DAY, hours=24 * 3), a_run(NOON, instance_id="2")]
+    [use] = past_uses(None, Budget(max_usd_month=Decimal(100)), launches, first, NOON + DAY)
+    assert (use.limit, use.used) == (100_000_000, 24 * 3_600_000)
+    assert past_uses(None, Budget(), launches, first, NOON) == []

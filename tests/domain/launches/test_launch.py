@@ -29,7 +29,9 @@ from gpuwatch.domain.launches.launch import (
     Launch,
     LaunchRefusal,
     LaunchState,
+    Promise,
     RefusalReason,
+    billed_time,
     cost_microusd,
     label_of,
     launch_id_in,
@@ -313,3 +315,9 @@ def test_a_launch_takes_over_what_its_watch_and_its_offer_say_of_the_disk() -> N
     launch = new_launch(Intent(watch=larger, match=a_match(), launch_id="a" * 12, dry_run=False), 0, NOON)
     assert (launch.disk_microusd_hour, launch.promised.disk_gb) == (22_222, 80.0)
     assert label_of("a" * 12, "mine") == "gpuwatch-" + "a" * 12 + " mine"
+
+
+def test_a_promise_of_nothing_bills_what_is_used() -> None:
+    nothing = Promise()
+    assert (nothing.download_gb, nothing.upload_gb, nothing.commission_rate) == (0.0, 0.0, 0.0)
+    assert billed_time(nothing, timedelta(milliseconds=1)) == timedelta(milliseconds=1)

@@ -16,3 +16,10 @@ def test_matrix_units_by_architecture_or_module(name: str) -> None:
 def test_no_matrix_units(name: str) -> None:
     found = [specs for specs in gpu_specs().values() if specs.name == name or specs.name == name.removeprefix("Tesla ")]
     assert not any(specs.has_tensor_cores for specs in found)
+
+
+def test_a_row_of_the_catalogue_is_read_whole() -> None:
+    h100, l4 = gpu_specs()["H100 SXM"], gpu_specs()["L4"]
+    assert (h100.memory_gib, h100.fp16_tflops, h100.power_w) == (80.0, 989.4, 700.0)
+    assert (h100.nvlink, l4.nvlink) == (True, False)
+    assert h100.release_year == 2022

@@ -213,3 +213,10 @@ def test_dollars_become_micro_dollars_half_even() -> None:
 def test_a_quote_that_is_the_disk_alone_stays_what_is_paid() -> None:
     offer = an_offer(quoted_usd_hour=0.5, quoted_disk_gb=720.0, disk_usd_gb_month=0.5)
     assert price_of(offer, 0.0, Commission()).listed_microusd_hour == 500_000
+
+
+def test_the_longer_of_both_minimum_billings_counts() -> None:
+    own = an_offer(terms=OfferTerms(min_billing_s=3600.0))
+    assert price_of(own, None, Commission(min_billing_s=60.0)).min_billing_s == 3600.0
+    assert price_of(own, None, Commission(min_billing_s=7200.0)).min_billing_s == 7200.0
+    assert price_of(an_offer(), None, Commission(min_billing_s=60.0)).min_billing_s == 60.0

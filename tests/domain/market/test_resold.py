@@ -98,3 +98,4 @@ def test_nothing_folds_to_nothing() -> None:
 
 def test_a_place_that_is_unknown_on_one_side_does_not_keep_them_apart() -> None:
     assert shown(resold(region=None), direct()) == [("lambda", "also via shadeform")]
+    assert shown(resold(), direct(region=None)) == [("lambda", "also via shadeform")]
