@@ -12,18 +12,27 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+import msgspec
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from gpuwatch.engine.periodic_task import PeriodicTask
 from gpuwatch.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
 
 JUMP_S = 5.0  # a wall clock this far off the monotonic one has jumped, or the machine slept
 CHECK_CLOCK_EVERY_S = 2.0
+
+
+class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs at an interval, never twice at the same time."""
+
+    name: str
+    run: Callable[[], object]
+    every_s: float
+    jitter_s: float = 0.0
 
 
 class TaskScheduler:

@@ -7,12 +7,11 @@ from datetime import datetime
 
 from gpuwatch.bootstrap import monotonic, pace, real_now
 from gpuwatch.bootstrap.service import Service
+from gpuwatch.daemon.scheduler import PeriodicTask
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.balance_cache import REFRESH_S
-from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.periodic_task import PeriodicTask
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.reminders import send_reminders
 from gpuwatch.storage.pauses import PauseTable
@@ -34,9 +33,9 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     """Every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
         PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S),
-        PeriodicTask(name="hooks", run=lambda: service.hooks.run_due(real_now()), every_s=HOOKS_EVERY_S),
+        PeriodicTask(name="hooks", run=_at_now(service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
-        PeriodicTask(name="roll-up", run=lambda: service.history.roll_up(real_now()), every_s=ROLL_UP_EVERY_S),
+        PeriodicTask(name="roll-up", run=_at_now(service.history.roll_up), every_s=ROLL_UP_EVERY_S),
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
@@ -58,7 +57,7 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
         for name, balance in service.balances.items():
             yield PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S)
     for name, guard in service.guards.items():
-        yield PeriodicTask(name=f"guard {name}", run=_guard(guard), every_s=GUARD_EVERY_S)
+        yield PeriodicTask(name=f"guard {name}", run=_at_now(guard.refresh), every_s=GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():
         every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
         yield PeriodicTask(name=f"follow {name}", run=_reconcile(reconciler), every_s=every_s)
@@ -68,7 +67,11 @@ def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
     """One task per provider that rents: it fetches the charges, at most once an hour."""
     for name, launcher in service.launchers.items():
         collector = InvoiceCollector(name, launcher, service.launch_repository.all, service.invoices, monotonic)
-        yield PeriodicTask(name=f"charges {name}", run=_collect(collector), every_s=CHARGES_EVERY_S)
+        yield PeriodicTask(name=f"charges {name}", run=_at_now(collector.run_if_due), every_s=CHARGES_EVERY_S)
+
+
+def _at_now(task: Callable[[datetime], object]) -> Callable[[], object]:
+    return lambda: task(real_now())
 
 
 def _deliver(service: Service) -> int:
@@ -82,14 +85,6 @@ def _remind(service: Service) -> int:
 
 def _renew_auto_prices(service: Service) -> None:
     service.auto_prices.update(service.settings.watches, real_now())
-
-
-def _guard(guard: ProviderGuard) -> Callable[[], None]:
-    return lambda: guard.refresh(real_now())
-
-
-def _collect(collector: InvoiceCollector) -> Callable[[], object]:
-    return lambda: collector.run_if_due(real_now())
 
 
 def _reconcile(reconciler: LaunchReconciler) -> Callable[[], bool]:

@@ -20,8 +20,7 @@ from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Watch
-from gpuwatch.engine.job_facts import job_facts, job_mark
-from gpuwatch.engine.offer_facts import hint, line_marks, rare_facts
+from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, rare_facts
 from gpuwatch.ports import Alert, AlertKind, MovableChannel, OfferLine
 from gpuwatch.redaction import redact
 

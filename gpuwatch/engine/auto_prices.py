@@ -16,7 +16,7 @@ import msgspec
 from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.errors import StoreError
-from gpuwatch.ports.auto_prices import AutoPriceRepository
+from gpuwatch.ports.store import AutoPriceRepository
 
 log = logging.getLogger(__name__)
 

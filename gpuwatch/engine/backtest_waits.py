@@ -18,7 +18,7 @@ BACKTEST_RECOMPUTE_EVERY = timedelta(hours=6)  # in the time of the history
 
 
 class BacktestWaits:
-    """Implements `ports.auto_prices.AutoPriceRepository` over a recorded market. An hour is known once it is over.
+    """Implements `ports.store.AutoPriceRepository` over a recorded market. An hour is known once it is over.
 
     Args:
         reference_disk_gb: the disk that a quote holds where none is asked for.

@@ -8,23 +8,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
-from zoneinfo import ZoneInfo
-
-import msgspec
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import checklist_warning
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
-from gpuwatch.domain.market.pricing import Commission, threshold_microusd
+from gpuwatch.domain.market.pricing import threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches, rank
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
-from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.engine.alerts import alert_id_from, alert_lifetime, offer_alert
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
-    UnavailableProviders,
     reservation_summary,
     select_candidates,
     with_rented_offer_first,
@@ -51,19 +47,14 @@ class StartsLaunches(Protocol):
         """Rent it soon, on another thread; the reserved candidate comes first."""
 
 
-class EvaluationRules(msgspec.Struct, frozen=True, kw_only=True):
+class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     """What applies to all watches."""
 
-    commissions: Mapping[str, Commission]
-    budget: Budget
-    dry_run: bool
     channels: tuple[str, ...]
-    zone: ZoneInfo
     expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
     links: Mapping[str, str]  # provider → URL of its console
     max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
-    unable: UnavailableProviders = UnavailableProviders()  # where nothing can be rented
 
     def age_of(self, provider: str) -> timedelta:
         """How old a view of a provider may be: by its own pace, for list prices are asked for a few times a day."""
@@ -249,15 +240,7 @@ class Evaluator:
         again = watch.name in self._unasked or uow.has_lapsed_approval(watch.name, now)
         if not decision.fires and not (decision.true_now and again):
             return
-        rules = self._rules
-        terms = ApprovalTerms(
-            budget=rules.budget,
-            dry_run=rules.dry_run,
-            zone=rules.zone,
-            commissions=rules.commissions,
-            unable=rules.unable,
-        )
-        request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), terms)
+        request = request_approval(uow, watch, decision, lambda left: self._intent(watch, left), self._rules)
         if request is None:
             return
         if request.ask is not None:

@@ -14,7 +14,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import microusd
 from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Launcher, ProviderCharge
-from gpuwatch.ports.invoices import InvoiceRepository
+from gpuwatch.ports.store import InvoiceRepository
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime
+from threading import Lock
+from typing import Final, ParamSpec
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.decide import Match
@@ -16,12 +19,13 @@ from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.candidate_loop import CandidateLoop, ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.engine.provider_executors import ProviderExecutors
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
+_PARALLEL_ORDERS: Final = 4  # at one provider
+P = ParamSpec("P")
 
 
 class LaunchExecutor:
@@ -98,3 +102,31 @@ class LaunchExecutor:
         if context is not None and context.reconciler is not None:
             context.reconciler.run_soon()
         self._slots.run_now("deliver")
+
+
+class ProviderExecutors:
+    """Runs work on threads of the provider it is for: one that does not answer delays no other's order."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._submitted: dict[str, list[Future[None]]] = {}
+
+    def submit(self, provider: str, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run it soon."""
+        with self._lock:
+            if provider not in self._pools:
+                self._pools[provider] = ThreadPoolExecutor(_PARALLEL_ORDERS, thread_name_prefix=f"launch {provider}")
+            future = self._pools[provider].submit(work, *args, **kwargs)
+            self._submitted.setdefault(provider, []).append(future)
+
+    def wait_for_submitted(self, provider: str, at_most_s: float) -> None:
+        """Wait for what was submitted there since the last call, but not for long."""
+        with self._lock:
+            submitted = self._submitted.pop(provider, [])
+        wait(submitted, timeout=at_most_s)
+
+    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
+        """Accept nothing more."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=wait, cancel_futures=cancel_futures)

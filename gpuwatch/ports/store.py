@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -13,7 +14,9 @@ from gpuwatch.ports.alerts import Alert, OutboxAlert
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.price_series import PriceSeries
     from gpuwatch.domain.launches.approval import Approval
+    from gpuwatch.domain.launches.invoices import InvoiceRow
     from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Budget, Watch
@@ -149,3 +152,34 @@ class LaunchRepository(Protocol):
 
     def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` is there already. Raises StoreError."""
+
+
+class AutoPriceRepository(Protocol):
+    """When the wait of a watch with `max_price = "auto"` began, and its history. All methods raise StoreError."""
+
+    def began(self, watch: Watch, now: datetime) -> datetime:
+        """When it was first looked at: now, if it never was. After a launch that ran, its wait begins anew."""
+
+    def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
+        """Note the limit in force, for whoever asks."""
+
+    def forget_except(self, watches: Collection[str]) -> None:
+        """A watch that is not in the settings any more waits for nothing."""
+
+    def series(self, watch: Watch, now: datetime) -> PriceSeries:
+        """The lowest price of each hour of what fits the watch, as far back as is of use."""
+
+
+class InvoiceRepository(Protocol):
+    """Keeps charges by provider, instance, UTC day and kind."""
+
+    def all(self, provider: str | None = None) -> Sequence[InvoiceRow]:
+        """What is known, oldest day first. Raises StoreError."""
+
+    def final(self, provider: str) -> Collection[tuple[str, date]]:
+        """(instance, day) whose charges will not change any more. Raises StoreError."""
+
+    def keep(self, rows: Sequence[InvoiceRow]) -> int:
+        """Keep rows; each (provider, instance, day) among them is as these rows say, but what is final stays unless
+        they are final, too. Answers how many rows were kept. Raises StoreError.
+        """

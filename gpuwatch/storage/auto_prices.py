@@ -25,7 +25,7 @@ _SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None}
 
 
 class SqlAutoPriceWaits:
-    """Implements `ports.auto_prices.AutoPriceWaits` over the database.
+    """Implements `ports.store.AutoPriceRepository` over the database.
 
     Args:
         commissions: of the providers that are asked; the history of others does not count.

@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.daemon.scheduler import TaskScheduler
-from gpuwatch.engine.periodic_task import PeriodicTask
+from gpuwatch.daemon.scheduler import PeriodicTask, TaskScheduler
 
 
 @contextmanager
