@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, rare_facts
-from gpuwatch.ports import Alert, AlertKind, MovableChannel, OfferLine
+from gpuwatch.ports import Alert, AlertKind, MovableChannel, OfferLine, OutboxAlert
 from gpuwatch.redaction import redact
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -43,6 +43,14 @@ _OFFERS_SHOWN = 3
 def alert_lifetime(kind: AlertKind) -> timedelta:
     """Return how long an alert of this kind is worth sending; then it expires and is mentioned in the next one."""
     return _LIFETIMES[kind]
+
+
+def outbox_alert(
+    alert: Alert, channels: Sequence[str], once_key: str | None = None, until: datetime | None = None
+) -> OutboxAlert:
+    """Return the alert with its lifetime. `until`: it is worth sending at least that long."""
+    expires_at = max(alert.created_at + alert_lifetime(alert.kind), until or alert.created_at)
+    return OutboxAlert(alert=alert, channels=tuple(channels), expires_at=expires_at, once_key=once_key)
 
 
 def alert_id_from(key: str) -> str:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from gpuwatch.engine.alerts import alert_lifetime, drift_alert
-from gpuwatch.ports import AlertKind, Answer, UnitOfWorkFactory
+from gpuwatch.engine.alerts import drift_alert, outbox_alert
+from gpuwatch.ports import Answer, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class DriftDetector:
             log.warning("%s: %s", _SAYING[kind], word, extra={"provider": self._provider})
         drift = [word for _, word in self._new([("field", note) for note in answer.drift], now)]
         if drift:
-            self._tell(drift, now)
+            self._report(drift, now)
 
     def _new(self, met: Iterable[tuple[str, str]], now: datetime) -> list[tuple[str, str]]:
         unsure = [word for word in met if word not in self._known]
@@ -45,11 +45,11 @@ class DriftDetector:
         self._known.update(unsure)
         return found
 
-    def _tell(self, drift: list[str], now: datetime) -> None:
+    def _report(self, drift: list[str], now: datetime) -> None:
         log.warning("the format changed: %s", "; ".join(drift), extra={"provider": self._provider})
         alert = drift_alert(self._provider, drift, alert_id=self._new_id(), now=now)
         with self._uow_factory.open() as uow:
-            uow.enqueue(alert, self._channels, now + alert_lifetime(AlertKind.DRIFT))
+            uow.enqueue(outbox_alert(alert, self._channels))
 
 
 _SAYING = {

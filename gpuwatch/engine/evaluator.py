@@ -18,7 +18,7 @@ from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches, rank
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.engine.alerts import alert_id_from, alert_lifetime, offer_alert
+from gpuwatch.engine.alerts import alert_id_from, offer_alert, outbox_alert
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
     reservation_summary,
@@ -28,7 +28,7 @@ from gpuwatch.engine.candidates import (
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
 from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, UnitOfWork, UnitOfWorkFactory
+from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +226,7 @@ class Evaluator:
             what = "renting" if reserved else f"refused:{alert_id_from(_without_numbers(done))}"
             once_key = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
         shown = with_rented_offer_first(decision, reserved[0][2][0] if reserved else None)
-        self._enqueue(uow, watch, self._alert(watch, shown, done, can_do=can_do), now, once_key=once_key)
+        self._alert(uow, watch, shown, done, can_do=can_do, once_key=once_key)
         not_ready.pop(watch.name, None)
         if can_do == NOT_READY:
             not_ready[watch.name] = done
@@ -249,9 +249,8 @@ class Evaluator:
             return  # reported already
         else:
             self._unasked.add(watch.name)
-        until = now if request.ask is None else request.ask.deadline
         done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
-        self._enqueue(uow, watch, self._alert(watch, request.decision, done, request.ask), now, until)
+        self._alert(uow, watch, request.decision, done, approval=request.ask)
 
     def _is_new(self, watch: Watch, decision: Decision) -> bool:
         return decision.memory != self._memory(watch)
@@ -303,26 +302,31 @@ class Evaluator:
             watch=watch, match=first, launch_id=self._new_id(), dry_run=self._rules.dry_run, others=tuple(others)
         )
 
-    def _alert(
-        self, watch: Watch, decision: Decision, did: str, ask: Approval | None = None, can_do: tuple[str, ...] = ()
-    ) -> Alert:
-        rules, alert_id = self._rules, self._new_id()
-        return offer_alert(
-            watch, decision, alert_id=alert_id, zone=rules.zone, did=did, links=rules.links, approval=ask, can_do=can_do
-        )
-
-    def _enqueue(
+    def _alert(  # noqa: PLR0913 each is a part of the alert
         self,
         uow: UnitOfWork,
         watch: Watch,
-        alert: Alert,
-        now: datetime,
-        until: datetime | None = None,
+        decision: Decision,
+        did: str,
+        *,
+        approval: Approval | None = None,
+        can_do: tuple[str, ...] = (),
         once_key: str | None = None,
     ) -> None:
-        """`until`: the alert is worth sending at least that long."""
-        channels = self._rules.channels if watch.notify is None else watch.notify
-        uow.enqueue(alert, channels, max(now + alert_lifetime(AlertKind.OFFER), until or now), once_key)
+        """Put the alert about a decision into the outbox; a request for approval is sent until its deadline."""
+        rules = self._rules
+        alert = offer_alert(
+            watch,
+            decision,
+            alert_id=self._new_id(),
+            zone=rules.zone,
+            did=did,
+            links=rules.links,
+            approval=approval,
+            can_do=can_do,
+        )
+        channels = rules.channels if watch.notify is None else watch.notify
+        uow.enqueue(outbox_alert(alert, channels, once_key, None if approval is None else approval.deadline))
 
 
 _ONLY_ALERTED = {Action.ALERT: 'This watch only alerts: it does not rent (action = "alert").'}

@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.spending import BudgetStatus
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import usd
-from gpuwatch.engine.alerts import alert_lifetime
+from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, LaunchRepository, OutboxAlert
@@ -64,7 +64,7 @@ class GuardAlerts:
         plain = self._launch_alerts.moved(launch, notice.headline, notice.why, now, can_do)
         facts = (*plain.alert.facts, *notice.facts)
         alert = msgspec.structs.replace(plain.alert, kind=kind, did=notice.did, facts=facts)
-        self._enqueue(msgspec.structs.replace(plain, alert=alert, expires_at=now + alert_lifetime(kind), once_key=key))
+        self._enqueue(outbox_alert(alert, plain.channels, key))
 
     def report_budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
         """Report a budget: once at 80 % and once when it is used up, in each window and for each limit."""
@@ -83,10 +83,7 @@ class GuardAlerts:
             did=_budget_did(one, stops),
             can_do=("See what it was spent on: gpuwatch costs", "End something: gpuwatch stop ID"),
         )
-        channels = self._channels_of(one.watch or "")
-        self._enqueue(
-            OutboxAlert(alert=alert, channels=channels, expires_at=now + alert_lifetime(alert.kind), once_key=key)
-        )
+        self._enqueue(outbox_alert(alert, self._channels_of(one.watch or ""), key))
 
     def _enqueue(self, news: OutboxAlert) -> None:
         assert news.once_key is not None

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts import alert_lifetime, blind_alert, quota_alert, recovery_alert
+from gpuwatch.engine.alerts import blind_alert, outbox_alert, quota_alert, recovery_alert
 from gpuwatch.errors import ProviderError, QuotaSpent
-from gpuwatch.ports import Alert, AlertKind, ProviderHealth, UnitOfWorkFactory
+from gpuwatch.ports import Alert, ProviderHealth, UnitOfWorkFactory
 
 BLIND_AFTER_INTERVALS = 3
 
@@ -45,7 +45,7 @@ class HealthMonitor:
             before, self._health = self._health, ProviderHealth(complete_at=now)
             if before.blind_since is not None:
                 alert = recovery_alert(self._provider, before.blind_since, now, alert_id=self._new_id())
-                self._write(alert, AlertKind.RECOVERED, now)
+                self._write(alert)
 
     def failed(self, error: ProviderError, now: datetime) -> None:
         """A query was not answered. A spent quota blinds it for certain: reported at once."""
@@ -54,7 +54,7 @@ class HealthMonitor:
             if isinstance(error, QuotaSpent) and self._health.blind_since is None:
                 self._health = msgspec.structs.replace(self._health, blind_since=now)
                 alert = quota_alert(self._provider, error.resets_at, alert_id=self._new_id(), now=now)
-                self._write(alert, AlertKind.BLIND, now)
+                self._write(alert)
 
     def check(self, interval_s: float, now: datetime) -> None:
         """Has it been silent for too long?"""
@@ -67,9 +67,9 @@ class HealthMonitor:
             self._health = msgspec.structs.replace(self._health, blind_since=newest)
             last_error = self._health.last_error or "no complete answer"
             alert = blind_alert(self._provider, newest, last_error, alert_id=self._new_id(), now=now)
-            self._write(alert, AlertKind.BLIND, now)
+            self._write(alert)
 
-    def _write(self, alert: Alert, kind: AlertKind, now: datetime) -> None:
+    def _write(self, alert: Alert) -> None:
         with self._uow_factory.open() as uow:
-            uow.enqueue(alert, self._channels, now + alert_lifetime(kind))
+            uow.enqueue(outbox_alert(alert, self._channels))
             uow.save_health(self._provider, self._health)

@@ -15,7 +15,7 @@ from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts import alert_lifetime
+from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Instance, OutboxAlert
 from gpuwatch.redaction import redact
 
@@ -63,7 +63,7 @@ class LaunchAlerts:
         price_step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
         ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
         key = f"befallen:{launch.launch_id}:{headline}:{price_step}:{ten_minutes}"
-        return _once(self.moved(launch, headline, why, now), key)
+        return self._news(AlertKind.LAUNCH, launch, headline, why, now, _FOLLOW_IT, key)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
         """Nothing was created. Reported once an hour for each cause: a flapping offer must not flood the owner."""
@@ -72,8 +72,8 @@ class LaunchAlerts:
         kind = AlertKind.REFUSED if for_a_person else AlertKind.LAUNCH
         can_do = ("Check key, credit and order: gpuwatch doctor",) if for_a_person else _FOLLOW_IT
         failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
-        news = self._news(kind, failed, f"not rented: {end.value}", reason, now, can_do)
-        return _once(news, f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}")
+        key = f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}"
+        return self._news(kind, failed, f"not rented: {end.value}", reason, now, can_do, key)
 
     def held(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """The owner must decide."""
@@ -82,8 +82,8 @@ class LaunchAlerts:
             f"If it is there: gpuwatch launches resolve {launch.launch_id} --adopt INSTANCE",
             f"If it is not: gpuwatch launches resolve {launch.launch_id} --absent",
         )
-        news = self._news(AlertKind.HELD, launch, "held: nothing proves that no instance was created", why, now, can_do)
-        return _once(news, f"held:{launch.launch_id}:{now:%Y-%m-%d}")
+        headline, key = "held: nothing proves that no instance was created", f"held:{launch.launch_id}:{now:%Y-%m-%d}"
+        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def unlisted(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """A rented instance is missing from the list, and the list does not prove that it is gone."""
@@ -91,8 +91,8 @@ class LaunchAlerts:
             f"Check your instances at {launch.provider} for the label {launch.label}",
             f"If it is gone or not wanted: gpuwatch stop {launch.launch_id}",
         )
-        news = self._news(AlertKind.HELD, launch, "the provider no longer lists it", why, now, can_do)
-        return _once(news, f"unlisted:{launch.launch_id}")
+        headline, key = "the provider no longer lists it", f"unlisted:{launch.launch_id}"
+        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
         """Its provider was removed from the settings, or has no key any more: nothing can end it."""
@@ -101,8 +101,8 @@ class LaunchAlerts:
             f"Restore [providers.{launch.provider}] and its key",
             f"Or end instance {launch.instance_id or launch.label} at {launch.provider} by hand",
         )
-        news = self._news(AlertKind.HELD, launch, "gpuwatch can no longer manage it", why, now, can_do)
-        return _once(news, f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}")
+        headline, key = "gpuwatch can no longer manage it", f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}"
+        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def instance_list_missing(self, provider: str, alive: int, error: str, now: datetime) -> OutboxAlert:
         """The provider's instance list is unavailable."""
@@ -117,8 +117,7 @@ class LaunchAlerts:
             did="What is at its max_runtime or its deadline is ended unseen, by its id. Nothing is sent twice.",
             can_do=("See what the key may do: gpuwatch doctor", f"Check your instances at {provider}"),
         )
-        news = OutboxAlert(alert=alert, channels=self._channels_of(""), expires_at=now + alert_lifetime(alert.kind))
-        return _once(news, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
+        return outbox_alert(alert, self._channels_of(""), f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
     def instance_list_back(self, provider: str, now: datetime) -> OutboxAlert:
         """The provider's instance list is available again."""
@@ -131,15 +130,14 @@ class LaunchAlerts:
             why="A complete list arrived.",
             did="gpuwatch monitors running launches there again.",
         )
-        return OutboxAlert(alert=alert, channels=self._channels_of(""), expires_at=now + alert_lifetime(alert.kind))
+        return outbox_alert(alert, self._channels_of(""))
 
     def slow_end(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """An end is not confirmed for a while."""
         headline = "its end is not confirmed yet; it may still be billed"
-        news = self._news(
-            AlertKind.HELD, launch, headline, why, now, (f"End it at {launch.provider} by hand", *_FOLLOW_IT)
-        )
-        return _once(news, f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}")
+        can_do = (f"End it at {launch.provider} by hand", *_FOLLOW_IT)
+        key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
+        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
         """An instance has our label, but no launch, or one that is believed to be over."""
@@ -161,13 +159,17 @@ class LaunchAlerts:
                 f"If another installation owns it: gpuwatch adopt {instance.instance_id} --not-mine",
             ),
         )
-        channels = self._channels_of("")
-        expires_at = now + alert_lifetime(AlertKind.ORPHAN)
-        once_key = f"orphan:{provider}:{instance.instance_id}"
-        return OutboxAlert(alert=alert, channels=channels, expires_at=expires_at, once_key=once_key)
+        return outbox_alert(alert, self._channels_of(""), f"orphan:{provider}:{instance.instance_id}")
 
-    def _news(
-        self, kind: AlertKind, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...]
+    def _news(  # noqa: PLR0913, PLR0917 each is a part of the alert
+        self,
+        kind: AlertKind,
+        launch: Launch,
+        headline: str,
+        why: str,
+        now: datetime,
+        can_do: tuple[str, ...],
+        once_key: str | None = None,
     ) -> OutboxAlert:
         alert = Alert(
             alert_id=self._new_id(),
@@ -180,8 +182,7 @@ class LaunchAlerts:
             did=_state_text(launch),
             can_do=can_do,
         )
-        channels = self._channels_of(launch.watch)
-        return OutboxAlert(alert=alert, channels=channels, expires_at=now + alert_lifetime(kind))
+        return outbox_alert(alert, self._channels_of(launch.watch), once_key)
 
 
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
@@ -243,7 +244,3 @@ def _state_text(launch: Launch) -> str:
     if launch.condition is not None:
         return f"Launch {launch.launch_id} continues: state {launch.state.value}, {launch.condition.value}."
     return f"Launch {launch.launch_id} is {launch.state.value}."
-
-
-def _once(news: OutboxAlert, key: str) -> OutboxAlert:
-    return msgspec.structs.replace(news, once_key=key)

@@ -11,7 +11,7 @@ from functools import partial
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
-from gpuwatch.engine.alerts import alert_lifetime
+from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun, HookRunRepository
@@ -227,9 +227,7 @@ class LaunchHooks:
             did="The launch continued without it: hooks never hold up a launch.",
             can_do=("Do by hand what the hook was for", f"Fix {event} in [watch.launch]"),
         )
-        key = f"hook:{launch_id}:{event}"
-        expires_at = now + alert_lifetime(AlertKind.LAUNCH)
-        return OutboxAlert(alert=alert, channels=self._channels_of(watch), expires_at=expires_at, once_key=key)
+        return outbox_alert(alert, self._channels_of(watch), f"hook:{launch_id}:{event}")
 
 
 def _spec(watch: Watch) -> LaunchSpec:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from gpuwatch.ports.alerts import Alert, OutboxAlert
+from gpuwatch.ports.alerts import OutboxAlert
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class UnitOfWork(Protocol):
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
         """Did the owner approve a quote lately that was no more, and was not asked again since?"""
 
-    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` is there already."""
 
     def save_health(self, provider: str, health: ProviderHealth) -> None:

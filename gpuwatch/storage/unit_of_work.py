@@ -13,7 +13,7 @@ from gpuwatch.domain.launches.checklist import unticked
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
-from gpuwatch.ports import Alert, ProviderHealth
+from gpuwatch.ports import OutboxAlert, ProviderHealth
 from gpuwatch.storage import approvals, launch_admission, outbox
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.checklists import ticked_items
@@ -95,9 +95,9 @@ class SqlUnitOfWork:
         """Did the owner lately approve a quote that was no longer valid?"""
         return approvals.has_lapsed_approval(self._connection, watch, now)
 
-    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox."""
-        return outbox.enqueue(self._connection, alert, channels, expires_at, once_key)
+        return outbox.enqueue(self._connection, news.alert, news.channels, news.expires_at, news.once_key)
 
     def save_health(self, provider: str, sight: ProviderHealth) -> None:
         """Save the health of a provider."""

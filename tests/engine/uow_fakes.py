@@ -16,7 +16,7 @@ from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Alert, Answer, Completeness, ProviderHealth, Query
+from gpuwatch.ports import Alert, Answer, Completeness, OutboxAlert, ProviderHealth, Query
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -130,8 +130,8 @@ class MemoryPage:
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
         return self._unit_of_work.left_open
 
-    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
-        self.alerts.append((alert, tuple(channels)))
+    def enqueue(self, news: OutboxAlert) -> bool:
+        self.alerts.append((news.alert, news.channels))
         return True
 
     def save_health(self, provider: str, health: ProviderHealth) -> None:
