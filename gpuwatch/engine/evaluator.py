@@ -138,11 +138,10 @@ class Evaluator:
                 (watch, decide(watch, self._merged(watch, (provider, spot), now), self._memory(watch), now, zone))
                 for watch in watches
             ]
-            launches = self._store(decided, now)
+            for launch, watch, candidates in self._store(decided, now):
+                self._launcher.start(launch, watch, candidates)
             self._log_changes(decided)
             self._slots.forget_held(watch.name for watch, decision in decided if decision.best is None)
-        for launch, watch, candidates in launches:
-            self._launcher.start(launch, watch, candidates)
         return [decision for _, decision in decided]
 
     def _index(self, watches: Sequence[Watch], provider: str, spot: bool) -> WatchIndex:
