@@ -81,7 +81,7 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
         {watch.name: watch for watch in settings.watches},
         terms,
         market_of=lambda name: _adapter(settings, http, name).market,
-        acts_at=lambda name: _actor(settings, store, http, name),
+        executor_of=lambda name: _executor(settings, store, http, name),
         clock=real_now,
     )
 
@@ -92,7 +92,7 @@ def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:
     return build_adapters(settings, http, [name])[name]
 
 
-def _actor(settings: Settings, store: Database, http: HttpClient, name: str) -> LaunchExecutor:
+def _executor(settings: Settings, store: Database, http: HttpClient, name: str) -> LaunchExecutor:
     adapter = _adapter(settings, http, name)
     if adapter.launcher is None:
         raise UsageError(f"gpuwatch cannot rent at {name}")

@@ -62,23 +62,23 @@ class ApprovalHandler:
 
     Args:
         market_of: where a provider's offers are searched.
-        acts_at: who rents at a provider. Both raise UsageError where the settings do not allow it.
+        executor_of: who rents at a provider. Both raise UsageError where the settings do not allow it.
     """
 
     def __init__(
         self,
-        asks: ApprovalRepository,
+        approvals: ApprovalRepository,
         watches: Mapping[str, Watch],
         terms: ApprovalTerms,
         market_of: Callable[[str], Market],
-        acts_at: Callable[[str], RunsLaunch],
+        executor_of: Callable[[str], RunsLaunch],
         clock: Callable[[], datetime],
     ) -> None:
-        self._asks = asks
+        self._approvals = approvals
         self._watches = watches
         self._terms = terms
         self._market_of = market_of
-        self._acts_at = acts_at
+        self._executor_of = executor_of
         self._clock = clock
 
     def approve(self, ask_id: str) -> ApprovalReply:
@@ -96,7 +96,7 @@ class ApprovalHandler:
         if query is None:
             return self._refused(ask, f"watch {watch.name!r} does not want this rental type any more")
         market = self._market_of(ask.provider)
-        actor = None if self._terms.dry_run else self._acts_at(ask.provider)
+        executor = None if self._terms.dry_run else self._executor_of(ask.provider)
         try:
             answer, offer = find_offer(market.search, query, ask.match.offer.identity)
         except ProviderError as error:
@@ -110,19 +110,19 @@ class ApprovalHandler:
         quote = _quote(ask.match, watch, offer, self._terms, self._clock())
         if isinstance(quote, str):
             return self._refused(ask, quote)
-        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, actor)
+        return self._begin(ask, watch_bound_to_quote(ask, watch), quote, executor)
 
     def deny(self, ask_id: str, why: str = "") -> ApprovalReply:
         """Deny it. Raises UsageError (there is no such approval), StoreError."""
         ask = self._known(ask_id)
-        if not self._asks.deny(ask_id, why, self._clock()):
+        if not self._approvals.deny(ask_id, why, self._clock()):
             closed = self._closed(self._known(ask_id))
             return msgspec.structs.replace(closed, text=f"not denied: {closed.text}")
         silent = f"watch {ask.watch!r} does not ask about this offer again for 24 h, unless it is armed anew"
         return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
 
     def _known(self, ask_id: str) -> Approval:
-        ask = self._asks.get(ask_id) if is_approval_id(ask_id) else None
+        ask = self._approvals.get(ask_id) if is_approval_id(ask_id) else None
         if ask is None:
             raise UsageError(f"there is no approval {clean(ask_id, 40)!r}; see: gpuwatch asks")
         return ask
@@ -138,20 +138,20 @@ class ApprovalHandler:
             raise UsageError(f"watch {ask.watch!r} would end it at once: it is outside `active` (stop_outside = true)")
         return watch
 
-    def _begin(self, ask: Approval, watch: Watch, quote: Match, actor: RunsLaunch | None) -> ApprovalReply:
-        intent = Intent(watch=watch, match=quote, launch_id=ask.ask_id, dry_run=actor is None)
-        got = self._asks.approve(ask.ask_id, intent, self._terms.budget, self._clock())
+    def _begin(self, ask: Approval, watch: Watch, quote: Match, executor: RunsLaunch | None) -> ApprovalReply:
+        intent = Intent(watch=watch, match=quote, launch_id=ask.ask_id, dry_run=executor is None)
+        got = self._approvals.approve(ask.ask_id, intent, self._terms.budget, self._clock())
         if got is None:
             return self._closed(self._known(ask.ask_id))
         if isinstance(got, LaunchRefusal):
             text = f"not rented: {got.text}; the approval stays open until {self._until(ask)}"
             return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
         failpoint("intent.after_commit")
-        if actor is None:
+        if executor is None:
             text = f"dry run: would rent {_described(quote)} (dry_run = true); nothing was rented"
             return ApprovalReply(outcome=ApprovalOutcome.WOULD_RENT, text=text, launch=got)
         try:
-            return _reply(actor.execute(got, watch, (quote,)), quote)
+            return _reply(executor.execute(got, watch, (quote,)), quote)
         except LaunchConflict as error:
             text = f"{error}; the daemon has taken it over: gpuwatch launches"
             return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=got)
@@ -166,7 +166,7 @@ class ApprovalHandler:
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
 
     def _refused(self, ask: Approval, words: str) -> ApprovalReply:
-        if not self._asks.refuse(ask.ask_id, words, self._clock()):
+        if not self._approvals.refuse(ask.ask_id, words, self._clock()):
             return self._closed(self._known(ask.ask_id))
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=f"not rented: {words}")
 

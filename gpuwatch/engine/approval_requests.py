@@ -63,7 +63,7 @@ def request_approval(
         return ApprovalRequest(decision=decision, ask=None, did="Not asked: the least bid is over the limit.")
     deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
     rearmed = decision.reason is DecisionReason.FIRST_MATCH
-    got = uow.ask(intent_of(quotes), terms.budget, deadline, now, rearmed)
+    got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, rearmed)
     if got is None:
         log.info("watch %s: every offer was denied lately; no alert", watch.name, extra={"watch": watch.name})
         return None

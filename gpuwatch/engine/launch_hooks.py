@@ -220,7 +220,7 @@ class LaunchHooks:
             created_at=now,
             headline=f"{watch}: its hook {event} failed",
             watch=watch,
-            facts=(("Launch", launch_id), ("Hook", event), ("Said", clean(error))),
+            facts=(("Launch", launch_id), ("Hook", event), ("Error", clean(error))),
             why="Tried once; it is not retried."
             if event == BEFORE_STOP
             else f"Tried {min(tries, MAX_ATTEMPTS)} times.",

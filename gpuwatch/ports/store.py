@@ -39,7 +39,7 @@ class UnitOfWork(Protocol):
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         """Take a free slot of the watch and the money for it: the launch and the match it is for, or why not."""
 
-    def ask(
+    def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
     ) -> Approval | LaunchRefusal | None:
         """Ask the owner about the first offer that could be rented now; the intent's id becomes the ask's.

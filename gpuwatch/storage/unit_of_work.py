@@ -81,7 +81,7 @@ class SqlUnitOfWork:
         """Take a free slot and the money for it, or say why not."""
         return launch_admission.reserve(self._connection, intent, budget, now)
 
-    def ask(
+    def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
     ) -> Approval | LaunchRefusal | None:
         """Request an approval, or say why not."""

@@ -67,7 +67,7 @@ class Office:
     def ask(self) -> None:
         intent = Intent(watch=self.watch, match=self.match, launch_id=ID, dry_run=self.dry_run)
         with SqlDecisionStore(self.store).open() as uow:
-            got = uow.ask(intent, Budget(), self.world.now + timedelta(minutes=15), self.world.now, True)
+            got = uow.request_approval(intent, Budget(), self.world.now + timedelta(minutes=15), self.world.now, True)
         assert isinstance(got, Approval)
 
     def respondent(self, watch: Watch | None = None) -> ApprovalHandler:

@@ -140,7 +140,7 @@ def test_what_was_unticked_after_the_question_refuses_the_approval_and_leaves_it
     book.tick(watch.name, watch.require, "", NOON)
     intent = Intent(watch=watch, match=a_match(), launch_id="quotedabcdef", dry_run=False)
     with SqlDecisionStore(database).open() as uow:
-        uow.ask(intent, Budget(), NOON + timedelta(hours=1), NOON, True)
+        uow.request_approval(intent, Budget(), NOON + timedelta(hours=1), NOON, True)
     assert book.untick(watch.name, ["dry_epoch", "never ticked"]) == ["dry_epoch"]
     asks = SqlApprovalRepository(database)
     got = asks.approve("quotedabcdef", intent, Budget(), NOON)

@@ -78,7 +78,7 @@ class Snapshot:
     def said(self) -> list[str]:
         """What alerts say about hooks."""
         alerts = [alert for alert in self.world.alerts() if "hook" in alert.headline]
-        return [dict(alert.facts)["Said"] for alert in alerts]
+        return [dict(alert.facts)["Error"] for alert in alerts]
 
     def follow_with_hooks(self, hooks: LaunchHooks | None = None) -> LaunchReconciler:
         world = self.world

@@ -108,7 +108,7 @@ class MemoryPage:
         self.launches.append(launch)
         return launch, intent.match
 
-    def ask(
+    def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
     ) -> Approval | LaunchRefusal | None:
         if self._unit_of_work.refusal is not None:

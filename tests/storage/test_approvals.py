@@ -49,7 +49,7 @@ def put(
     intent = Intent(watch=watch, match=first, launch_id=ask_id, dry_run=False, others=tuple(others))
     now = NOON + after
     with SqlDecisionStore(store).open() as page:
-        return page.ask(intent, budget, now + 15 * MINUTE, now, rearmed)
+        return page.request_approval(intent, budget, now + 15 * MINUTE, now, rearmed)
 
 
 def asked(store: Database, ask_id: str, *matches: Match, **how: Any) -> Approval:
