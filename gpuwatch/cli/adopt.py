@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--not-mine", is_flag=True, help="It belongs to another installation: report it no more, and never touch it."
 )
-@provider_option
+@provider_option()
 @settings_option
 def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None, settings: Settings) -> None:
     """Take over an INSTANCE that carries gpuwatch's label and belongs to no launch.

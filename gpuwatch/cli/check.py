@@ -12,7 +12,16 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.offers import offers_table
-from gpuwatch.cli.options import SPOT_CHOICES, as_struct, completes, config_option, json_option
+from gpuwatch.cli.options import (
+    SPOT_CHOICES,
+    as_struct,
+    completes,
+    config_option,
+    gpu_option,
+    json_option,
+    provider_option,
+    value_option,
+)
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import table
 from gpuwatch.errors import GpuwatchError, UsageError
@@ -37,20 +46,10 @@ class CheckedRule:
 _rule_options = as_struct(
     "rule",
     CheckedRule,
-    click.option(
-        "--gpu",
-        multiple=True,
-        shell_complete=completes("gpus"),
-        help="Instead of the watches: a GPU family or model, such as H100; may be repeated.",
-    ),
+    gpu_option("--gpu", "Instead of the watches: a GPU family or model, such as H100; may be repeated.", multiple=True),
     click.option("--max-price", help="With --gpu: threshold, USD per GPU-hour, commission included."),
     click.option("--count", default=None, help="With --gpu: number of GPUs, N or MIN-MAX. Default: 1."),
-    click.option(
-        "--spot",
-        type=click.Choice(SPOT_CHOICES),
-        default=None,
-        help="With --gpu: spot (interruptible) offers. Default: no.",
-    ),
+    value_option("--spot", click.Choice(SPOT_CHOICES), "With --gpu: spot (interruptible) offers. Default: no."),
 )
 
 
@@ -64,9 +63,7 @@ _rule_options = as_struct(
 )
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
 @_rule_options
-@click.option(
-    "--provider", multiple=True, help="Poll only this provider; may be repeated.", shell_complete=completes("providers")
-)
+@provider_option("Poll only this provider; may be repeated.", multiple=True)
 @click.option("--explain", is_flag=True, help="Explain for the nearest offers which clause failed, and by how much.")
 @click.option("--no-store", is_flag=True, help="Do not store the answer.")
 @json_option

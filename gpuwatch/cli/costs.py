@@ -12,7 +12,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import completes, config_option, json_option
+from gpuwatch.cli.options import config_option, csv_option, json_option, provider_option, value_option
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import csv_out, left, right, table, text
 from gpuwatch.domain.launches.forecast import LEAST_DAYS
@@ -47,25 +47,14 @@ _FIT_COLUMNS = (text("commission"), left("as a setting"), right("off by, median"
     cls=Command,
     examples=("gpuwatch costs", "gpuwatch costs --by day --month 2026-10 --csv", "gpuwatch costs --calibrate"),
 )
-@click.option(
-    "--by",
-    type=click.Choice(["watch", "provider", "day", "launch"]),
-    default=None,
-    help="Group the lines. Default: watch.",
-)
+@value_option("--by", click.Choice(["watch", "provider", "day", "launch"]), "Group the lines. Default: watch.")
 @click.option("--month", metavar="YYYY-MM", default=None, help="Month to report (UTC). Default: this one.")
 @click.option("--refresh", is_flag=True, help="Fetch the charges from the providers first.")
 @click.option(
     "--calibrate", is_flag=True, help="Fetch the charges and compute which commission fits them. Changes nothing."
 )
-@click.option(
-    "--provider",
-    metavar="NAME",
-    default=None,
-    help="With --calibrate or --refresh: only this one.",
-    shell_complete=completes("providers"),
-)
-@click.option("--csv", "as_csv", is_flag=True, help="Print the lines as CSV.")
+@provider_option("With --calibrate or --refresh: only this one.")
+@csv_option("Print the lines as CSV.")
 @json_option
 @config_option
 def costs(
@@ -87,7 +76,8 @@ def costs(
     """
     from gpuwatch.bootstrap.settings_loading import load_settings
 
-    _check_usage(by, month, as_csv, as_json, calibrate)
+    if calibrate and (by is not None or month is not None or as_csv):
+        raise UsageError("--calibrate compares all final days; it takes no --by, --month or --csv")
     if provider is not None and not (calibrate or refresh):
         raise UsageError("--provider goes with --calibrate or --refresh; see also: --by provider")
     first = None if month is None else _first_of(month)
@@ -98,13 +88,6 @@ def costs(
     else:
         _show_report(settings, by or "watch", first, as_json, as_csv)
     return Exit.CANNOT_TELL if troubles else Exit.DONE
-
-
-def _check_usage(by: str | None, month: str | None, as_csv: bool, as_json: bool, calibrate: bool) -> None:
-    if as_csv and as_json:
-        raise UsageError("use either --csv or --json")
-    if calibrate and (by is not None or month is not None or as_csv):
-        raise UsageError("--calibrate compares all final days; it takes no --by, --month or --csv")
 
 
 def _first_of(month: str) -> date:

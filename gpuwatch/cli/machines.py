@@ -48,7 +48,7 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> None:
 
 @machines.command(examples=("gpuwatch machines forgive 48211",))
 @click.argument("machine")
-@provider_option
+@provider_option()
 @settings_option
 def forgive(machine: str, provider: str | None, settings: Settings) -> None:
     """Clear the failures of a MACHINE, so that it may be rented again."""
@@ -57,7 +57,7 @@ def forgive(machine: str, provider: str | None, settings: Settings) -> None:
 
 @machines.command(examples=("gpuwatch machines allow 48211",))
 @click.argument("machine")
-@provider_option
+@provider_option()
 @settings_option
 def allow(machine: str, provider: str | None, settings: Settings) -> None:
     """Unblock a MACHINE and clear its failures."""
@@ -68,7 +68,7 @@ def allow(machine: str, provider: str | None, settings: Settings) -> None:
 @click.argument("machine")
 @duration_option("--for", "for_s", "Duration, such as 7d. Default: until `gpuwatch machines allow`.")
 @click.option("--why", default="", help="Reason shown in the list.")
-@provider_option
+@provider_option()
 @settings_option
 def block(machine: str, for_s: float | None, why: str, provider: str | None, settings: Settings) -> None:
     """Never rent this MACHINE. Instances that run on it continue."""

@@ -17,10 +17,12 @@ from gpuwatch.cli.options import (
     SPOT_CHOICES,
     Between,
     as_struct,
-    completes,
     duration_option,
+    gpu_option,
     json_option,
+    provider_option,
     settings_option,
+    value_option,
 )
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.tables import Column, left, right, table, table_lines, terminal_width, text
@@ -91,23 +93,15 @@ class ListLayout:
 _offer_options = as_struct(
     "wanted",
     OfferOptions,
-    click.option(
-        "--gpu",
-        multiple=True,
-        shell_complete=completes("gpus"),
-        help="GPU family or model; may be repeated. Default: all.",
-    ),
+    gpu_option("--gpu", "GPU family or model; may be repeated. Default: all.", multiple=True),
     click.option("--count", default=None, metavar="N|A-B", help="Number of GPUs in an offer."),
     click.option("--max-price", default=None, metavar="USD", help="USD per GPU-hour, commission included."),
-    click.option(
-        "--spot", type=click.Choice(SPOT_CHOICES), default="no", show_default=True, help="Spot (interruptible) offers."
-    ),
-    click.option(
+    value_option("--spot", click.Choice(SPOT_CHOICES), "Spot (interruptible) offers.", "no"),
+    value_option(
         "--kind",
-        type=click.Choice(["live", "listed", "all"]),
-        default="all",
-        show_default=True,
-        help="live: rentable now; listed: list prices, without proof of stock.",
+        click.Choice(["live", "listed", "all"]),
+        "live: rentable now; listed: list prices, without proof of stock.",
+        "all",
     ),
     click.option("--disk-gb", type=Between(min=1), default=None, help="Include a disk of this size in the price."),
     click.option("--verified", is_flag=True, help="Only verified hosts."),
@@ -115,20 +109,15 @@ _offer_options = as_struct(
 _layout_options = as_struct(
     "layout",
     ListLayout,
-    click.option(
-        "--sort",
-        type=click.Choice(["gpu-price", "price", "provider", "reliability"]),
-        default="gpu-price",
-        show_default=True,
-        help="Order of the list.",
+    value_option(
+        "--sort", click.Choice(["gpu-price", "price", "provider", "reliability"]), "Order of the list.", "gpu-price"
     ),
-    click.option(
+    value_option(
         "--group-by",
-        type=click.Choice(["gpu", "provider", "region"]),
-        default=None,
-        help="One line per group: cheapest offer, number of offers, median price.",
+        click.Choice(["gpu", "provider", "region"]),
+        "One line per group: cheapest offer, number of offers, median price.",
     ),
-    click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers."),
+    value_option("--limit", click.IntRange(1, 5000), "Number of offers.", 20),
 )
 
 
@@ -141,9 +130,7 @@ _layout_options = as_struct(
     ),
 )
 @_offer_options
-@click.option(
-    "--provider", multiple=True, shell_complete=completes("providers"), help="Only this provider; may be repeated."
-)
+@provider_option("Only this provider; may be repeated.", multiple=True)
 @_layout_options
 @duration_option("--timeout", "timeout_s", "Longest wait for all providers. Default: 30s.")
 @json_option

@@ -133,15 +133,11 @@ def csv_option(text: str = "Print CSV.") -> Callable[[Function], Function]:
     return added
 
 
-def provider_option(command: Function) -> Function:
-    """`--provider NAME`; arrives as `provider: str | None`. It may be left out where only one is enabled."""
-    return click.option(
-        "--provider",
-        metavar="NAME",
-        default=None,
-        shell_complete=completes("providers"),
-        help="Provider. Default: the one that is enabled.",
-    )(command)
+def provider_option(
+    text: str = "Provider. Default: the one that is enabled.", **more: Any
+) -> Callable[[Function], Function]:
+    """`--provider NAME`, which the shell completes."""
+    return click.option("--provider", metavar="NAME", shell_complete=completes("providers"), help=text, **more)
 
 
 def value_option(

@@ -12,7 +12,16 @@ import click
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import FILE, PastOptions, completes, json_option, moment, past_options, settings_option
+from gpuwatch.cli.options import (
+    FILE,
+    PastOptions,
+    gpu_option,
+    json_option,
+    moment,
+    past_options,
+    settings_option,
+    value_option,
+)
 from gpuwatch.cli.output import json_out, local, note, progress
 from gpuwatch.domain.market.offer import OfferKind
 
@@ -26,11 +35,10 @@ _JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the 
 
 @click.command("import", cls=Command, examples=("gpuwatch import prices.csv.gz", "gpuwatch import --dry-run *.parquet"))
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option(
+@value_option(
     "--kind",
-    type=click.Choice(["live", "listed"]),
-    default=None,
-    help="Prices of rentable offers, or list prices. Default: as usual for the provider.",
+    click.Choice(["live", "listed"]),
+    "Prices of rentable offers, or list prices. Default: as usual for the provider.",
 )
 @click.option("--dry-run", is_flag=True, help="Count what is new and write nothing.")
 @json_option
@@ -61,13 +69,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     examples=("gpuwatch export prices.csv.gz --since 30d", "gpuwatch export - --gpu H100 > h100.csv"),
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
-@click.option(
-    "--gpu",
-    "gpus",
-    multiple=True,
-    help="A GPU family or model; may be given several times. Default: all.",
-    shell_complete=completes("gpus"),
-)
+@gpu_option("--gpu", "GPU family or model; may be repeated. Default: all.", multiple=True)
 @past_options("all", default_spot="any")
 @click.option("--imported-too", is_flag=True, help="Include imported prices, not only the store's own.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -75,7 +77,7 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
 @settings_option
 def export(
     target: Path,
-    gpus: tuple[str, ...],
+    gpu: tuple[str, ...],
     past: PastOptions,
     imported_too: bool,
     force: bool,
@@ -94,7 +96,7 @@ def export(
         raise click.UsageError("--json describes a file: name one.")
     now = real_now()
     wanted = ExportRequest(
-        scope=past.scope(known_names_of_all(settings, gpus, past.data)),
+        scope=past.scope(known_names_of_all(settings, gpu, past.data)),
         since=moment(past.since, now),
         until=now + _JUST_NOW if past.until is None else moment(past.until, now),
         data=past.data,
