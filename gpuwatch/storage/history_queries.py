@@ -56,10 +56,12 @@ def track(
     with database.read() as connection:
         executor = driver_executor(connection)  # for the roll-up's own functions
         segments = matching_segments(executor, scope)
-        found = _stored(connection, segments, first, after)
+        unfinished: AggregatesByHour = {}
         for number, by_hour in unfinished_hours(executor, segments, first, span[1]).items():
             for hour, figures in by_hour.items():
-                found.setdefault(hour, []).append((segments[number][0], figures))
+                unfinished.setdefault(hour, []).append((segments[number][0], figures))
+        # an hour is in both after a late poll, until it is summed up again
+        found = _stored(connection, segments, first, after) | unfinished
         polled = covered_hours(executor, segments, first, after) | found.keys()
     first = min((hour for hour in polled if hour >= first), default=after) if trim else first
     return PricePeriods(

@@ -72,6 +72,15 @@ def test_a_track_reaches_into_the_running_hour(database: Database, history: SqlH
     assert (point.min_microusd, point.median_microusd, point.offers) == (2_000_000, 3_000_000, 1)
 
 
+def test_an_hour_that_a_late_poll_reopens_counts_once(database: Database, history: SqlHistoryRecorder) -> None:
+    history.record(an_answer(an_offer()), lane="sweep")
+    history.record(an_answer(an_offer(), after_s=in_hours(1.5)), lane="sweep")
+    late = an_offer("b", 1.0, provider="runpod", disk_usd_gb_month=None)
+    history.record(an_answer(late, after_s=in_hours(0.5), provider="runpod"), lane="sweep")
+    first, second = price_track(database, H100, NOON, NOON + timedelta(hours=2))
+    assert (first.offers, second.offers) == (2, 2)
+
+
 def test_a_track_shows_the_lowest_price_with_each_providers_commission(
     database: Database, history: SqlHistoryRecorder
 ) -> None:
