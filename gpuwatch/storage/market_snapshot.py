@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 from sqlalchemy import Connection, func, or_, select
@@ -20,8 +21,10 @@ from gpuwatch.storage.tables import history_state, place, poll, price_interval, 
 _NEVER = -1
 _INTERVALS = (
     select(
-        price_interval, segment, series.c.machine_id, series.c.offer_id, series.c.reliability_ppm,
-        series.c.verification, place.c.region, place.c.country,
+        price_interval.c.series_id, segment.c.provider, segment.c.gpu, segment.c.gpu_count, segment.c.spot,
+        series.c.machine_id, price_interval.c.seen_from_s, price_interval.c.seen_to_s,
+        price_interval.c.machine_microusd_hour, price_interval.c.disk_microusd_gb_month, series.c.offer_id,
+        series.c.reliability_ppm, series.c.verification, place.c.region, place.c.country,
     )
     .join(series, series.c.id == price_interval.c.series_id)
     .join(segment, segment.c.id == series.c.segment_id)
@@ -66,11 +69,11 @@ def market_at(database: Database, moment: datetime, gpu: str | None = None) -> M
         covers = newest_covers(connection, at_s)
         rows = _intervals(connection, at_s, _oldest_cover(connection, covers), gpu)
         kept_from_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
-    newest = [list(same)[-1] for _, same in groupby(rows, key=lambda row: row.series_id)]
+    newest = [list(same)[-1] for _, same in groupby(rows, key=itemgetter(0))]
     offers = tuple(
         _snapshot_offer(row)
         for row in newest
-        if row.seen_to_s is None or row.seen_to_s >= newest_cover(covers, row.provider, row.gpu, row.spot)
+        if row[7] is None or row[7] >= newest_cover(covers, row[1], row[2], row[4])
     )
     models = {"", gpu, *(offer.identity.gpu for offer in offers)}
     covered_s = max((when for (_, name, _), when in covers.items() if gpu is None or name in models), default=None)
@@ -106,14 +109,16 @@ def _oldest_cover(connection: Connection, covers: dict[CoverScope, int]) -> int:
 
 
 def _snapshot_offer(row: AnyRow) -> SnapshotOffer:
+    # by position: attributes of a row would double the time that a big market takes
+    _, provider, gpu, count, spot, machine, from_s, _, price, disk, offer_id, ppm, verification, region, country = row
     return SnapshotOffer(
-        identity=Identity(row.provider, row.machine_id, row.gpu, row.gpu_count, bool(row.spot)),
-        machine_microusd_hour=row.machine_microusd_hour,
-        disk_microusd_gb_month=row.disk_microusd_gb_month,
-        since=datetime.fromtimestamp(row.seen_from_s, UTC),
-        offer_id=row.offer_id,
-        region=row.region or None,
-        country=row.country or None,
-        reliability=None if row.reliability_ppm is None else row.reliability_ppm / 1e6,
-        verification=verification_from(row.verification),
+        identity=Identity(provider, machine, gpu, count, bool(spot)),
+        machine_microusd_hour=price,
+        disk_microusd_gb_month=disk,
+        since=datetime.fromtimestamp(from_s, UTC),
+        offer_id=offer_id,
+        region=region or None,
+        country=country or None,
+        reliability=None if ppm is None else ppm / 1e6,
+        verification=verification_from(verification),
     )

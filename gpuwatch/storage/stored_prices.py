@@ -40,7 +40,15 @@ _INTERVALS = (
     .order_by(series.c.id, price_interval.c.seen_from_s)
 )
 _LISTINGS = (
-    select(series, place.c.region, place.c.country)
+    select(
+        series.c.id,
+        series.c.machine_id,
+        series.c.offer_id,
+        place.c.region,
+        place.c.country,
+        series.c.reliability_ppm,
+        series.c.verification,
+    )
     .join(place, place.c.id == series.c.place_id)
     .where(series.c.segment_id == bindparam("segment"))
 )
@@ -168,7 +176,7 @@ def _add_segment(
         return
     of_model, of_all = ((segment.provider, gpu, segment.spot) for gpu in (segment.gpu, ""))
     polls = sorted((*times.get(of_model, ()), *times.get(of_all, ())))
-    facts = {row.id: row for row in connection.execute(_LISTINGS, {"segment": segment.id})}
+    facts = {row[0]: row for row in connection.execute(_LISTINGS, {"segment": segment.id}).all()}
     for number, group in groupby(rows, key=itemgetter(0)):
         mine = list(_intervals_of(list(group), len(listings), polls, span))
         if mine:
@@ -199,16 +207,16 @@ def _last_before(polls: list[int], before_s: int, least_s: int) -> int:
 
 
 def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
+    _, name, gpu, gpu_count, spot, family, memory_gib = segment
+    _, machine_id, offer_id, region, country, ppm, verification = facts
     return ListedOffer(
-        identity=Identity(
-            provider_of_source(segment.provider), facts.machine_id, segment.gpu, segment.gpu_count, bool(segment.spot)
-        ),
-        gpu_family=segment.gpu_family,
-        offer_id=facts.offer_id,
-        gpu_memory_gib=segment.gpu_memory_gib,
-        kind=kind_of_source(segment.provider),
-        region=facts.region or None,
-        country=facts.country or None,
-        reliability=None if facts.reliability_ppm is None else facts.reliability_ppm / 1e6,
-        verification=verification_from(facts.verification),
+        identity=Identity(provider_of_source(name), machine_id, gpu, gpu_count, bool(spot)),
+        gpu_family=family,
+        offer_id=offer_id,
+        gpu_memory_gib=memory_gib,
+        kind=kind_of_source(name),
+        region=region or None,
+        country=country or None,
+        reliability=None if ppm is None else ppm / 1e6,
+        verification=verification_from(verification),
     )
