@@ -89,8 +89,8 @@ def _rented(url: str, market: Marketplace) -> str:
         assert launcher is not None
         made = launcher.create(Order(offer_id=offer_id, label=launch.label, image="x/y", disk_gb=8)).instance_id
     now = real_now()
-    started = SqlLaunchRepository(database).move(launch, LaunchState.STARTING, "created", now, instance_id=made)
-    SqlLaunchRepository(database).move(started, LaunchState.RUNNING, "runs", now, running_at=now)
+    started = SqlLaunchRepository(database).transition(launch, LaunchState.STARTING, "created", now, instance_id=made)
+    SqlLaunchRepository(database).transition(started, LaunchState.RUNNING, "runs", now, running_at=now)
     database.close()
     return made
 
