@@ -65,7 +65,6 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     alert_id: str,
     zone: tzinfo,
     did: str,
-    budget_note: str | None = None,
     links: Mapping[str, str] | None = None,
     approval: Approval | None = None,
     can_do: tuple[str, ...] = (),
@@ -75,7 +74,6 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     Args:
         decision: with at least one match.
         did: what gpuwatch did about it, a sentence.
-        budget_note: the state of the budget.
         links: provider → URL of its console; `{offer_id}` and `{machine_id}` in it are filled in.
         approval: the request for approval of the first match that goes with it.
         can_do: what to do about the result; empty: the advice of an alert without a launch.
@@ -83,28 +81,29 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     folded = _shown(watch, decision)
     decision = msgspec.structs.replace(decision, matches=tuple(one.shown for one in folded))
     best = decision.matches[0]
-    line = offer_line(best, links)
-    facts = _offer_facts(watch, folded[0], line)
+    lines = [offer_line(one.shown, links, (*job_mark(one.shown), *line_marks(one))) for one in folded[:_OFFERS_SHOWN]]
+    facts = _offer_facts(watch, folded[0], lines[0])
     if approval is not None:
         facts += _quote_facts(approval, watch, zone)
-    if budget_note:
-        facts.append(("Budget", budget_note))
     facts.append(("Seen", format_moment(decision.decided_at, zone)))
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.OFFER,
         created_at=decision.decided_at,
-        headline=f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour"
-        + "".join(f", {mark}" for mark in job_mark(best))
-        + _sure(best),
+        headline=_offer_headline(watch, best, lines[0]),
         watch=watch.name,
         facts=tuple(facts),
-        offers=tuple(
-            offer_line(one.shown, links, (*job_mark(one.shown), *line_marks(one))) for one in folded[:_OFFERS_SHOWN]
-        ),
+        offers=tuple(lines),
         why=decision_text(watch, decision),
         did=did or "Nothing: the decision is yours.",
         can_do=(*(can_do or _can_do(best.offer, approval)), f"Check again: gpuwatch check {shlex.quote(watch.name)}"),
+    )
+
+
+def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
+    marks = "".join(f", {mark}" for mark in job_mark(match))
+    return (
+        f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{marks}{_sure(match)}"
     )
 
 

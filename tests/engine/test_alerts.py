@@ -143,10 +143,6 @@ def test_a_jobs_traffic_is_shown_apart() -> None:
     assert facts(alert)["Price"] == facts(reported())["Price"]
 
 
-def test_the_budget_is_reported_if_there_is_something_to_tell() -> None:
-    assert facts(reported(budget_note="$12.80 of $20.00 per hour left"))["Budget"] == "$12.80 of $20.00 per hour left"
-
-
 # --- several in one --------------------------------------------------------------------------------------------------
 def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
     group = alerts.grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
