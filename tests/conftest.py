@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
@@ -30,6 +31,19 @@ def _run_id(request: pytest.FixtureRequest) -> str:
 # how quick a machine is at this moment is no property of the code under test
 settings.register_profile("gpuwatch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gpuwatch")
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded and collected stays: no collection of garbage has to go through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_garbage_stays() -> Iterator[None]:
+    """Cycles with hundreds of megabytes else wait for a full collection, which is rare."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
