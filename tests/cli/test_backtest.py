@@ -206,7 +206,7 @@ def test_a_sweep_over_several_watches_wants_one_named(shell: Shell) -> None:
     shell.settings(WATCHES)
     ran = shell("backtest", "--data", PRIME, "--sweep", "max_price=1:2:0.5")
     assert (ran.code, ran.err) == (2, "--sweep takes one watch; name it: eights, any\n")
-    assert shell("backtest", "nobody", "--data", PRIME).err == "there is no watch 'nobody'; there are: eights, any\n"
+    assert shell("backtest", "nobody", "--data", PRIME).err == "there is no watch 'nobody'; watches: eights, any\n"
 
 
 def test_a_sweep_holds_both_ends() -> None:
