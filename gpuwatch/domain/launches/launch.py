@@ -361,8 +361,7 @@ def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, 
 
 
 def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:
-    """Return (from, to, micro-dollars an hour) of everything billed until `now`, oldest first, without gaps or
-    overlaps.
+    """Return (from, to, micro-dollars an hour) of all that is billed until `now`, in order: no gaps, no overlaps.
 
     Minimum billing and whole billing steps count from the start: the last span may end after `now`.
     """

@@ -19,9 +19,7 @@ from gpuwatch.domain.planning.job import (
     JobTraffic,
     PricedGpus,
     cost_on,
-    inference_flop,
     load_usd,
-    training_flop,
 )
 from gpuwatch.domain.planning.job_comparison import (
     ComparedHardware,
@@ -268,67 +266,6 @@ def test_what_takes_too_long_is_refused() -> None:
     job = JobSpec(hours=exactly(72.0), on=parse_gpu_config(A100), load_s=exactly(3600.0), within_s=73 * 3600.0)
     assert isinstance(cost_on(job, a_stage(), NO_TRAFFIC), JobCost)
     assert cost_on(job, a_stage(count=2), NO_TRAFFIC) == "it takes longer than 73 h"
-
-
-def hours(job: JobSpec, gpu: str, count: int) -> float | str:
-    found = hours_on(job, gpu, count)
-    return found.value.high if isinstance(found, JobHours) else found
-
-
-def test_hours_scale_with_the_cards() -> None:
-    assert hours(THREE_DAYS, "A100 SXM 80GB", 8) == 36.0
-    assert hours(THREE_DAYS, "A100 SXM 80GB", 1) == 288.0
-    less = JobSpec(hours=exactly(72.0), on=parse_gpu_config(A100), scaling=0.5)
-    assert hours(less, "A100 SXM 80GB", 8) == pytest.approx(72 * 2.5 / 4.5)
-
-
-def test_a_speed_up_without_a_count_is_card_by_card() -> None:
-    each = JobSpec(
-        hours=exactly(72.0), on=parse_gpu_config(A100), speedup=(GpuRate(parse_gpu_config("H100"), exactly(2.5)),)
-    )
-    assert hours(each, "H100 SXM", 4) == pytest.approx(72 / 2.5)
-    assert hours(each, "H100 SXM", 1) == pytest.approx(4 * 72 / 2.5)
-    assert hours(faster(2.5), "H100 SXM", 4) == pytest.approx(72 / 2.5)
-
-
-def test_flops_count_only_where_a_utilisation_is_said() -> None:
-    assert "utilisation" in str(hours(THREE_DAYS, "H100 SXM", 4))
-    by_sheet = JobSpec(hours=exactly(72.0), on=parse_gpu_config(A100), utilisation=exactly(0.4))
-    assert hours(by_sheet, "H100 SXM", 4) == pytest.approx(72 * 312 / 989.4)
-
-
-def test_six_operations_a_weight_and_token() -> None:
-    """Kaplan et al. (2020); 7e9 × 1e9 × 6 = 4.2e19; at 40 % of 312 TFLOP/s that are 93.5 hours."""
-    job = JobSpec(tokens=1e9, flop=training_flop(7e9, 1e9, full=True), utilisation=exactly(0.4))
-    assert hours(job, "A100 SXM 80GB", 1) == pytest.approx(4.2e19 / (0.4 * 312e12) / 3600)
-    assert training_flop(7e9, 1e9, full=False) == pytest.approx(2.8e19)
-    assert inference_flop(7e9, 1e9) == pytest.approx(1.4e19)
-
-
-def test_the_figure_of_the_nearest_count_counts() -> None:
-    job = JobSpec(
-        tokens=1e6,
-        tokens_per_s=(
-            GpuRate(parse_gpu_config("1x H100"), exactly(100)),
-            GpuRate(parse_gpu_config("8x H100"), exactly(700)),
-        ),
-    )
-    assert hours(job, "H100 SXM", 8) == pytest.approx(1e6 / 700 / 3600)
-    assert hours(job, "H100 SXM", 2) == pytest.approx(1e6 / 200 / 3600)
-
-
-def test_a_card_without_a_data_sheet_is_reported() -> None:
-    job = JobSpec(tokens=1e9, flop=1e18, utilisation=exactly(0.4))
-    assert "no data sheet" in str(hours(job, "Tesla K20c", 1))
-    assert hours(job, "V100 32GB", 1) == pytest.approx(1e18 / (0.4 * 112e12) / 3600)  # the slower of the two it may be
-
-
-def test_cards_before_ampere_do_not_compute_in_bf16() -> None:
-    job = JobSpec(tokens=1e9, flop=1e18, utilisation=exactly(0.4), bf16=True)
-    assert hours(job, "V100 32GB", 1) == "V100 32GB does not support bf16 (it supports fp16)"
-    assert isinstance(hours(job, "A100 SXM 80GB", 1), float)
-    by_sheet = JobSpec(hours=exactly(72.0), on=parse_gpu_config(A100), utilisation=exactly(0.4), bf16=True)
-    assert "bf16" in str(hours(by_sheet, "T4", 1))
 
 
 @pytest.mark.parametrize(
