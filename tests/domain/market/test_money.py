@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.market.json_values import number
 from gpuwatch.domain.market.money import above_text, amount_text, dollars, price_text, usd_number
 
 
@@ -77,3 +78,8 @@ def test_a_comparison_shows_as_many_decimals_as_it_needs() -> None:
 
 def test_json_shows_exact_dollars() -> None:
     assert (usd_number(3_600_001), usd_number(None)) == (3.600001, None)
+
+
+def test_a_json_number_is_a_float_or_unknown() -> None:
+    assert number(Decimal("1.5")) == 1.5
+    assert number(None) is None

@@ -341,3 +341,7 @@ def test_the_disks_part_of_a_cost_is_what_it_bills_for_all_hours() -> None:
     bill = costs(THREE_DAYS, a_stage(disk_microusd_hour=500_000.0, min_billing_s=100 * 3600.0)).high
     assert bill.minimum_h > 0
     assert bill.disk_usd == pytest.approx(50.0)
+
+
+def test_no_traffic_costs_nothing_at_any_price() -> None:
+    assert costs(THREE_DAYS, a_stage(download_usd_gb=1.0, upload_usd_gb=1.0)).high.traffic_usd == 0.0

@@ -289,3 +289,8 @@ def test_whatever_is_written_is_a_launch_or_a_fault(values: dict[str, Any]) -> N
     """No value crashes the schema."""
     with suppress(ValidationError):
         LaunchTable.model_validate(values).value()
+
+
+def test_a_percentage_may_be_less_than_one_and_not_nothing() -> None:
+    assert launch('idle_below = 0.5\nidle_for = "20m"').idle_below == 0.5
+    assert "greater than 0" in refused('idle_below = 0\nidle_for = "20m"')
