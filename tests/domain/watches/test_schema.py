@@ -287,3 +287,8 @@ def test_a_deadline_is_a_duration_or_a_time_as_text(text: str, deadline: object)
     )  # type: ignore[arg-type]
     found = table.deadline
     assert (found.isoformat() if isinstance(found, datetime) else found) == deadline
+
+
+def test_a_fraction_is_from_nothing_to_the_whole() -> None:
+    assert (watch("min_reliability = 0").min_reliability, watch("min_reliability = 1").min_reliability) == (0.0, 1.0)
+    assert "less than or equal to 1" in refused("min_reliability = 1.01")
