@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -76,13 +77,12 @@ def import_file(
     skipped: Counter[str] = Counter()
     survey = RowSurvey(kinds[1])
     span: set[int] = set()
-    for row in _rows(path, skipped, (kinds[0], now_s), lambda done, total: on_progress("reading", done, total)):
+    for row in _rows(path, skipped, (kinds[0], now_s), partial(on_progress, "reading")):
         survey.add(row)
         span = {min((row.at_s, *span)), max((row.at_s, *span))}
     _check(path, survey)
     merged = MergeCounts()
-    again = _rows(path, Counter(), (kinds[0], now_s), lambda done, total: on_progress("importing", done, total))
-    for part in _parts(again):
+    for part in _parts(_rows(path, Counter(), (kinds[0], now_s), partial(on_progress, "importing"))):
         merged += _import_part(database, part, survey, dry_run=dry_run)
     rows = {source: about.rows for source, about in survey.sources.items()}
     return ImportReport(
