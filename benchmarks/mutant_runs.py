@@ -21,6 +21,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -81,8 +82,9 @@ def run_mutants(mutants: Sequence[Any], tests: list[str], map_file: Path, report
     server.start()
     sources = [str(file) for file in sorted(Path("gpuwatch").rglob("*.py")) if _is_mutable(file)]
     plugin = _Run(mutants, LineTracer(sources), map_file, report, limits, fresh)
-    with plugin.tracer.active():
-        code = pytest.main([*_OPTIONS, *tests], plugins=[plugin])
+    # a folder of its own: in the numbered ones, runs of other processes delete what forks still need
+    with tempfile.TemporaryDirectory() as folder, plugin.tracer.active():
+        code = pytest.main([*_OPTIONS, f"--basetemp={folder}/tests", *tests], plugins=[plugin])
     if plugin.failure or code not in {0, 5}:
         sys.exit(f"pytest stopped with {code}: {plugin.failure}")
 
@@ -147,8 +149,8 @@ class _Run:
     def _warm_up(self, items: list[pytest.Item]) -> None:
         """Make the template of the databases once; its test is followed by one of another folder."""
         stored = [item for item in items if "_sqlite_template" in getattr(item, "fixturenames", ())]
-        if stored:
-            others = [item for item in items if item.path.parent != stored[0].path.parent]
+        others = [item for item in items if stored and item.path.parent != stored[0].path.parent]
+        if others:
             run_tests([stored[0]], {}, after=others[0])
 
     def _measure(self, items: list[pytest.Item]) -> None:
@@ -386,5 +388,7 @@ def _serve_fresh(requests: Connection, limits: Limits) -> None:
 def _fresh(module: str, source: str, cpu_s: dict[str, float], limits: Limits) -> tuple[str | None, int]:
     sys.meta_path.insert(0, _MutantFinder(module, source))  # type: ignore[arg-type]
     plugin = _FreshRun(cpu_s, limits)
-    pytest.main([*_OPTIONS, *dict.fromkeys(test.split("::")[0] for test in cpu_s)], plugins=[plugin])
+    with tempfile.TemporaryDirectory() as folder:
+        files = dict.fromkeys(test.split("::")[0] for test in cpu_s)
+        pytest.main([*_OPTIONS, f"--basetemp={folder}/tests", *files], plugins=[plugin])
     return plugin.answer
