@@ -118,7 +118,7 @@ def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
 
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
-    """JSON of one approval; `offer` is CONTRACT §3, JSON of one offer."""
+    """JSON of one approval; `offer`: as `gpuwatch offers --json` prints one."""
 
     return {
         "ask_id": ask.ask_id,

@@ -148,7 +148,7 @@ def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
 
 
 def check_json(limits: LimitsInForce, found: MarketCheck) -> dict[str, Any]:
-    """JSON of a check (CONTRACT §3); `limits`: the watches with the limits that were in force."""
+    """JSON of a check; `limits`: the watches with the limits that were in force."""
     return {
         "checked_at": rfc3339(found.at),
         "matched": any(found.matches.values()),

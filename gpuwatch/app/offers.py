@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
-    """JSON of one offer (CONTRACT §3): keys may be added, none is renamed."""
+    """JSON of one offer, for other programs: keys may be added, none is renamed."""
     price_usd_hour = price.price_microusd_hour / MICRO
     return {
         "provider": offer.provider,

@@ -14,7 +14,7 @@ from gpuwatch.errors import GpuwatchError, ProviderStateUnknown, SettingsError, 
 
 
 class Exit(IntEnum):
-    """Exit codes, CONTRACT §3."""
+    """Exit codes, the same for every command."""
 
     DONE = 0
     FAILED = 1  # `check`: every provider answered, and nothing matched

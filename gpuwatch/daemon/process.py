@@ -27,7 +27,7 @@ from gpuwatch.storage.migrate import upgrade
 
 log = logging.getLogger(__name__)
 
-STOP_WITHIN_S = 7.0  # of the 10 seconds that CONTRACT §4.8 allows
+STOP_WITHIN_S = 7.0  # SIGTERM must end it within 10 seconds, also when something hangs
 WATCH_EVERY_S = 5.0
 
 

@@ -17,7 +17,7 @@ from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
-from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
+from gpuwatch.domain.watches.decide import REASON_TEXTS, Decision, DecisionReason, Match
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, rare_facts
@@ -135,7 +135,7 @@ def _threshold(watch: Watch) -> str:
 
 def decision_text(watch: Watch, decision: Decision) -> str:
     """Return the reason as text, with its name in the log."""
-    words = _REASONS[decision.reason].format(
+    words = REASON_TEXTS[decision.reason].format(
         improve_by=f"{watch.improve_by * 100:g} %",
         repeat_every=format_duration(watch.repeat_every_s or 0),
     )
@@ -337,16 +337,6 @@ def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
 
 
 _VERIFIED = {True: ", verified", False: ", not verified", None: ""}
-_REASONS: Mapping[DecisionReason, str] = {
-    DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
-    DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than in the last alert",
-    DecisionReason.REPEAT_DUE: "Still at or under the threshold; reminder every {repeat_every}",
-    DecisionReason.NOTHING_NEW: "Still at or under the threshold",
-    DecisionReason.HOLDING: "At or under the threshold, but not for long enough yet",
-    DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
-    DecisionReason.NO_OFFER: "No offer is at or under the threshold",
-    DecisionReason.NO_DATA: "There is no complete market data",
-}
 
 
 def _quote_facts(approval: Approval, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:

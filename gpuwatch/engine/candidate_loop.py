@@ -59,7 +59,7 @@ class ProviderContext(msgspec.Struct, frozen=True):
     def not_ready(self, price_microusd_hour: int) -> str | None:
         """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
 
-        What was rented before must be reconciled first (CONTRACT §4.1), and the balance must cover one hour.
+        What was rented before must be reconciled first, and the balance must cover one hour.
         """
         unreconciled = self.reconciler.not_ready() if self.reconciler else None
         return unreconciled or self.why_unaffordable(price_microusd_hour)

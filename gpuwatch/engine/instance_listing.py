@@ -99,7 +99,7 @@ class AbsenceTracker:
 def report_orphans(
     repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str, listing: InstanceListing, now: datetime
 ) -> list[str]:
-    """Report every labelled instance that belongs to no living launch to the owner, once (CONTRACT §4.2).
+    """Report every labelled instance that belongs to no living launch to the owner, once.
 
     Returns:
         Ids of instances with a well-formed label that no launch of this database ever had: the database may be new.

@@ -13,7 +13,7 @@ import msgspec
 
 HUNT_ROWS = 10  # a handful: the cheapest are what a watch is about
 HUNT_SHARE = 0.5  # of the rows left, kept for the hunts until the day is over
-SWEEP_EVERY_MIN_S = 300.0  # CONTRACT §2: "auto" is never under 5 minutes
+SWEEP_EVERY_MIN_S = 300.0  # "auto" is never under 5 minutes
 _SWEEP_GUESS_ROWS = 500  # until a sweep was counted
 
 

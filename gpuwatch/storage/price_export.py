@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from gpuwatch.domain.analysis.history_from_rows import PollScope as _Looked
+from gpuwatch.domain.analysis.history_from_rows import PollScope
 from gpuwatch.domain.analysis.history_to_rows import price_rows_of
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.offer_intervals import CompletePoll
@@ -48,7 +48,7 @@ def history_rows(
         return wanted and (imported_too or not is_imported_source(name))
 
     market_history = read_market_history(database, scope, since, until, names=names)
-    polls: dict[_Looked, set[CompletePoll]] = {}
+    polls: dict[PollScope, set[CompletePoll]] = {}
     for poll, provider, kind, gpu, spot in read_polls(database, scope, since, until, names=names):
         for name in polled_gpus(gpu, scope):
             polls.setdefault(((provider, kind), name, spot), set()).add(poll)

@@ -1,6 +1,7 @@
 """Writes what a poll changed. The daemon and the light writer of `check` share this code.
 
-The order within a transaction: read the state, compare, write. The memory is changed by `settle`, after the commit.
+The order within a transaction: read the state, compare, write. The memory is changed by `apply_to_memory`, after the
+commit.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ _OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machin
 _CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
 _CORRECT = """UPDATE price_interval SET machine_microusd_hour = ?, disk_microusd_gb_month = ?
  WHERE series_id = ? AND seen_from_s = ?"""
-_SERIES = """INSERT INTO series (id, segment_id, machine_id, on_offer, offer_id, place_id, reliability_ppm,
- verification) VALUES (?, ?, ?, 1, ?, ?, ?, ?)"""
+# What `series` says of a machine beside its prices, written when one of them or a price changes. A new one: its column
+# here, its value in `_facts_row`, and in `facts_of` if its change alone is worth a write.
+_FACT_COLUMNS = ("offer_id", "place_id", "reliability_ppm", "verification")
+_SERIES = f"""INSERT INTO series (id, segment_id, machine_id, on_offer, {", ".join(_FACT_COLUMNS)})
+ VALUES (?, ?, ?, 1{", ?" * len(_FACT_COLUMNS)})"""  # noqa: S608 - constants
 _SERIES_OF = "SELECT segment_id, machine_id, id FROM series WHERE (segment_id, machine_id) IN"
-_FACTS = """UPDATE series SET on_offer = 1, offer_id = ?, place_id = ?, reliability_ppm = ?, verification = ?
- WHERE id = ?"""
+_FACTS = f"UPDATE series SET on_offer = 1, {', '.join(f'{name} = ?' for name in _FACT_COLUMNS)} WHERE id = ?"  # noqa: S608
 _GONE = "UPDATE series SET on_offer = 0 WHERE id = ?"
 _SEGMENT = """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
  VALUES (?, ?, ?, ?, ?, ?, ?)"""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +19,7 @@ from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
 from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
-from gpuwatch.ports import AlertKind, Channel
+from gpuwatch.ports import AlertKind, Channel, ChannelSettings
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import smtp_server
@@ -73,14 +76,15 @@ def _email(stack: ExitStack) -> Case:
     )
 
 
-def _apprise(stack: ExitStack) -> Case:
+def _posts(stack: ExitStack, key: str) -> tuple[int, list[int], list[str]]:
+    """A server that takes POSTs: its port, the status it answers, and what `key` held in each body."""
     status, bodies = [200], list[str]()
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if status[0] == 200:
-                bodies.append(str(msgspec.json.decode(body)["message"]))
+                bodies.append(str(msgspec.json.decode(body)[key]))
             self.send_response(status[0])
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -94,12 +98,37 @@ def _apprise(stack: ExitStack) -> Case:
     stack.callback(server.server_close)
     stack.callback(thread.join)
     stack.callback(server.shutdown)
-    url = f"json://me:{SECRET}@127.0.0.1:{server.server_port}"
+    return server.server_port, status, bodies
+
+
+def _apprise(stack: ExitStack) -> Case:
+    port, status, bodies = _posts(stack, "message")
+    url = f"json://me:{SECRET}@127.0.0.1:{port}"
     channel = AppriseChannel(AppriseSettings(urls=(url,)))
     return Case(channel, lambda: bodies, lambda: status.__setitem__(0, 503), None, (SECRET, url))
 
 
-CASES = {"telegram": _telegram, "email": _email, "apprise": _apprise}
+def _documented(stack: ExitStack) -> Case:
+    """The channel that docs/write-a-provider.md shows."""
+    port, status, bodies = _posts(stack, "text")
+    page = (Path(__file__).parents[2] / "docs" / "write-a-provider.md").read_text(encoding="utf-8")
+    (source,) = (code for code in re.findall(r"(?ms)^```python\n(.*?)^```$", page) if "ChannelInfo(" in code)
+    module: dict[str, Any] = {"__name__": "gpuwatch.notifiers.poster"}
+    exec(compile(source, "write-a-provider.md", "exec"), module)
+    http = HttpxClient()
+    stack.callback(http.close)
+    url = f"http://127.0.0.1:{port}/{SECRET}"
+    settings = ChannelSettings(name="poster", options={"url": url})
+    return Case(
+        module["build"](settings, http),
+        lambda: bodies,
+        lambda: status.__setitem__(0, 503),
+        lambda: status.__setitem__(0, 403),
+        (SECRET,),
+    )
+
+
+CASES = {"telegram": _telegram, "email": _email, "apprise": _apprise, "poster": _documented}
 
 
 @pytest.fixture(params=sorted(CASES))
@@ -110,7 +139,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 def test_every_channel_of_the_package_is_in_this_suite() -> None:
     modules = {module.name for module in pkgutil.iter_modules(notifiers.__path__)}
-    assert modules - _NO_CHANNELS == set(CASES)
+    assert modules - _NO_CHANNELS == set(CASES) - {"poster"}
 
 
 def test_a_channel_bears_the_name_of_its_module(case: Case) -> None:
@@ -144,7 +173,9 @@ def test_a_service_in_trouble_is_tried_later(case: Case) -> None:
     assert case.arrived() == []
 
 
-@pytest.mark.parametrize("case", ["telegram", "email"], indirect=True)  # Apprise does not tell a no from a "not now"
+@pytest.mark.parametrize(
+    "case", ["telegram", "email", "poster"], indirect=True
+)  # Apprise does not tell a no from a "not now"
 def test_a_service_that_says_no_is_a_refusal(case: Case) -> None:
     assert case.refuse is not None
     case.refuse()

@@ -1,5 +1,5 @@
 """The crash matrix: the real daemon dies at every named point of launch, end and alert, under each of the marketplace's
-faults; the daemon after it takes up what is there. 0 double, 0 orphan, 0 lost alert (CONTRACT §4, reliability K01–K12).
+faults; the daemon after it takes up what is there. 0 double, 0 orphan, 0 lost alert (docs/faults.md, K01–K12).
 
 A case is a row of deaths, one daemon each, then a daemon that lives. Every death is asserted to happen where it is
 meant to: a point that is never passed proves nothing.

@@ -1,4 +1,4 @@
-"""CONTRACT §4: whatever dies, and whenever: no double launch, nothing unknown, no alert lost."""
+"""Whatever dies, and whenever: no double launch, nothing unknown, no alert lost."""
 
 from __future__ import annotations
 

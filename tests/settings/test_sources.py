@@ -1,4 +1,4 @@
-"""Where settings come from, and which source wins (CONTRACT §2)."""
+"""Where settings come from, and which source wins."""
 
 from __future__ import annotations
 

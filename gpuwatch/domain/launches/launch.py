@@ -27,7 +27,7 @@ _MS_AN_HOUR = 3_600_000
 
 
 class LaunchState(StrEnum):
-    """Where a launch is, as named in CONTRACT §3."""
+    """Where a launch is; other programs read these names."""
 
     INTENDED = "intended"
     REQUESTED = "requested"  # the order may have been sent

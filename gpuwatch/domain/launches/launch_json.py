@@ -1,4 +1,4 @@
-"""A launch as JSON: what `gpuwatch launches --json` prints and what the owner's hooks receive. See CONTRACT §3."""
+"""A launch as JSON: what `gpuwatch launches --json` prints and what the owner's hooks receive."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From a quote to money: the requested disk, the commission, whole micro-dollars.
 
-Money is rounded half-even once, at the very end (CONTRACT §1). The arithmetic runs in floats, which are exact to about
+Money is rounded half-even once, at the very end. The arithmetic runs in floats, which are exact to about
 1e-9 micro-dollars here. If a result is so near to a tie that a float might round the wrong way, it is computed again in
 exact fractions. Decimal for every offer of every poll would cost five times the parse.
 """

@@ -26,6 +26,17 @@ class DecisionReason(StrEnum):
     NO_DATA = "no_data"
 
 
+# as sentences, with the watch's own figures filled in
+REASON_TEXTS = {
+    DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
+    DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than in the last alert",
+    DecisionReason.REPEAT_DUE: "Still at or under the threshold; reminder every {repeat_every}",
+    DecisionReason.NOTHING_NEW: "Still at or under the threshold",
+    DecisionReason.HOLDING: "At or under the threshold, but not for long enough yet",
+    DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
+    DecisionReason.NO_OFFER: "No offer is at or under the threshold",
+    DecisionReason.NO_DATA: "There is no complete market data",
+}
 FIRING_REASONS = frozenset({DecisionReason.FIRST_MATCH, DecisionReason.CHEAPER, DecisionReason.REPEAT_DUE})
 TRUE_NOW = FIRING_REASONS | {
     DecisionReason.NOTHING_NEW
