@@ -17,7 +17,7 @@ from benchmarks.installed import bench_environment, official_client
 from benchmarks.processes import Runs, in_turn, median_ms, ratio
 from benchmarks.server import running
 
-GOAL_ANSWER, GOAL_WHOLE, GOAL_OFFICIAL, GOAL_VERSION, GOAL_HELP = 1.5, 1.15, 0.5, 2.0, 3.0
+GOAL_ANSWER, GOAL_WHOLE, GOAL_OFFICIAL, GOAL_VERSION, GOAL_HELP = 1.3, 1.15, 0.5, 2.0, 3.0
 _FLOORS = Path(__file__).parent / "floors"
 _OFFICIAL = ["search", "offers", "gpu_name=RTX_4090 num_gpus=1 dph<=0.4"]
 _WATCHES = [

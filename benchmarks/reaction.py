@@ -34,7 +34,7 @@ from gpuwatch.settings import Settings
 from gpuwatch.storage import tables
 from gpuwatch.storage.database import Database
 
-GOALS = {64: 2.0, 10_000: 1.15}
+GOALS = {64: 1.6, 10_000: 1.10}
 GOAL_TAIL = 3.0  # p99 / median
 MOST_USD = 0.50  # of the GPU price without commission
 
