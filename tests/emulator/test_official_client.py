@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -178,6 +179,8 @@ def test_charges_are_shown_as_table_tree_and_raw(market: Marketplace, vastai: Ru
     market.change(charge_factor=1e6)  # makes a second dear enough to be seen
     contract = rented(market, vastai, "--label", "gpuwatch-x", usd_hour=2.0)
     market.transfer(contract, down_gb=3.0)
+    while not market.ledger.bill_microusd(contract):  # GPUs cost nothing before they run
+        time.sleep(0.01)
     vastai("destroy", "instance", str(contract), "-y")
     bill = market.ledger.bill_microusd(contract) / 1e6
     raw = json.loads(vastai("show", "invoices-v1", "--charges", "--raw"))

@@ -44,13 +44,14 @@ def test_fifty_kills_at_random_moments_under_faults(tmp_path: Path, seed: int) -
         starts = home.log().count("watching")
         with home.daemon() as child:
             wait_for(lambda: home.log().count("watching") > starts)  # before it, SIGTERM meets no handler
-            # on a busy machine no daemon before this one may have come as far as renting
-            wait_for(lambda: market.ledger.creates and _all_known(home, market), within_s=60, every_s=1.0)
+            # on a busy machine no daemon before this one may have come as far as reserving a launch; what was reserved
+            # may have been killed before its request left, and then nothing was made and nothing may be ordered yet
+            wait_for(lambda: home.launches() and _all_known(home, market), within_s=60, every_s=1.0)
             wait_until_delivered(home.database_url)
             code, _ = terminate(child)
         assert code == 0
         _no_launch_was_doubled(market)
-        assert 1 <= len(market.ledger.creates) <= MAX_TOTAL
+        assert len(market.ledger.creates) <= MAX_TOTAL
         reported = _alerts(home.database_url)
         assert reported
         assert reported <= {alert_id for alert_id in reported for shown in double.shown if alert_id in shown.text}
