@@ -11,7 +11,8 @@ from typing import Protocol
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import checklist_warning
-from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.launches.watch_limits import free_slot
 from gpuwatch.domain.market.pricing import threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
@@ -276,11 +277,12 @@ class Evaluator:
             return [], f"Not rented: {why}.", NOT_READY
         reserved: list[ReservedLaunch] = []
         refusal: LaunchRefusal | None = None
-        spec = watch.launch or LaunchSpec()
-        most = min(spec.max_active, spec.max_total or spec.max_active)
         while left:
-            if len(reserved) == most:
-                refusal = LaunchRefusal(RefusalReason.MAX_ACTIVE, f"watch {watch.name!r} has {most} alive")
+            # what was reserved here may fill the watch by itself: that needs no further query before the commit
+            launches = [launch for launch, _, _ in reserved]
+            full = free_slot(watch.launch or LaunchSpec(), watch.name, launches, len(launches))
+            if isinstance(full, LaunchRefusal):
+                refusal = full
                 break
             got = uow.reserve(self._intent(watch, left), rules.budget, now)
             if isinstance(got, LaunchRefusal):

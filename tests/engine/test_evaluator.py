@@ -97,6 +97,16 @@ def test_a_watch_that_launches_reserves_and_starts_what_it_reserved() -> None:
     assert [match.offer.machine_id for match in bench.started[0].candidates] == ["2", "1"]
 
 
+@pytest.mark.parametrize(
+    ("launch", "most"),
+    [(LaunchSpec(max_active=3, max_total=1), 1), (LaunchSpec(max_active=2, max_total=9), 2)],
+)
+def test_a_watch_reserves_as_many_at_once_as_both_its_limits_allow(launch: LaunchSpec, most: int) -> None:
+    bench = Bench(msgspec.structs.replace(RENTS, launch=launch))
+    bench.sees(*(h100(machine_id=str(n), offer_id=str(n)) for n in range(4)))
+    assert len(bench.uow_factory.launches) == len(bench.started) == most
+
+
 def test_a_watch_that_alerts_never_reserves() -> None:
     bench = Bench(WATCH)
     bench.sees(h100())
