@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.engine.launch_hooks import LaunchHooks
-    from gpuwatch.ports import Channel
+    from gpuwatch.ports import Channel, Now
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.providers.toolkit.http.client import HttpxClient
@@ -46,6 +46,27 @@ def real_monotonic() -> float:
 def pace() -> float:
     """How many times faster waits pass. Only tests set it: GPUWATCH_TEST_PACE=60 makes a minute a second."""
     return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
+
+
+def _wait(stop: threading.Event, seconds: float) -> None:
+    stop.wait(seconds / pace())
+
+
+class TimeSource(NamedTuple):
+    """Where the daemon's parts take their time from; a simulation passes its own.
+
+    Attributes:
+        now: the wall clock: aware, UTC.
+        monotonic: seconds that never go back.
+        wait: sleeps so many seconds; ends early when the event is set.
+    """
+
+    now: Now
+    monotonic: Callable[[], float]
+    wait: Callable[[threading.Event, float], object]
+
+
+REAL_TIME = TimeSource(real_now, monotonic, _wait)
 
 
 def new_id() -> str:
@@ -78,7 +99,11 @@ def http_client(settings: Settings) -> Iterator[HttpxClient]:
 
 
 def build_adapters(
-    settings: Settings, http: HttpClient, names: Iterable[str] | None = None, stop: threading.Event | None = None
+    settings: Settings,
+    http: HttpClient,
+    names: Iterable[str] | None = None,
+    stop: threading.Event | None = None,
+    time_source: TimeSource = REAL_TIME,
 ) -> dict[str, Adapter]:
     """The adapters of providers.
 
@@ -96,11 +121,12 @@ def build_adapters(
         if missing := missing_extra_hint(name):
             raise UsageError(missing)
     stop = stop or threading.Event()
+    now, ticks = time_source.now, time_source.monotonic
 
     def sleep(seconds: float) -> None:
-        stop.wait(seconds / pace())
+        time_source.wait(stop, seconds)
 
-    return {name: providers.build(settings.providers[name], http, real_now, monotonic, sleep, stop) for name in wanted}
+    return {name: providers.build(settings.providers[name], http, now, ticks, sleep, stop) for name in wanted}
 
 
 def missing_extra_hint(name: str) -> str | None:
@@ -181,6 +207,7 @@ def build_hooks(
     http: HttpClient,
     channels_of: Callable[[str], tuple[str, ...]],
     stopping: threading.Event,
+    time_source: TimeSource = REAL_TIME,
 ) -> LaunchHooks:
     """The hooks of launches over an open store.
 
@@ -198,7 +225,7 @@ def build_hooks(
         watches={watch.name: watch for watch in settings.watches},
         channels_of=channels_of,
         new_id=new_id,
-        clock=real_now,
-        monotonic=monotonic,
+        clock=time_source.now,
+        monotonic=time_source.monotonic,
         stopping=stopping,
     )

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch.bootstrap import build_adapters, build_channels, build_hooks, http_client, monotonic, new_id, real_now
+from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_channels, build_hooks, http_client, new_id
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
 from gpuwatch.bootstrap.rules import build_rules, commissions_of
 from gpuwatch.engine.alert_delivery import AlertDelivery
@@ -65,8 +65,10 @@ class Service:
         http: HttpClient,
         extra_channels: Mapping[str, Channel] | None = None,
         run_now: Callable[[str], None] = lambda name: None,
+        time_source: TimeSource = REAL_TIME,
     ) -> None:
         self.settings = settings
+        self.time_source = time_source
         self.stopping = threading.Event()
         self.store = store
         self._http = http
@@ -75,21 +77,21 @@ class Service:
         self.launch_repository = SqlLaunchRepository(store)
         self.invoices = SqlInvoiceRepository(store)
         self.pauses = SqlPauseRepository(store)
-        self.adapters = build_adapters(settings, http, stop=self.stopping)
+        self.adapters = build_adapters(settings, http, stop=self.stopping, time_source=time_source)
         self.channels = {**build_channels(settings, http), **(extra_channels or {})}
         self.deliverer = AlertDelivery(Outbox(store), self.channels)
         self.fallback_alerts = FallbackAlerts(self.channels, new_id)
         self._watches = {watch.name: watch for watch in settings.watches}
         self.launch_alerts = LaunchAlerts(self._channels_of, new_id)
-        self.hooks = build_hooks(settings, store, http, self._channels_of, self.stopping)
+        self.hooks = build_hooks(settings, store, http, self._channels_of, self.stopping, time_source)
         self.slots = LaunchSlots(run_now, ("deliver", *(f"hunt {name}" for name in self.adapters)))
         self.launchers = self._build_launchers()
-        self.balances = {name: BalanceCache(launcher, monotonic) for name, launcher in self.launchers.items()}
+        self.balances = {name: BalanceCache(one, time_source.monotonic) for name, one in self.launchers.items()}
         self.guards = {name: self._guard(launcher) for name, launcher in self.launchers.items()}
         self.reconcilers = {name: self._reconciler(name, launcher) for name, launcher in self.launchers.items()}
         self._contexts = {name: self._context(name, launcher) for name, launcher in self.launchers.items()}
         self.executor = LaunchExecutor(
-            self.launch_repository, self._contexts, self.launch_alerts, real_now, settings.budget, self.slots
+            self.launch_repository, self._contexts, self.launch_alerts, time_source.now, settings.budget, self.slots
         )
         rules = build_rules(settings, tuple(self.adapters), tuple(self.channels))
         self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
@@ -123,7 +125,7 @@ class Service:
             self.launch_alerts,
             watches=self._watches,
             in_flight=self.slots.in_flight,
-            monotonic=monotonic,
+            monotonic=self.time_source.monotonic,
             freed=self.slots.launch_over,
             guard=self.guards[name],
             may_destroy=self.hooks.may_destroy,
@@ -145,7 +147,7 @@ class Service:
 
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
         provider, channels = self.settings.providers[name], tuple(self.channels)
-        health_monitor = HealthMonitor(name, self.uow_factory, channels, new_id, real_now())
+        health_monitor = HealthMonitor(name, self.uow_factory, channels, new_id, self.time_source.now())
         recorder = AnswerRecorder(
             name,
             self.history,
@@ -159,7 +161,7 @@ class Service:
             self.history,
             health_monitor,
             recorder,
-            real_now,
+            self.time_source.now,
             hunter=self._hunter(name, adapter, recorder),
             sweeper=self._sweeper(name, adapter, recorder, swept.rows if swept else None),
             swept_at=swept.at if swept else None,

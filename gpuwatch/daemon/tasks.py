@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from gpuwatch.bootstrap import monotonic, pace, real_now
+from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.scheduler import PeriodicTask
 from gpuwatch.domain.watches.watch import Action
@@ -33,9 +33,9 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     """Every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
         PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S),
-        PeriodicTask(name="hooks", run=_at_now(service.hooks.run_due), every_s=HOOKS_EVERY_S),
+        PeriodicTask(name="hooks", run=_at_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
-        PeriodicTask(name="roll-up", run=_at_now(service.history.roll_up), every_s=ROLL_UP_EVERY_S),
+        PeriodicTask(name="roll-up", run=_at_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
@@ -57,41 +57,44 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
         for name, balance in service.balances.items():
             yield PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S)
     for name, guard in service.guards.items():
-        yield PeriodicTask(name=f"guard {name}", run=_at_now(guard.refresh), every_s=GUARD_EVERY_S)
+        yield PeriodicTask(name=f"guard {name}", run=_at_now(service, guard.refresh), every_s=GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():
         every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
-        yield PeriodicTask(name=f"follow {name}", run=_reconcile(reconciler), every_s=every_s)
+        yield PeriodicTask(name=f"follow {name}", run=_reconcile(service, reconciler), every_s=every_s)
 
 
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
     """One task per provider that rents: it fetches the charges, at most once an hour."""
     for name, launcher in service.launchers.items():
-        collector = InvoiceCollector(name, launcher, service.launch_repository.all, service.invoices, monotonic)
-        yield PeriodicTask(name=f"charges {name}", run=_at_now(collector.run_if_due), every_s=CHARGES_EVERY_S)
+        collector = InvoiceCollector(
+            name, launcher, service.launch_repository.all, service.invoices, service.time_source.monotonic
+        )
+        yield PeriodicTask(name=f"charges {name}", run=_at_now(service, collector.run_if_due), every_s=CHARGES_EVERY_S)
 
 
-def _at_now(task: Callable[[datetime], object]) -> Callable[[], object]:
-    return lambda: task(real_now())
+def _at_now(service: Service, task: Callable[[datetime], object]) -> Callable[[], object]:
+    return lambda: task(service.time_source.now())
 
 
 def _deliver(service: Service) -> int:
-    service.fallback_alerts.check(service.store.fault, real_now())
-    return service.deliverer.send_due(real_now())
+    service.fallback_alerts.check(service.store.fault, service.time_source.now())
+    return service.deliverer.send_due(service.time_source.now())
 
 
 def _remind(service: Service) -> int:
-    return send_reminders(service.launch_repository, service.launch_alerts, frozenset(service.reconcilers), real_now())
+    now = service.time_source.now()
+    return send_reminders(service.launch_repository, service.launch_alerts, frozenset(service.reconcilers), now)
 
 
 def _renew_auto_prices(service: Service) -> None:
-    service.auto_prices.update(service.settings.watches, real_now())
+    service.auto_prices.update(service.settings.watches, service.time_source.now())
 
 
-def _reconcile(reconciler: LaunchReconciler) -> Callable[[], bool]:
+def _reconcile(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:
     def run() -> bool:
         if pace() > 1:  # in a test: at every run
             reconciler.run_soon()
-        return reconciler.run_if_due(real_now())
+        return reconciler.run_if_due(service.time_source.now())
 
     return run
 
