@@ -16,6 +16,7 @@ from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon import logs
 from gpuwatch.daemon.notify_socket import Notifier
 from gpuwatch.daemon.scheduler import TaskScheduler
+from gpuwatch.daemon.start_up import log_start_up_warnings
 from gpuwatch.daemon.tasks import HuntWatchdog, periodic_tasks, status_line
 from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.ports import Channel
@@ -84,6 +85,7 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
             with running(settings, store) as service:
                 notifier.ready()
                 log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
+                log_start_up_warnings(settings)
                 fresh = _wait_for_signals(service, signals, notifier, config)
                 if fresh is None:
                     notifier.stopping()

@@ -1,0 +1,38 @@
+"""What a start of the daemon warns about: settings that are valid, and with which its owner would learn nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from gpuwatch import notifiers
+from gpuwatch.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def log_start_up_warnings(settings: Settings) -> None:
+    """Log each warning once. For every start, and for settings that were read again."""
+    for text in start_up_warnings(settings):
+        log.warning("%s", text)
+
+
+def start_up_warnings(settings: Settings) -> Iterator[str]:
+    """One line each: what is missing, what follows, what to do."""
+    if not settings.watches:
+        yield _no_watch(settings)
+    if not settings.channels:
+        sections = ", ".join(f"[notify.{name}]" for name in notifiers.names())
+        yield (
+            "no channel is configured: alerts appear in this log only; "
+            f"add one of {sections}, then run: gpuwatch notify"
+        )
+
+
+def _no_watch(settings: Settings) -> str:
+    where = settings.source_file or "the settings (no file was found)"
+    mend = "add a [[watch]]" if settings.source_file else "gpuwatch init writes an example"
+    gpus = settings.record_gpus
+    follows = f"only the prices of {', '.join(gpus[:5])} are recorded" if gpus else "no marketplace is polled"
+    more = f" and {len(gpus) - 5} more" if len(gpus) > 5 else ""
+    return f"there is no [[watch]] in {where}: {follows}{more}; nothing is reported or rented; {mend}"

@@ -1,0 +1,37 @@
+"""What a start warns about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuwatch.daemon.start_up import start_up_warnings
+from gpuwatch.settings import load
+
+
+def warnings(folder: Path, text: str) -> list[str]:
+    file = folder / "gpuwatch.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    return list(start_up_warnings(load(str(file))))
+
+
+WATCH = '[[watch]]\nname = "h100"\ngpu = "H100"\nmax_price = 2\n'
+CHANNEL = '[notify.apprise]\nurls = ["json://127.0.0.1"]\n'
+
+
+def test_complete_settings_have_none(tmp_path: Path) -> None:
+    assert warnings(tmp_path, CHANNEL + WATCH) == []
+
+
+def test_without_a_channel_one_line_says_what_to_add(tmp_path: Path) -> None:
+    (text,) = warnings(tmp_path, WATCH)
+    assert "[notify.telegram]" in text
+    assert "gpuwatch notify" in text
+
+
+def test_without_a_watch_one_line_names_the_file_and_what_is_recorded(tmp_path: Path) -> None:
+    (nothing,) = warnings(tmp_path, CHANNEL)
+    assert str(tmp_path / "gpuwatch.toml") in nothing
+    assert "no marketplace is polled" in nothing
+    (recorded,) = warnings(tmp_path, CHANNEL + '[record]\ngpu = ["T4", "L4"]\n')
+    assert "only the prices of T4, L4 are recorded" in recorded
