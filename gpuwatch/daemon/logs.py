@@ -17,6 +17,7 @@ from typing import TextIO
 
 from gpuwatch.daemon.journal import JOURNAL, JournalHandler
 from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
+from gpuwatch.daemon.repeated_lines import RepeatedLines
 
 STYLES = ("auto", "text", "json", "journal")
 _CHATTY = ("alembic", "apscheduler", "httpcore", "httpx")  # they log heartbeats; gpuwatch logs changes
@@ -35,6 +36,7 @@ def configure(style: str = "auto", level: int = logging.INFO, redact: Redact = s
         redact: every message, extra and traceback passes it.
     """
     handler = build_handler(style, sys.stderr, os.environ, redact)
+    handler.addFilter(RepeatedLines())
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

@@ -109,16 +109,14 @@ class TaskScheduler:
 
 
 class _TaskLog:
-    """Logs what happens to tasks: a failure once, its recovery once."""
+    """Logs what happens to tasks: a failure once, its recovery once. `RepeatedLines` counts what comes every time."""
 
     def __init__(self) -> None:
-        self._overrunning: set[str] = set()  # tasks that took longer than their interval
         self._last_error: dict[str, str] = {}  # by task
 
     def log_event(self, event: JobEvent) -> None:
         task = event.job_id
         if event.code == EVENT_JOB_EXECUTED:
-            self._overrunning.discard(task)
             if self._last_error.pop(task, None):
                 log.info("task %s works again", task)
         elif event.code == EVENT_JOB_ERROR and isinstance(event.exception, GpuwatchError):
@@ -129,6 +127,5 @@ class _TaskLog:
             log.error("task %s failed; it runs again at its next time", task, exc_info=event.exception)
         elif event.code == EVENT_JOB_MISSED:
             log.warning("task %s missed a run", task)
-        elif task not in self._overrunning:  # once, until it finishes
-            self._overrunning.add(task)
+        else:
             log.info("task %s is still running; skipped this run", task)

@@ -125,3 +125,13 @@ def test_a_hanging_task_does_not_hold_up_the_stop(caplog: pytest.LogCaptureFixtu
     assert "WARNING" in {record.levelname for record in caplog.records}
     release.set()
     assert ended.wait(30)
+
+
+def test_every_run_that_is_left_out_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """The log writes the line once an hour, with the number of runs (test_repeated_lines.py)."""
+    caplog.set_level("INFO")
+    release = threading.Event()
+    text = "task slow is still running; skipped this run"
+    with turning(PeriodicTask(name="slow", run=lambda: release.wait(30), every_s=0.05)):
+        wait_until(lambda: caplog.messages.count(text) >= 3, within_s=30)
+        release.set()
