@@ -36,6 +36,15 @@ __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_i
 _WRITES = "gpuwatch_writes"  # execution option: what the begin event starts
 ASLEEP_MS = 10_000  # PostgreSQL ends a writer that is silent for so long: a stopped process keeps its locks otherwise
 LOCK_WAIT_MS = 30_000
+ANSWER_WITHIN_S = 40.0  # longer than any lock is waited for; a network that swallows packets reports nothing by itself
+READER_ANSWER_WITHIN_S = 600.0  # a command may ask for years of prices
+POSTGRES_NETWORK = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 _CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
 
 
@@ -79,16 +88,19 @@ class Database:
         me = threading.get_ident()
         if self._writer == me:
             raise RuntimeError("write() inside write(): pass the connection on instead")
-        with self._writing:
+        with self._translated("write"):
+            if not self._writing.acquire(timeout=2 * ANSWER_WITHIN_S):
+                raise StoreError(f"the database {self.place} is being written by another task for too long")
             self._writer = me
             try:
-                with self._translated("write"), self._connected() as connection:
+                with self._connected() as connection:
                     if self._file_id is None:
                         self._check_file()
                     with connection.execution_options(**{_WRITES: True}).begin():
                         yield connection
             finally:
                 self._writer = None
+                self._writing.release()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -174,14 +186,28 @@ def open_database(url: str, *, read_only: bool = False) -> Database:
     parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite":
         return _open_sqlite_read_only(url) if read_only else _open_sqlite(url, parsed)
+    return _open_postgres(url, parsed, read_only)
+
+
+def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
     try:
-        engine = create_engine(parsed, pool_pre_ping=True, execution_options={_WRITES: not read_only})
+        engine = create_engine(
+            parsed,
+            pool_pre_ping=True,
+            pool_timeout=LOCK_WAIT_MS / 1000,
+            execution_options={_WRITES: not read_only},
+            connect_args={name: value for name, value in POSTGRES_NETWORK.items() if name not in parsed.query},
+        )
     except ModuleNotFoundError as error:
         raise StoreError(f"PostgreSQL needs {error.name}: {install_hint('postgres')}") from error
     except NoSuchModuleError as error:
         raise StoreError(
             f"database_url: no driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://"
         ) from error
+    from gpuwatch.storage.postgres_connection import connect_bounded  # noqa: PLC0415 - its driver is an extra
+
+    within_s = READER_ANSWER_WITHIN_S if read_only else ANSWER_WITHIN_S
+    event.listen(engine, "do_connect", lambda _dialect, _record, args, named: connect_bounded(within_s, *args, **named))
     event.listen(engine, "begin", _begin_postgres)
     return Database(url, engine, read_only=read_only)
 
