@@ -11,6 +11,7 @@ THRESHOLD_S = {
     "recycle": 1.0, "spend_rate": 2.0, "charges": 1.0, "price_increases": 2.0, "accept_increase": 2.0,
     "reject_increase": 2.0, "ssh": 1.0,
 }  # fmt: skip
+SEARCHES = ("search_get", "search_post", "search_asks")
 
 
 class Limits:
@@ -20,18 +21,24 @@ class Limits:
         intervals: whether the minimum intervals are enforced.
         shape: shape of the 429.
         rows_per_day: rows that searches may return until midnight UTC; None is no quota.
+        search_every_s: seconds between two searches, for a marketplace stricter than its specification.
     """
 
-    def __init__(self, intervals: bool, shape: str, rows_per_day: int | None) -> None:
+    def __init__(
+        self, intervals: bool, shape: str, rows_per_day: int | None, search_every_s: float | None = None
+    ) -> None:
         self.intervals = intervals
         self.shape = shape
         self.rows_per_day = rows_per_day
+        self._threshold_s = (
+            THRESHOLD_S if search_every_s is None else THRESHOLD_S | dict.fromkeys(SEARCHES, search_every_s)
+        )
         self._last: dict[tuple[str, str], float] = {}
         self._rows: dict[tuple[str, int], int] = {}
 
     def too_soon(self, endpoint: str, identity: str, now: float) -> EmulatorReply | None:
         """Return the 429 of a call that follows the last one too closely, or None and remember the call."""
-        threshold = THRESHOLD_S.get(endpoint)
+        threshold = self._threshold_s.get(endpoint)
         if not self.intervals or threshold is None:
             return None
         last = self._last.get((endpoint, identity))

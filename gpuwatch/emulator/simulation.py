@@ -31,6 +31,7 @@ class MarketplaceOptions:
     rows_per_day: int | None = None
     intervals: bool = False
     interval_shape: str = "detail"
+    search_every_s: float | None = None
     gone_shape: str = "400"
     bad_key_status: int | None = None
     new_account: bool = True
@@ -66,7 +67,7 @@ class Simulation:
         self.fleet = Fleet(self.market, self.ledger, clock, options.credit_usd, options.delays)
         self.fleet.charge_factor, self.fleet.ssh_at = options.charge_factor, options.ssh_at
         self.search = Search(self.market, options.default_rows, options.keyless_rows, options.keyed_rows)
-        self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day)
+        self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day, options.search_every_s)
         self.account = RenterAccount()
         self.late: list[tuple[float, Any]] = []
 

@@ -159,3 +159,12 @@ def test_the_request_log_holds_no_secret(opened: Any) -> None:
     assert "PUT" in log
     assert "demo-key" not in log
     assert "hunter2" not in log
+
+
+def test_a_stricter_marketplace_refuses_a_search_before_its_own_interval(opened: Any) -> None:
+    stand = opened(intervals=True, search_every_s=6.0)
+    first, soon = (ask(stand.market, "/api/v0/bundles/").status_code for _ in range(2))
+    stand.clock.advance(5.9)
+    later = ask(stand.market, "/api/v0/bundles/").status_code
+    stand.clock.advance(0.1)
+    assert (first, soon, later, ask(stand.market, "/api/v0/bundles/").status_code) == (200, 429, 429, 200)

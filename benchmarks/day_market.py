@@ -1,0 +1,172 @@
+"""A market that changes through a day, by a seed: standing offers above the limits, bargains that come and go below.
+
+A bargain is an offer at or under a watch's limit: a machine that is listed, or a listed one that gets cheaper. How many
+appear, and for how long they stay, are assumptions (`describe`), not measurements of a marketplace.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable
+
+import msgspec
+
+from benchmarks.virtual_time import VirtualTime
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.emulator import Marketplace
+from gpuwatch.emulator.hardware import GPUS, GpuModel
+
+LIMIT_SHARE = 0.75  # a watch's limit, of the model's usual price
+BARGAIN_EVERY_S = 45 * 60.0  # mean time between two bargains of one GPU
+BARGAIN_LIFE_S, BARGAIN_SPREAD = 8 * 60.0, 1.1  # median, and sigma of its logarithm
+STANDING_LIFE_S = 6 * 3600.0  # mean time until a standing offer leaves or changes its price
+REFUSES_FOR_S = (20.0, 60.0)  # how long a busy marketplace refuses every search, with a Retry-After
+DAY_S = 86_400.0
+_COUNTS, _COUNT_WEIGHTS = [1, 2, 4, 8], [55, 15, 15, 15]
+
+
+class Bargain(msgspec.Struct, kw_only=True):
+    """An offer while it is at or under a watch's limit; times in Unix seconds."""
+
+    gpu: str
+    appears_s: float
+    vanishes_s: float
+    seen_s: float | None = None  # when the first answer to a hunt that holds it had arrived
+
+
+def models() -> dict[str, GpuModel]:
+    """What can be watched: the emulator's GPUs by gpuwatch's own names, those with most offers first."""
+    named = {catalog().resolve(one.name, one.ram_mib / 1024).name: one for one in GPUS if one.name != "A100 PCIE"}
+    return dict(sorted(named.items(), key=lambda item: -item[1].weight))
+
+
+def limit_usd(model: GpuModel) -> float:
+    """The limit of a model's watch, USD per GPU-hour."""
+    return round(model.usd_hour * LIMIT_SHARE, 4)
+
+
+def describe(refusals_a_day: float) -> str:
+    """The assumptions, for whoever reads the figures."""
+    low, high = REFUSES_FOR_S
+    return (
+        f"bargains of a GPU appear every {BARGAIN_EVERY_S / 60:.0f} min on average and stay for "
+        f"{BARGAIN_LIFE_S / 60:.0f} min (median; lognormal, sigma {BARGAIN_SPREAD}, at least 15 s); standing offers "
+        f"change every {STANDING_LIFE_S / 3600:.0f} h; {refusals_a_day:g} times a day every search is refused for "
+        f"{low:.0f} to {high:.0f} s, with a Retry-After"
+    )
+
+
+class DayMarket:
+    """Moves a marketplace through its day; `live` is a task on the virtual clock.
+
+    Args:
+        market: empty.
+        gpus: by gpuwatch's names; each gets standing offers and bargains.
+        refusals_a_day: how often it is busy.
+    """
+
+    def __init__(
+        self, market: Marketplace, gpus: list[str], clock: VirtualTime, seed: int, refusals_a_day: float
+    ) -> None:
+        self.bargains: list[Bargain] = []
+        self._open: dict[int, Bargain] = {}  # by offer id
+        self._market = market
+        self._clock = clock
+        self._refused_every_s = DAY_S / refusals_a_day
+        self._rng = random.Random(seed)
+        self._standing: dict[str, dict[int, int]] = {}  # by GPU: offer id → number of GPUs
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        known = models()
+        for gpu in gpus:
+            self._populate(gpu, known[gpu])
+        self._after(self._rng.expovariate(1 / self._refused_every_s), self._refuse)
+
+    def live(self) -> None:
+        """What happens, when it happens; never ends by itself."""
+        while self._events:
+            due_s = self._events[0][0]
+            self._clock.sleep(due_s - self._clock.unix())
+            if self._clock.unix() < due_s:
+                return  # the day is over
+            heapq.heappop(self._events)[2]()
+
+    def shown(self, offer_id: int) -> Bargain | None:
+        """The bargain that an offer is at this moment, if it is one."""
+        return self._open.get(offer_id)
+
+    def _after(self, seconds: float, happens: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self._clock.unix() + seconds, next(self._numbers), happens))
+
+    # --- standing offers ----------------------------------------------------------------------------------------------
+
+    def _populate(self, gpu: str, model: GpuModel) -> None:
+        self._standing[gpu] = {}
+        for _ in range(10 + 2 * model.weight):
+            self._list(gpu, model)
+        self._after(self._rng.expovariate(1 / BARGAIN_EVERY_S), lambda: self._bargain(gpu, model))
+
+    def _list(self, gpu: str, model: GpuModel) -> None:
+        count = self._rng.choices(_COUNTS, _COUNT_WEIGHTS)[0]
+        usd = self._usual_usd(model) * count
+        offer_id = self._market.publish(gpu=model.name, count=count, usd_hour=usd, verified=self._rng.random() < 0.8)
+        self._standing[gpu][offer_id] = count
+        self._after(self._rng.expovariate(1 / STANDING_LIFE_S), lambda: self._change(gpu, model, offer_id, count))
+
+    def _change(self, gpu: str, model: GpuModel, offer_id: int, count: int) -> None:
+        """It leaves, and another comes; or its price changes. A bargain is left alone."""
+        if offer_id not in self._open and self._rng.random() < 0.6:
+            del self._standing[gpu][offer_id]
+            self._market.withdraw(offer_id)
+            self._list(gpu, model)
+            return
+        if offer_id not in self._open:
+            self._market.reprice(offer_id, self._usual_usd(model) * count)
+        self._after(self._rng.expovariate(1 / STANDING_LIFE_S), lambda: self._change(gpu, model, offer_id, count))
+
+    def _usual_usd(self, model: GpuModel) -> float:
+        """A GPU's price above the limit: cheaper at night (UTC), dearer in the afternoon."""
+        tide = 1 + 0.06 * math.sin((self._clock.unix() % DAY_S / DAY_S - 0.375) * math.tau)
+        return max(model.usd_hour * tide * self._rng.lognormvariate(0.0, 0.15), limit_usd(model) * 1.02)
+
+    # --- bargains -----------------------------------------------------------------------------------------------------
+
+    def _bargain(self, gpu: str, model: GpuModel) -> None:
+        """A cheap machine is listed, or, one time in three, a standing one gets cheap for a while."""
+        usd = limit_usd(model) * self._rng.uniform(0.8, 0.995)
+        life_s = max(15.0, BARGAIN_LIFE_S * self._rng.lognormvariate(0.0, BARGAIN_SPREAD))
+        offer_id = self._cheapened(gpu, usd) if self._rng.random() < 1 / 3 else None
+        stands = offer_id is not None
+        if offer_id is None:
+            offer_id = self._market.publish(gpu=model.name, count=1, usd_hour=usd)
+        now = self._clock.unix()
+        self._open[offer_id] = found = Bargain(gpu=gpu, appears_s=now, vanishes_s=now + life_s)
+        self.bargains.append(found)
+        self._after(life_s, lambda: self._vanish(model, offer_id, stands))
+        self._after(self._rng.expovariate(1 / BARGAIN_EVERY_S), lambda: self._bargain(gpu, model))
+
+    def _cheapened(self, gpu: str, usd: float) -> int | None:
+        able = [one for one, count in self._standing[gpu].items() if count == 1 and one not in self._open]
+        if not able:
+            return None
+        offer_id = self._rng.choice(able)
+        self._market.reprice(offer_id, usd)
+        return offer_id
+
+    def _vanish(self, model: GpuModel, offer_id: int, stands: bool) -> None:
+        del self._open[offer_id]
+        if stands:
+            self._market.reprice(offer_id, self._usual_usd(model))
+        else:
+            self._market.withdraw(offer_id)
+
+    # --- refusals -----------------------------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        for_s = round(self._rng.uniform(*REFUSES_FOR_S))
+        self._market.faults.add("search", "429", times=None, shape="headers", threshold_s=for_s)
+        self._after(for_s, self._market.faults.clear)
+        self._after(for_s + self._rng.expovariate(1 / self._refused_every_s), self._refuse)
