@@ -86,7 +86,8 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
                 notifier.ready()
                 log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
                 log_start_up_warnings(settings)
-                fresh = _wait_for_signals(service, signals, notifier, config)
+                with reported_status(service, notifier):
+                    fresh = _wait_for_signals(service, signals, notifier, config)
                 if fresh is None:
                     notifier.stopping()
                     log.info("stopping")
@@ -128,8 +129,6 @@ def _wait_for_signals(
         elif not stuck:
             stuck = True
             log.error("no hunt has finished for too long; the watchdog is no longer fed")
-        if notifier.is_heard:
-            notifier.status(_status(service))
         signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
             signals.reload = False
@@ -137,6 +136,24 @@ def _wait_for_signals(
             if fresh is not None:
                 return fresh
     return None
+
+
+@contextmanager
+def reported_status(service: Service, notifier: Notifier) -> Iterator[None]:
+    """Keep the line of `systemctl status` new, on a thread: it reads the database, which may not answer for a while."""
+    ended = threading.Event()
+
+    def report() -> None:
+        while not ended.is_set():
+            notifier.status(_status(service))
+            ended.wait(WATCH_EVERY_S)
+
+    if notifier.is_heard:
+        threading.Thread(target=report, name="status", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _status(service: Service) -> str:

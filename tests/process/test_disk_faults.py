@@ -7,6 +7,7 @@ from __future__ import annotations
 import resource
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from sqlalchemy import create_engine, make_url
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import upgrade
+from tests.black_hole import black_hole
 from tests.conftest import Postgres
 from tests.process.audit import Audit, Limits, launches
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
@@ -244,6 +246,29 @@ def test_a_postgresql_that_is_killed_and_comes_back_loses_nothing(
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1
     in_order(home, market, double)
+
+
+def test_a_daemon_whose_postgresql_has_fallen_silent_still_obeys_sigterm(
+    market: Marketplace, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Packets are swallowed, no connection is reset; a service manager listens, for whom the status line is written."""
+    url = postgres.upgraded()
+    hole, through = black_hole(url)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.bind(str(tmp_path / "notify"))
+    home = Home(tmp_path, market.url, database_url=through)
+    with home.daemon(NOTIFY_SOCKET=str(tmp_path / "notify")) as child:
+        wait_for(lambda: b"launches alive" in listener.recv(4096))
+        hole.swallows.set()
+        bargain(market)
+        time.sleep(12)  # longer than the main loop takes for a round: whatever reads the database is waiting now
+        code, took_s = terminate(child)
+    assert took_s <= 10
+    assert code == 0
+    assert market.ledger.creates == ()
+    listener.close()
+    hole.close()
+    postgres.drop(url)
 
 
 # --- how things are broken --------------------------------------------------------------------------------------------
