@@ -24,7 +24,7 @@ def turning(*tasks: PeriodicTask) -> Iterator[TaskScheduler]:
         scheduler.stop(wait_s=3)
 
 
-def wait_until(look: Callable[[], bool], within_s: float = 5.0) -> None:
+def wait_until(look: Callable[[], bool], within_s: float = 60.0) -> None:
     ends_at = time.monotonic() + within_s
     while not look():
         assert time.monotonic() < ends_at, "it did not happen in time"
@@ -32,10 +32,13 @@ def wait_until(look: Callable[[], bool], within_s: float = 5.0) -> None:
 
 
 def test_every_task_runs_at_once_and_then_at_its_interval() -> None:
+    """A run may come late on a busy machine, and the one after it in time: none comes early, counted from the start."""
     runs: list[float] = []
+    began = time.monotonic()
     with turning(PeriodicTask(name="a", run=lambda: runs.append(time.monotonic()), every_s=0.2)):
         wait_until(lambda: len(runs) >= 3)
-    assert runs[1] - runs[0] >= 0.1
+    assert runs[1] - began >= 0.15
+    assert runs[2] - began >= 0.35
 
 
 def test_a_task_that_takes_long_never_runs_twice_at_once_and_delays_no_other() -> None:
@@ -76,10 +79,10 @@ def test_a_request_runs_a_task_now() -> None:
         ran.set()
 
     with turning(PeriodicTask(name="rare", run=count, every_s=3600)) as scheduler:
-        assert ran.wait(5)
+        assert ran.wait(60)
         ran.clear()
         scheduler.run_now("rare")
-        assert ran.wait(5)
+        assert ran.wait(60)
     assert runs[0] == 2
 
 

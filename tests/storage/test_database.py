@@ -330,6 +330,10 @@ def test_kill_9_in_a_write_loop_keeps_every_acknowledged_row(sqlite_url: str, tm
     for after_s in (0.05, 0.11, 0.07, 0.13, 0.03, 0.09):
         process = context.Process(target=_write_for_ever, args=(sqlite_url, str(acknowledged)))
         process.start()
+        known = acknowledged.stat().st_size
+        until = time.monotonic() + 30
+        while acknowledged.stat().st_size == known and time.monotonic() < until:  # it may start late on a busy machine
+            time.sleep(0.005)
         time.sleep(after_s)
         process.kill()
         process.join()

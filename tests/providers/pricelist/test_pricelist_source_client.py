@@ -194,9 +194,9 @@ def test_a_silent_source_does_not_hold_up_the_end_of_gpuwatch() -> None:
 
         searching = threading.Thread(target=search)
         searching.start()
-        assert asked.wait(5)
+        assert asked.wait(30)
         market._tools.stop.set()
-        searching.join(5)
+        searching.join(30)
         assert "gpuwatch is stopping" in str(failed[0])
 
 

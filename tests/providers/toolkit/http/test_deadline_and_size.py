@@ -6,6 +6,7 @@ import gzip
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -33,26 +34,28 @@ def _drip(data: bytes, wire: ReplyWriter) -> None:
 
 
 def test_a_body_that_drips_ends_at_the_deadline(http: HttpxClient) -> None:
+    """It is whole in the end, so only the deadline makes it none."""
+
     def drip(request: ReceivedRequest, wire: ReplyWriter) -> None:
-        wire.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        wire.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n")
         _drip(b"x" * 40, wire)
 
     with serving(drip) as server:
         began = time.monotonic()
         with pytest.raises(NoReply, match="no whole answer in time"):
             http.ask("GET", server.url + "/", deadline_s=0.6)
-        assert 0.5 < time.monotonic() - began < 1.1
+        assert time.monotonic() - began > 0.5
 
 
 def test_headers_that_drip_end_at_the_deadline(http: HttpxClient) -> None:
     def drip(request: ReceivedRequest, wire: ReplyWriter) -> None:
-        _drip(b"HTTP/1.1 200 OK\r\nx-filler: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n\r\n", wire)
+        _drip(b"HTTP/1.1 200 OK\r\nx-filler: aaaaaaaaaaaaa\r\ncontent-length: 0\r\n\r\n", wire)
 
     with serving(drip) as server:
         began = time.monotonic()
         with pytest.raises(NoReply):
             http.ask("GET", server.url + "/", deadline_s=0.6)
-        assert 0.5 < time.monotonic() - began < 1.1
+        assert time.monotonic() - began > 0.5
 
 
 def test_a_slow_reader_of_chunks_is_ended_too(http: HttpxClient) -> None:
@@ -68,11 +71,16 @@ def test_a_slow_reader_of_chunks_is_ended_too(http: HttpxClient) -> None:
 
 
 def test_silence_ends_at_the_deadline(http: HttpxClient) -> None:
-    with serving(lambda request, wire: time.sleep(1.5)) as server:
-        began = time.monotonic()
+    given_up = threading.Event()
+
+    def wait(request: ReceivedRequest, wire: ReplyWriter) -> None:
+        given_up.wait(30)
+        wire.answer()
+
+    with serving(wait) as server:
         with pytest.raises(NoReply):
             http.ask("GET", server.url + "/", deadline_s=0.4)
-        assert time.monotonic() - began < 0.9
+        given_up.set()
 
 
 def test_an_answer_over_the_cap_is_refused_while_it_arrives(http: HttpxClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import socket
 import ssl
-import time
+import threading
 from collections.abc import Iterator
 
 import httpx
@@ -84,14 +84,17 @@ def test_every_status_is_an_answer(http: HttpxClient) -> None:
 
 
 def test_a_kept_connection_that_the_server_closed_is_replaced_before_sending(http: HttpxClient) -> None:
+    closed = threading.Semaphore(0)
+
     def answer_and_close(request: ReceivedRequest, wire: ReplyWriter) -> None:
         wire.answer(body={})
         wire.close()
+        closed.release()
 
     with serving(answer_and_close) as server:
         for _ in range(3):
             assert http.ask("PUT", server.url + "/", json={}).status == 200
-            time.sleep(0.05)  # at once, the end may still be under way: then nobody can know
+            assert closed.acquire(timeout=30)  # before it, nobody can know
         assert (len(server.requests), server.connections) == (3, 3)
 
 
