@@ -14,6 +14,7 @@ GpuwatchError
 │   ├── QuotaSpent             the day's rows are used up; wait until `resets_at`
 │   ├── KeyRejected            a person renews the key
 │   └── PayloadChanged         the answer was not understood; a developer mends the parser
+│       └── NoRowUnderstood    it has rows, and none can be used: gpuwatch is blind at once
 ├── ProviderStateUnknown       the provider does not say what exists, nothing was changed; try again   exit code 3
 ├── OrderError                 a create, change or destroy was not carried out
 │   ├── OfferGone              nothing was made; take the next offer
@@ -106,6 +107,20 @@ class KeyRejected(ProviderError):
 
 class PayloadChanged(ProviderError):
     """The answer has a shape that the parser does not know."""
+
+
+class NoRowUnderstood(PayloadChanged):
+    """The answer is a list of rows, and not one of them can be used: the format has changed.
+
+    Args:
+        rows: how many there are, at least 1.
+        drift: what differs, as far as the parser can say: "price field gone: x".
+    """
+
+    def __init__(self, message: str, rows: int, drift: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.rows = rows
+        self.drift = tuple(drift)
 
 
 class OrderError(GpuwatchError):

@@ -16,7 +16,6 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
-from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.azure.machine_types import AzureMachine, machine
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult
@@ -56,7 +55,7 @@ def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
             if (offer := _offer(row, seen, observed_at)) is not None:
                 offers.append(offer)
     if rows and not hours:
-        raise PayloadChanged(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
+        raise seen.none_understood(f"azure: none of {len(rows)} rows is the price of an hour of a Linux machine")
     if rows and isinstance(rows[0], dict):
         seen.check_drift(rows[0], _KNOWN, _NEEDED)
     seen.offers = _without_false_spot(without_placeholders(_once(offers), seen))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, TypeVar
 
-from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Answer, Query
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
@@ -65,5 +64,5 @@ def read_types(types: Collection[T], name: str, read: Callable[[T, ParseResult],
             read(row, seen)
             usable += 1
     if not usable:
-        raise PayloadChanged(f"{name}: none of {len(types)} instance types can be used")
+        raise seen.none_understood(f"{name}: none of {len(types)} instance types can be used")
     return seen

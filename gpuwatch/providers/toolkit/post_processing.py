@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,10 +13,12 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.errors import NoRowUnderstood
 from gpuwatch.ports import Answer, Completeness, Query
 
 ID_LENGTH = 64  # of an offer or a machine: the store's column
 _HAIR = 1e-6  # a price's last digits, in dollars
+_PRICE = re.compile(r"price|cost|usd|fee|dph|bid", re.IGNORECASE)  # names of fields that hold money
 
 
 class RowSkipped(ValueError):
@@ -69,6 +72,18 @@ class ParseResult(msgspec.Struct, kw_only=True):
         for name in sorted(needed - row.keys()):
             self.drift[f"field gone: {name}"] = None
 
+    def none_understood(self, message: str) -> NoRowUnderstood:
+        """The error for rows of which not one can be used: of a field that they all lack it says whether it is a price.
+
+        That is never "no offers".
+        """
+        gone = "field gone: "
+        notes = (
+            f"price {note}" if note.startswith(gone) and _PRICE.search(note[len(gone) :]) else note
+            for note in self.drift
+        )
+        return NoRowUnderstood(message, self.rows, tuple(notes))
+
 
 def short_id(*parts: str) -> str:
     """Readable, and cut to the store's column in a way that stays one of a kind."""
@@ -85,7 +100,13 @@ def build_answer(
 
     Args:
         observed_at: when the provider answered; aware, UTC.
+
+    Raises:
+        NoRowUnderstood: it has rows, and not one is understood.
     """
+    if result.rows and not result.offers and sum(result.skipped.values()) >= result.rows:
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(result.skipped.items())[:3])
+        raise result.none_understood(f"{provider}: none of {result.rows} rows can be used ({reasons})")
     return Answer(
         provider=provider,
         observed_at=observed_at,

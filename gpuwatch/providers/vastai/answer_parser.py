@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.errors import PayloadChanged, ProviderDown
+from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import UNREADABLE
-from gpuwatch.providers.vastai.drift import drift
+from gpuwatch.providers.vastai.drift import drift, unusable_fields
 from gpuwatch.providers.vastai.rows import RowReader, VastRow, row_of
 from gpuwatch.redaction import redact
 
@@ -193,7 +193,9 @@ class _Parser:
         parsed = self._parsed
         if parsed.rows >= at_least and parsed.skipped and not parsed.offers and not parsed.not_wanted:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(parsed.skipped.items())[:3])
-            raise PayloadChanged(f"vastai: none of {parsed.rows} rows can be used ({reasons})")
+            notes = dict.fromkeys([*unusable_fields(parsed.skipped, parsed.rows), *drift(self._names)])
+            text = f"vastai: none of {parsed.rows} rows can be used ({reasons})"
+            raise NoRowUnderstood(text, parsed.rows, tuple(notes))
 
     def _skip(self, skipped: RowSkipped) -> None:
         reason = str(skipped)

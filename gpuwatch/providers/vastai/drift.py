@@ -6,7 +6,7 @@ source: live answers of 2022-11, 2024-07, 2026-02/03, 2026-08 and the key list o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -17,11 +17,14 @@ from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.vastai.rows import VastRow
 
 _READ: Final = frozenset(field.name for field in msgspec.structs.fields(VastRow))
+_PRICES: Final = frozenset({"dph_total", "min_bid", "storage_cost", "storage_total_cost"})
 _REPORTED_MAX: Final = 20  # names of one kind; an answer of another format would fill a page
 
 
 def drift(seen: Iterable[str]) -> tuple[str, ...]:
     """What the field names of an answer say: "new field: x", and "field gone: y" for fields that gpuwatch reads.
+
+    A field that makes the price is a "price field gone".
 
     Args:
         seen: the names found in any of the sampled rows; empty: there was no row, so nothing is reported.
@@ -31,7 +34,29 @@ def drift(seen: Iterable[str]) -> tuple[str, ...]:
         return ()
     new = sorted(clean_word(name) for name in names - _known())[:_REPORTED_MAX]
     gone = sorted(_READ - names)[:_REPORTED_MAX]
-    return tuple([f"new field: {name}" for name in new] + [f"field gone: {name}" for name in gone])
+    return tuple([f"new field: {name}" for name in new] + [f"{_field(name)} gone: {name}" for name in gone])
+
+
+def unusable_fields(skipped: Mapping[str, int], rows: int) -> tuple[str, ...]:
+    """The fields because of which no row at all can be used: "price field gone: x", "field of another type: x".
+
+    Args:
+        skipped: reason → rows.
+        rows: of the whole answer.
+    """
+    notes = []
+    for reason, count in skipped.items():
+        name, _, fault = reason.partition(": ")
+        if count == rows and fault in _FAULTS:
+            notes.append(f"{_field(name)} {_FAULTS[fault]}: {name}")
+    return tuple(notes)
+
+
+def _field(name: str) -> str:
+    return "price field" if name in _PRICES else "field"
+
+
+_FAULTS: Final = {"missing": "gone", "wrong type": "of another type"}
 
 
 @cache

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.errors import NoRowUnderstood
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.providers.toolkit.post_processing import (
     ParseResult,
@@ -102,3 +103,20 @@ def test_drift_is_new_fields_and_needed_ones_that_are_gone() -> None:
     for _ in range(3):
         seen.check_drift({"a": 1, "x" * 100: 2, "new": 3}, frozenset({"a"}), frozenset({"a", "b"}))
     assert list(seen.drift) == ["new field: new", f"new field: {'x' * 60}", "field gone: b"]
+
+
+def test_rows_of_which_none_is_understood_are_no_market_without_offers() -> None:
+    seen = ParseResult(rows=2)
+    for _ in range(2):
+        seen.skip("no price")
+        seen.check_drift({"price": 1}, frozenset(), frozenset({"price_per_hr", "location"}))
+    with pytest.raises(NoRowUnderstood, match=r"acme: none of 2 rows can be used \(2 × no price\)") as caught:
+        build_answer(seen, Query(), "acme", observed_at=NOW, elapsed_s=0.0)
+    assert caught.value.rows == 2
+    assert caught.value.drift == ("new field: price", "field gone: location", "price field gone: price_per_hr")
+
+
+def test_one_odd_row_among_others_that_do_not_match_is_no_changed_format() -> None:
+    seen = ParseResult(rows=40)
+    seen.skip("no name of a region")
+    assert not build_answer(seen, Query(), "acme", observed_at=NOW, elapsed_s=0.0).offers

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vast_double import NOW, a_row
 
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR
-from gpuwatch.errors import PayloadChanged, ProviderDown, ProviderError
+from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.rows import KnownRows, RowReader
 
@@ -80,6 +80,32 @@ def test_what_is_no_row_is_counted(row: Any) -> None:
 def test_if_no_row_can_be_used_the_format_has_changed() -> None:
     with pytest.raises(PayloadChanged, match=r"none of 2 rows can be used .*dph_total: missing"):
         _parse(_body(*[{"id": 1, "gpu_name": "x", "num_gpus": 1, "price": 1}] * 2))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "note"),
+    [
+        ({"dph_total": None}, "price field gone: dph_total"),
+        ({"dph_total": "0.35"}, "price field of another type: dph_total"),
+        ({"num_gpus": None}, "field gone: num_gpus"),
+    ],
+)
+def test_the_field_because_of_which_no_row_can_be_used_is_named(spoil: dict[str, Any], note: str) -> None:
+    with pytest.raises(NoRowUnderstood) as caught:
+        _parse(_body(*[a_row() | spoil] * 3))
+    assert (caught.value.rows, note in caught.value.drift) == (3, True)
+
+
+def test_a_renamed_price_is_named_as_gone_and_as_new() -> None:
+    renamed = {("price_total" if name == "dph_total" else name): value for name, value in a_row().items()}
+    with pytest.raises(NoRowUnderstood) as caught:
+        _parse(_body(*[renamed] * 3))
+    assert {"price field gone: dph_total", "new field: price_total"} <= set(caught.value.drift)
+
+
+def test_a_price_that_a_row_can_do_without_is_named_too() -> None:
+    without = {name: value for name, value in a_row().items() if name != "storage_cost"}
+    assert "price field gone: storage_cost" in _parse(_body(*[without] * 3)).drift
 
 
 @pytest.mark.parametrize(
