@@ -51,7 +51,7 @@ class Hunter:
         self._stopping = stopping
         self._current_limit = current_limit
         self._polled_at: dict[Query, datetime] = {}
-        self._matched: dict[Query, bool] = {}
+        self._rows: dict[Query, int] = {}  # how many each returned when last asked
 
     @property
     def queries(self) -> int:
@@ -59,9 +59,9 @@ class Hunter:
         return len(self._watches_of)
 
     @property
-    def matched_queries(self) -> int:
-        """How many of them returned rows when last asked."""
-        return sum(self._matched.values())
+    def matched_rows(self) -> int:
+        """How many rows they returned when last asked."""
+        return sum(self._rows.values())
 
     def run_round(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
         """Poll every query that is due; decide on each answer at once, before the next query."""
@@ -69,7 +69,7 @@ class Hunter:
         for query, watches in self._watches_of.items():
             if self._stopping.is_set():
                 return
-            slow = self._matched.get(query) and not any(map(self._evaluator.wants_more_launches, watches))
+            slow = self._rows.get(query) and not any(map(self._evaluator.wants_more_launches, watches))
             every_s = matched_every_s if slow else poll_every_s
             polled_at = self._polled_at.get(query)
             # a clock that stepped back must not silence a watch: an hour ahead of us is not "polled lately"
@@ -93,7 +93,7 @@ class Hunter:
             return
         self._limited, self._watches_of = limited, _by_query(limited, self._commission)
         self._polled_at = {query: at for query, at in self._polled_at.items() if query in self._watches_of}
-        self._matched = {query: has for query, has in self._matched.items() if query in self._watches_of}
+        self._rows = {query: rows for query, rows in self._rows.items() if query in self._watches_of}
 
     def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> None:
         """Search, match, decide, reserve and start; then record the answer."""
@@ -101,7 +101,7 @@ class Hunter:
         answer: Answer | ProviderError
         try:
             answer, observed = self._search(query, watches, clock)
-            self._matched[query] = answer.rows > 0
+            self._rows[query] = answer.rows
         except ProviderError as error:
             answer, observed = error, unanswered(watches, clock())
         try:

@@ -57,7 +57,7 @@ class ProviderWorker:
         demand = RowDemand(
             rows_per_day=self.settings.rows_per_day,
             poll_every_s=self.settings.poll_every_s,
-            matched=self.hunter.matched_queries if self.hunter else 0,
+            matched_rows=self.hunter.matched_rows if self.hunter else 0,
             sweep_rows=self.sweeper.rows,
             sweep_every_s=self.settings.sweep_every_s,
         )

@@ -1,7 +1,7 @@
 """Plans the day's rows at a provider, so that the quota is never hit: two lanes share what is left.
 
 The *hunt* asks per watch for a handful of rows at or under the threshold: while nothing is for sale at that price it
-costs nothing. A watch that stays matched would cost its handful at every poll, so it is asked less often. The *sweep*
+costs nothing. A watch that stays matched costs its rows at every poll, so it may be asked less often. The *sweep*
 reads everything for the history and takes what the hunt leaves. Pure: rows and times in, plan out.
 """
 
@@ -44,7 +44,7 @@ class RowDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     rows_per_day: int  # 0: no quota
     poll_every_s: float
-    matched: int = 0  # queries of the hunt that return rows at every poll, as things are
+    matched_rows: int = 0  # what one poll of every query that returns rows costs, as things are
     sweep_rows: int | None = None  # what the last whole sweep cost; None: not known yet
     sweep_every_s: float | None = None  # the owner's own interval; None: "auto"
 
@@ -75,7 +75,7 @@ def plan_rows(demand: RowDemand, rows_used: int, now: datetime) -> RowPlan:
 
 
 def _matched_every_s(left: int, rest_s: float, demand: RowDemand) -> float:
-    polls = left * HUNT_SHARE / (HUNT_ROWS * demand.matched) if demand.matched else float("inf")
+    polls = left * HUNT_SHARE / demand.matched_rows if demand.matched_rows else float("inf")
     return max(demand.poll_every_s, rest_s / polls if polls >= 1 else rest_s)
 
 

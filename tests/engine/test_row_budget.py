@@ -23,8 +23,14 @@ def test_a_hunt_that_finds_nothing_is_asked_at_the_owners_interval() -> None:
 
 
 def test_watches_that_stay_matched_are_asked_less_often() -> None:
-    many = RowDemand(rows_per_day=20_000, poll_every_s=30.0, matched=40)
+    many = RowDemand(rows_per_day=20_000, poll_every_s=30.0, matched_rows=40 * HUNT_ROWS)
     assert plan_rows(many, 0, NOON).matched_every_s > 30.0
+
+
+def test_a_matched_watch_is_planned_with_the_rows_that_it_costs() -> None:
+    """One offer at or under the limit is one row a poll, not a handful."""
+    one = RowDemand(rows_per_day=20_000, poll_every_s=30.0, matched_rows=5)
+    assert plan_rows(one, 0, NOON).matched_every_s == 30.0
 
 
 def test_a_spent_quota_plans_no_sweep() -> None:
@@ -51,19 +57,19 @@ def test_the_owners_interval_gives_way_to_the_quota() -> None:
 
 @given(
     used=st.integers(0, 25_000),
-    matched=st.integers(0, 200),
+    matched_rows=st.integers(0, 200 * HUNT_ROWS),
     sweep_rows=st.one_of(st.none(), st.integers(1, 30_000)),
     minutes=st.integers(0, 24 * 60 - 1),
 )
 def test_following_the_plan_to_the_reset_never_exceeds_the_quota(
-    used: int, matched: int, sweep_rows: int | None, minutes: int
+    used: int, matched_rows: int, sweep_rows: int | None, minutes: int
 ) -> None:
     now = datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=minutes)
-    demand = RowDemand(rows_per_day=20_000, poll_every_s=30.0, matched=matched, sweep_rows=sweep_rows)
+    demand = RowDemand(rows_per_day=20_000, poll_every_s=30.0, matched_rows=matched_rows, sweep_rows=sweep_rows)
     plan = plan_rows(demand, used, now)
     rest_s = (plan.resets_at - now).total_seconds()
-    hunts = int(rest_s // plan.matched_every_s) * matched * HUNT_ROWS
+    hunts = int(rest_s // plan.matched_every_s) * matched_rows
     sweeps = int(rest_s // plan.sweep_every_s) * (sweep_rows or 500) if plan.sweep_every_s else 0
     left = max(0, 20_000 - used)
-    # one round more than planned may be under way when the plan is made anew: matched × a handful
-    assert hunts + sweeps <= left + matched * HUNT_ROWS
+    # one round more than planned may be under way when the plan is made anew
+    assert hunts + sweeps <= left + matched_rows
