@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from gpuwatch.engine.alerts import drift_alert, outbox_alert
+from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.engine.health_alerts import drift_alert
 from gpuwatch.ports import Answer, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts import blind_alert, outbox_alert, quota_alert, recovery_alert
+from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.engine.health_alerts import blind_alert, quota_alert, recovery_alert
 from gpuwatch.errors import ProviderError, QuotaSpent
 from gpuwatch.ports import Alert, ProviderHealth, UnitOfWorkFactory
 

@@ -14,7 +14,7 @@ from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine import alerts
+from gpuwatch.engine import alerts, health_alerts
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind
 
@@ -171,26 +171,26 @@ def test_a_group_sent_again_bears_the_same_id() -> None:
 # --- everything else -------------------------------------------------------------------------------------------------
 def test_blindness_names_provider_time_and_error_without_secrets() -> None:
     error = "GET https://console.vast.ai/api/v0/users?api_key=abcdef0123456789 timed out"
-    alert = alerts.blind_alert("vastai", NOON - timedelta(minutes=90), error, alert_id="x", now=NOON)
+    alert = health_alerts.blind_alert("vastai", NOON - timedelta(minutes=90), error, alert_id="x", now=NOON)
     assert alert.headline == "vastai is not answering: no complete answer for 1h30m"
     assert "timed out" in as_text(alert)
     assert "abcdef0123456789" not in as_text(alert)
 
 
 def test_a_spent_quota_is_blindness_with_its_end() -> None:
-    alert = alerts.quota_alert("vastai", NOON + timedelta(hours=12), alert_id="x", now=NOON)
+    alert = health_alerts.quota_alert("vastai", NOON + timedelta(hours=12), alert_id="x", now=NOON)
     assert alert.kind is AlertKind.BLIND
     assert facts(alert)["Resets"] == "2026-11-22 00:00 UTC"
 
 
 def test_seeing_again_says_how_long_it_was_dark() -> None:
-    alert = alerts.recovery_alert("vastai", NOON - timedelta(minutes=42), NOON, alert_id="x")
+    alert = health_alerts.recovery_alert("vastai", NOON - timedelta(minutes=42), NOON, alert_id="x")
     assert alert.headline == "vastai answers again, after 42m"
 
 
 def test_a_changed_format_lists_what_changed() -> None:
     notes = [f"new field: f{n}" for n in range(12)]
-    changed = facts(alerts.drift_alert("vastai", notes, alert_id="x", now=NOON))["Changed"]
+    changed = facts(health_alerts.drift_alert("vastai", notes, alert_id="x", now=NOON))["Changed"]
     assert changed.startswith("new field: f0; ")
     assert changed.endswith("; and 2 more")
 
