@@ -6,8 +6,9 @@ import asyncio
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -129,6 +130,68 @@ def smtp_server(
     finally:
         box.released.set()
         controller.stop()
+
+
+# --- a server that sends one byte at a time ---------------------------------------------------------------------------
+_REPLIES = {
+    "EHLO": b"250-mail\r\n250-STARTTLS\r\n250 AUTH PLAIN\r\n",
+    "STARTTLS": b"220 go\r\n",
+    "AUTH": b"235 welcome\r\n",
+    "DATA": b"354 go on\r\n",
+}
+_DRIPS_FOR_S = 20.0  # then it hangs up: a client without a deadline ends, too, and its test fails
+
+
+@contextmanager
+def dripping_server(stage: str, every_s: float = 0.02) -> Iterator[int]:
+    """A mail server that speaks normally until `stage`, and from there one byte at a time, without end; its port.
+
+    Args:
+        stage: "greeting", "TLS" (the handshake), the command whose reply drips, or "." for the end of DATA.
+    """
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.1)
+        serving = threading.Thread(target=_serve_drips, args=(listening, stage, every_s, stop))
+        serving.start()
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            stop.set()
+            serving.join()
+
+
+def _serve_drips(listening: socket.socket, stage: str, every_s: float, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            connection, _ = listening.accept()
+        except TimeoutError:
+            continue
+        with connection, suppress(OSError):
+            connection.settimeout(_DRIPS_FOR_S)
+            _drip(connection, stage, every_s, stop)
+
+
+def _drip(connection: socket.socket, stage: str, every_s: float, stop: threading.Event) -> None:
+    commands, in_data = connection.makefile("rb"), False
+    if stage != "greeting":
+        connection.sendall(b"220 mail\r\n")
+        for line in commands:
+            command = line.decode().strip() if in_data else line.decode().split()[0].upper()
+            if in_data and command != ".":
+                continue
+            in_data = command == "DATA"
+            if command == stage:
+                break
+            connection.sendall(_REPLIES.get(command, b"250 fine\r\n"))
+            if stage == "TLS" and command == "STARTTLS":
+                break
+    one_by_one = b"\x16\x03\x03\x3f\xff" + b"\0" * 16_383 if stage == "TLS" else b"250-" + b"x" * 5_000
+    ends_at = time.monotonic() + _DRIPS_FOR_S
+    for byte in one_by_one:
+        if stop.wait(every_s) or time.monotonic() > ends_at:
+            return
+        connection.sendall(bytes([byte]))
 
 
 def _checks(box: Mailbox, password: str, tls_from_the_start: bool) -> Any:

@@ -1,4 +1,4 @@
-"""The alert channels, one file each, named as the channel. Adding one edits no other file.
+"""The alert channels, one file or folder each, named as the channel. Adding one edits no other file.
 
 A channel's module holds `INFO`, a `ChannelInfo`, and `build`, which gets its `ChannelSettings` and an `HttpClient` and
 returns a `Channel`. The keys of its `[notify.NAME]` are the options of its `INFO`. Other packages add theirs by the

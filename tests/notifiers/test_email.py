@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
+from contextlib import closing
+from smtplib import SMTPServerDisconnected
 from typing import Any
 
 import pytest
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings, compose
+from gpuwatch.notifiers.email.connection import BoundedSmtp
 from tests.notifiers.alerts import a_line, an_alert
-from tests.smtp_server import Mailbox, a_ca, smtp_server, trusting
+from tests.smtp_server import Mailbox, a_ca, dripping_server, smtp_server, trusting
 
 PASSWORD = "correct-horse-battery"
 TO = ("a@example.org", "b@example.org", "c@example.org")
@@ -223,6 +227,45 @@ def test_a_server_that_hangs_in_data_is_left_at_the_deadline() -> None:
         with pytest.raises(DeliverLater):
             EmailChannel(settings_for(box), deadline_s=0.5).send(an_alert())
         assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("stage", ["greeting", "EHLO", "STARTTLS", "TLS", "AUTH", "MAIL", "RCPT", "DATA", "."])
+def test_a_server_that_drips_is_left_at_the_deadline(stage: str) -> None:
+    """One byte now and then keeps every timeout of a single read from passing."""
+    with dripping_server(stage) as port:
+        in_tls = stage in ("STARTTLS", "TLS")
+        settings = settings_for(
+            Mailbox(port=port), security="starttls" if in_tls else "none", username="me", password=PASSWORD
+        )
+        began = time.monotonic()
+        with pytest.raises(DeliverLater, match=r"email: 127\.0\.0\.1 took longer than 0\.5 s"):
+            EmailChannel(settings, deadline_s=0.5).send(an_alert())
+        assert time.monotonic() - began < 10
+
+
+def test_a_server_that_drips_within_tls_is_left_at_the_deadline() -> None:
+    with dripping_server("greeting") as port:
+        began = time.monotonic()
+        with pytest.raises(DeliverLater):
+            EmailChannel(settings_for(Mailbox(port=port), security="tls"), deadline_s=0.5).send(an_alert())
+        assert time.monotonic() - began < 10
+
+
+def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
+    with smtp_server() as box:
+        connection = BoundedSmtp(
+            "127.0.0.1", box.port, tls=None, own_name="x", ends_at=time.monotonic() + 10, monotonic=time.monotonic
+        )
+        connection.ehlo()
+        ours, theirs = socket.socketpair()
+        with ours, theirs, closing(connection):
+            assert connection.sock is not None
+            connection.sock.close()
+            connection.sock, connection.ends_at = ours, time.monotonic() + 0.5
+            began = time.monotonic()
+            with pytest.raises((OSError, SMTPServerDisconnected)):
+                connection.send(b"x" * 50_000_000)
+            assert time.monotonic() - began < 10
 
 
 def test_nobody_listening_is_tried_later() -> None:

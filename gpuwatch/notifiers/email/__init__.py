@@ -6,8 +6,8 @@ import html
 import smtplib
 import socket
 import ssl
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.notifiers.email.connection import BoundedSmtp
 from gpuwatch.notifiers.toolkit import Line, as_text, cleaned, footer, key_of, lines, remaining, settle, subject
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
@@ -30,8 +31,8 @@ _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 # Greylisting opens after some minutes; RFC 5321's 30 are too many for a price.
 _WAITS_S = (300.0, 900.0, 1800.0, 3600.0)
-_STEP_S = 10.0  # for each reply of the server
-_DEADLINE_S = 25.0  # for one mail, from the greeting on
+_DEADLINE_S = 25.0  # for one mail, from the first packet to the last reply
+_GOODBYE_S = 2.0
 _SAFE_IN_CLEAR = ("CRAM-MD5", "PLAIN", "LOGIN")
 _UNDER_TLS = ("PLAIN", "LOGIN", "CRAM-MD5")
 Answers = Mapping[str, tuple[int, bytes]]  # recipient → code and text
@@ -121,19 +122,25 @@ class EmailChannel:
 
     Args:
         tls: what is trusted; None: the system's certificates.
-        deadline_s: for one mail; a server that takes longer is abandoned.
+        deadline_s: for one mail, connecting included; a server that takes longer is abandoned.
     """
 
     name = "email"
 
     def __init__(
-        self, settings: EmailSettings, *, tls: ssl.SSLContext | None = None, deadline_s: float = _DEADLINE_S
+        self,
+        settings: EmailSettings,
+        *,
+        tls: ssl.SSLContext | None = None,
+        deadline_s: float = _DEADLINE_S,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         register_secret(settings.password)
         self._settings = settings
         self._tls = tls
         self._deadline_s = deadline_s
-        self._kept: smtplib.SMTP | None = None
+        self._monotonic = monotonic
+        self._kept: BoundedSmtp | None = None
         self._in_batch = False
 
     def send(self, alert: Alert) -> None:
@@ -167,33 +174,36 @@ class EmailChannel:
             self._drop()
 
     def _deliver(self, mail: EmailMessage, recipients: Sequence[str]) -> Answers:
+        ends_at = self._monotonic() + self._deadline_s
         try:
-            connection = self._kept or self._connect()
+            connection = self._kept or self._connect(ends_at)
             self._kept = connection
-            with _deadline(connection, self._deadline_s):
-                return connection.send_message(mail, parseaddr(self._settings.sender)[1], list(recipients))
+            connection.ends_at = ends_at
+            return connection.send_message(mail, parseaddr(self._settings.sender)[1], list(recipients))
         except smtplib.SMTPRecipientsRefused as error:
             return error.recipients
         except (smtplib.SMTPException, OSError, ValueError) as error:
             self._drop()
+            if self._monotonic() >= ends_at:
+                raise DeliverLater(f"email: {self._settings.host} took longer than {self._deadline_s:g} s") from None
             raise _translated(error) from None
         finally:
             if not self._in_batch:
                 self._drop()
 
-    def _connect(self) -> smtplib.SMTP:
+    def _connect(self, ends_at: float) -> BoundedSmtp:
         settings = self._settings
         context = self._tls or ssl.create_default_context()
-        connection: smtplib.SMTP
-        if settings.security == "tls":
-            connection = smtplib.SMTP_SSL(
-                settings.host, settings.port, _greeting_name(), timeout=_STEP_S, context=context
-            )
-        else:
-            connection = smtplib.SMTP(settings.host, settings.port, _greeting_name(), timeout=_STEP_S)
+        connection = BoundedSmtp(
+            settings.host,
+            settings.port,
+            tls=context if settings.security == "tls" else None,
+            own_name=_greeting_name(),
+            ends_at=ends_at,
+            monotonic=self._monotonic,
+        )
         try:
-            with _deadline(connection, self._deadline_s):
-                self._secure(connection, context)
+            self._secure(connection, context)
         except BaseException:
             connection.close()
             raise
@@ -235,9 +245,9 @@ class EmailChannel:
         connection, self._kept = self._kept, None
         if connection is None:
             return
+        connection.ends_at = self._monotonic() + _GOODBYE_S
         try:
-            with _deadline(connection, 2.0):
-                connection.quit()
+            connection.quit()
         except (smtplib.SMTPException, OSError):
             connection.close()
 
@@ -276,26 +286,6 @@ def _paragraph(line: Line) -> str:
         text = f'<a href="{html.escape(piece.url)}">{text}</a>' if piece.url else text
         marked.append(f"<strong>{text}</strong>" if piece.bold else text)
     return f"<div>{''.join(marked)}</div>"
-
-
-@contextmanager
-def _deadline(connection: smtplib.SMTP, seconds: float) -> Iterator[None]:
-    """Cuts the connection when time is up: socket timeouts alone let a slow server go on for ever."""
-    timer = threading.Timer(seconds, _cut, (connection,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _cut(connection: smtplib.SMTP) -> None:
-    if connection.sock is not None:
-        try:
-            connection.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return
 
 
 def _translated(error: Exception) -> DeliverLater | DeliveryRefused:

@@ -1,0 +1,105 @@
+"""smtplib's client under one deadline: connecting, greeting, STARTTLS, login, and every byte of every reply."""
+
+from __future__ import annotations
+
+import io
+import smtplib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+_STEP_S = 10.0  # the longest silence of a server
+_OTHER_ADDRESS_S = 3.0  # after so long a silent address (IPv6 without a route) gives way to the next one
+_PIECE_BYTES = 16_384  # one TLS record: the longest that a single send can be held up over
+
+
+class BoundedSmtp(smtplib.SMTP):
+    """A connection of which no wait outlasts `ends_at`.
+
+    smtplib's own timeout is for one read: a server that sends a byte every few seconds holds it for ever, and does so
+    from the greeting on, which smtplib reads while it is constructed.
+
+    Args:
+        tls: to speak TLS from the first byte; None: in clear, until `starttls`.
+        own_name: what EHLO says.
+        ends_at: on `monotonic`; a connection that is kept gets a later one with each mail.
+
+    Raises:
+        OSError, smtplib.SMTPException: there is no connection, or no greeting.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        own_name: str,
+        ends_at: float,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.ends_at = ends_at
+        self._tls = tls
+        self._monotonic = monotonic
+        super().__init__(host, port, own_name)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """The server's answer, read until `ends_at`."""
+        if self.file is None and self.sock is not None:
+            self.file = io.BufferedReader(_BoundedReader(self.sock, self._wait_s))
+        reply = super().getreply()
+        if self.sock is not None:  # a TLS handshake that follows takes its time from the socket
+            self.sock.settimeout(max(self.ends_at - self._monotonic(), 0.001))
+        return reply
+
+    def send(self, s: ReadableBuffer | str) -> None:
+        """Send it all, until `ends_at`: a server that does not read holds nobody."""
+        content = memoryview(s.encode(self.command_encoding) if isinstance(s, str) else s)
+        for start in range(0, len(content), _PIECE_BYTES):
+            if self.sock is not None:
+                self.sock.settimeout(self._wait_s())
+            super().send(content[start : start + _PIECE_BYTES])
+
+    def _get_socket(self, host: str, port: int, timeout: float | None) -> socket.socket:
+        """Called by smtplib to connect. `timeout` is not used: `ends_at` is."""
+        connected = self._connected(host, port)
+        if self._tls is None:
+            return connected
+        connected.settimeout(self._wait_s())
+        return self._tls.wrap_socket(connected, server_hostname=host)
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        *others, last = dict.fromkeys(str(address[0]) for *_, address in found)
+        for address in others:
+            try:
+                return socket.create_connection((address, port), min(self._wait_s(), _OTHER_ADDRESS_S))
+            except OSError:
+                continue
+        return socket.create_connection((last, port), self._wait_s())
+
+    def _wait_s(self) -> float:
+        """How long the next step may take. Raises TimeoutError: no time is left."""
+        left_s = self.ends_at - self._monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the deadline is over")
+        return min(left_s, _STEP_S)
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reads a socket, each time for as long as is left."""
+
+    def __init__(self, sock: socket.socket, wait_s: Callable[[], float]) -> None:
+        self._sock = sock
+        self._wait_s = wait_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        self._sock.settimeout(self._wait_s())
+        return self._sock.recv_into(buffer)
