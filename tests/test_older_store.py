@@ -15,6 +15,7 @@ from sqlalchemy import Boolean, Connection, MetaData, select
 from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.launches.machines import MachineVerdict
+from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.checklists import SqlChecklistRepository
 from gpuwatch.storage.database import Database, open_database
@@ -53,6 +54,7 @@ RENAMED_COLUMNS = {
     ("delivery", "taken"): "settled_recipients",
     ("launch_event", "provider_words"): "provider_message",
 }
+ADDED = {"alert": {"severity": "warning", "subject": "h100", "headline": "h"}}
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LAUNCH = "a" * 12
 
@@ -106,7 +108,11 @@ def _rows(database: Database) -> dict[str, list[dict[str, Any]]]:
 def _expected() -> dict[str, list[dict[str, Any]]]:
     return {
         RENAMED_TABLES.get(table, table): sorted(
-            ({RENAMED_COLUMNS.get((table, name), name): value for name, value in row.items()} for row in rows), key=repr
+            (
+                {RENAMED_COLUMNS.get((table, name), name): value for name, value in row.items()} | ADDED.get(table, {})
+                for row in rows
+            ),
+            key=repr,
         )
         for table, rows in OLDER.items()
     }
@@ -118,7 +124,7 @@ def test_the_recorded_rows_are_about_every_renamed_table() -> None:
 
 
 def test_an_upgrade_keeps_every_row_and_value(older: Database) -> None:
-    assert upgrade(older) == ["0005"]
+    assert upgrade(older) == ["0005", "0006"]
     assert _rows(older) == _expected()
 
 
@@ -179,3 +185,32 @@ def test_alerts_history_and_samples_are_read(older: Database) -> None:
     polls = [row["at_s"] for row in OLDER["poll"]]
     found = market_at(older, datetime.fromtimestamp(max(polls), UTC))
     assert [offer.identity.machine_id for offer in found.offers] == ["77"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "did", "now", "severity"),
+    [
+        ("offer", "Nothing: the decision is yours.", AlertKind.MATCH, Severity.INFO),
+        ("launch", "Launch aaaaaaaaaaaa is running.", AlertKind.RENT, Severity.INFO),
+        ("launch", "Launch aaaaaaaaaaaa has ended.", AlertKind.END, Severity.INFO),
+        ("seeing", "All its watches are evaluated again.", AlertKind.RECOVERED, Severity.INFO),
+        ("held", "Launch aaaaaaaaaaaa is held.", AlertKind.HELD, Severity.CRITICAL),
+    ],
+)
+def test_an_older_alert_is_read_by_its_new_kind(
+    older: Database, kind: str, did: str, now: AlertKind, severity: Severity
+) -> None:
+    with older.write() as connection:
+        tables = MetaData()
+        tables.reflect(connection)
+        row = OLDER["alert"][0] | {"alert_id": "a0", "kind": kind, "once_key": None}
+        row["body"] = json.dumps(json.loads(row["body"]) | {"alert_id": "a0", "kind": kind, "did": did})
+        connection.execute(tables.tables["alert"].insert(), row)
+        connection.execute(tables.tables["delivery"].insert(), OLDER["delivery"][1] | {"alert_id": "a0"})
+    upgrade(older)
+    due = Outbox(older).lease(datetime(2026, 3, 2, 12, tzinfo=UTC), 5, 60.0, ["telegram"])[0]
+    assert (due.alert.kind, due.alert.severity, due.alert.subject) == (now, severity, "h100")
+    with older.write() as connection:
+        command.downgrade(config(connection), "0004")
+        stored = connection.exec_driver_sql("SELECT kind, body FROM alert WHERE alert_id = 'a0'").one()
+    assert (stored[0], json.loads(stored[1])["kind"]) == (kind, kind)

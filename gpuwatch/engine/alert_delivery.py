@@ -277,7 +277,7 @@ class AlertDelivery:
         return tuple(other for other in self._channels if other != name)
 
     def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
-        self._outbox.enqueue(alert, channels, alert.created_at + alert_lifetime(alert.kind), once_key)
+        self._outbox.enqueue(alert, channels, alert.created_at + alert_lifetime(alert.kind, alert.severity), once_key)
 
     def _note_failure(self, name: str, error: Exception) -> None:
         with self._lock:
@@ -304,7 +304,7 @@ def messages(dues: Sequence[DueDelivery]) -> Iterator[OutgoingMessage]:
 
 
 def _belong_together(one: DueDelivery, other: DueDelivery) -> bool:
-    both_offers = one.alert.kind is AlertKind.OFFER and other.alert.kind is AlertKind.OFFER
+    both_offers = {one.alert.kind, other.alert.kind} <= {AlertKind.MATCH, AlertKind.APPROVAL}
     return both_offers and one.taken == other.taken
 
 

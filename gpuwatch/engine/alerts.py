@@ -21,35 +21,39 @@ from gpuwatch.domain.watches.decide import REASON_TEXTS, Decision, DecisionReaso
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, rare_facts
-from gpuwatch.ports import Alert, AlertKind, MovableChannel, OfferLine, OutboxAlert
+from gpuwatch.ports import Alert, AlertKind, MovableChannel, OfferLine, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LIFETIMES = {
-    AlertKind.OFFER: _HOUR,  # by then somebody else has rented it, or it is reported again
+    AlertKind.MATCH: _HOUR,  # by then somebody else has rented it, or it is reported again
+    AlertKind.APPROVAL: _HOUR,  # or until its deadline
     AlertKind.TEST: timedelta(minutes=10),
     AlertKind.REFUSED: 6 * _HOUR,
-    AlertKind.LAUNCH: _DAY,
+    AlertKind.RENT: _DAY,
+    AlertKind.END: _DAY,
+    AlertKind.BUDGET: _DAY,
     AlertKind.BLIND: _DAY,
     AlertKind.RECOVERED: _DAY,
     AlertKind.DRIFT: 3 * _DAY,
     AlertKind.CHANNEL: 3 * _DAY,
-    AlertKind.HELD: 7 * _DAY,  # money may be at stake: it waits for the owner
+    AlertKind.HELD: 7 * _DAY,
     AlertKind.ORPHAN: 7 * _DAY,
 }
+_CRITICAL = 7 * _DAY  # money may be at stake: it waits for the owner
 _OFFERS_SHOWN = 3
 
 
-def alert_lifetime(kind: AlertKind) -> timedelta:
-    """Return how long an alert of this kind is worth sending; then it expires and is mentioned in the next one."""
-    return _LIFETIMES[kind]
+def alert_lifetime(kind: AlertKind, severity: Severity = Severity.INFO) -> timedelta:
+    """Return how long such an alert is worth sending; then it expires and is mentioned in the next one."""
+    return max(_LIFETIMES[kind], _CRITICAL) if severity is Severity.CRITICAL else _LIFETIMES[kind]
 
 
 def outbox_alert(
     alert: Alert, channels: Sequence[str], once_key: str | None = None, until: datetime | None = None
 ) -> OutboxAlert:
     """Return the alert with its lifetime. `until`: it is worth sending at least that long."""
-    expires_at = max(alert.created_at + alert_lifetime(alert.kind), until or alert.created_at)
+    expires_at = max(alert.created_at + alert_lifetime(alert.kind, alert.severity), until or alert.created_at)
     return OutboxAlert(alert=alert, channels=tuple(channels), expires_at=expires_at, once_key=once_key)
 
 
@@ -88,7 +92,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     facts.append(("Seen", format_moment(decision.decided_at, zone)))
     return Alert(
         alert_id=alert_id,
-        kind=AlertKind.OFFER,
+        kind=AlertKind.MATCH if approval is None else AlertKind.APPROVAL,
         created_at=decision.decided_at,
         headline=_offer_headline(watch, best, lines[0]),
         watch=watch.name,
@@ -181,6 +185,7 @@ def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> 
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
+        subject=channel,
         created_at=now,
         headline=f"Alerts do not arrive by {channel}",
         facts=(("Channel", channel), ("Answer", redact(error))),
@@ -195,6 +200,7 @@ def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: 
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
+        subject=channel.name,
         created_at=now,
         headline=f"The {channel.address_option} of {channel.name} has changed",
         facts=((f"Old {channel.address_option}", channel.address), (f"New {channel.address_option}", new)),
@@ -209,6 +215,7 @@ def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Ale
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
+        subject=channel,
         created_at=now,
         headline=f"{count} {'alert' if count == 1 else 'alerts'} could not be delivered by {channel} in time",
         why="The channel accepted nothing while they were current.",
@@ -246,6 +253,7 @@ def grouped_alert(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert
         created_at=alerts[-1].created_at,
         headline=f"{_whose(alerts)}{best}",
         parts=tuple(alerts),
+        severity=max((alert.severity for alert in alerts), key=lambda severity: severity.rank),
     )
 
 

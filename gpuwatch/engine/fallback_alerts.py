@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from gpuwatch.ports import Alert, AlertKind, Channel
+from gpuwatch.ports import Alert, AlertKind, Channel, Severity
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
+        severity=Severity.CRITICAL,
+        subject="database",
         created_at=now,
         headline="gpuwatch cannot write its database: it rents nothing",
         facts=(("Database", redact(fault)),),

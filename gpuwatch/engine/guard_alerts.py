@@ -15,7 +15,7 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import Alert, AlertKind, LaunchRepository, OutboxAlert
+from gpuwatch.ports import Alert, AlertKind, LaunchRepository, OutboxAlert, Severity
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +59,11 @@ class GuardAlerts:
         key = f"{notice.key}:{launch.launch_id}"[:_KEY_LENGTH]
         if key in self._reported:
             return
-        kind = AlertKind.HELD if notice.needs_owner else AlertKind.LAUNCH
         can_do = notice.can_do or ("Follow it: gpuwatch launches", f"End it: gpuwatch stop {launch.launch_id}")
         plain = self._launch_alerts.moved(launch, notice.headline, notice.why, now, can_do)
-        facts = (*plain.alert.facts, *notice.facts)
-        alert = msgspec.structs.replace(plain.alert, kind=kind, did=notice.did, facts=facts)
+        alert = msgspec.structs.replace(plain.alert, did=notice.did, facts=(*plain.alert.facts, *notice.facts))
+        if notice.needs_owner:
+            alert = msgspec.structs.replace(alert, kind=AlertKind.HELD, severity=Severity.CRITICAL)
         self._enqueue(outbox_alert(alert, plain.channels, key))
 
     def report_budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
@@ -74,7 +74,9 @@ class GuardAlerts:
             return
         alert = Alert(
             alert_id=self._new_id(),
-            kind=AlertKind.HELD if one.is_full and not stops else AlertKind.LAUNCH,
+            kind=AlertKind.BUDGET,
+            severity=Severity.CRITICAL if one.is_full and not stops else Severity.WARNING,
+            subject=one.watch or one.name,
             created_at=now,
             headline=_budget_headline(one),
             watch=one.watch,

@@ -16,6 +16,7 @@ def blind_alert(provider: str, since: datetime, last_error: str, *, alert_id: st
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.BLIND,
+        subject=provider,
         created_at=now,
         headline=f"{provider} is not answering: no complete answer for {_span(now - since)}",
         facts=(("Provider", provider), ("Since", format_moment(since)), ("Last error", redact(last_error))),
@@ -30,6 +31,7 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.BLIND,
+        subject=provider,
         created_at=now,
         headline=f"{provider} is not polled: today's row quota is used up",
         facts=(("Provider", provider), ("Resets", format_moment(resets_at))),
@@ -47,6 +49,7 @@ def recovery_alert(provider: str, blind_since: datetime, now: datetime, *, alert
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.RECOVERED,
+        subject=provider,
         created_at=now,
         headline=f"{provider} answers again, after {_span(now - blind_since)}",
         facts=(
@@ -65,6 +68,7 @@ def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: date
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.DRIFT,
+        subject=provider,
         created_at=now,
         headline=f"{provider} changed its format",
         facts=(("Provider", provider), ("Changed", shown)),

@@ -16,7 +16,7 @@ from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import outbox_alert
-from gpuwatch.ports import Alert, AlertKind, Instance, OutboxAlert
+from gpuwatch.ports import Alert, AlertKind, Instance, OutboxAlert, Severity, severity_of
 from gpuwatch.redaction import redact
 
 _PRICE_STEP = 1.03  # prices closer than this count as one when they are reported
@@ -53,7 +53,7 @@ class LaunchAlerts:
         self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()
     ) -> OutboxAlert:
         """A launch changed state."""
-        return self._news(AlertKind.LAUNCH, launch, headline, why, now, can_do or _FOLLOW_IT)
+        return self._news(_kind(launch), launch, headline, why, now, can_do or _FOLLOW_IT)
 
     def condition_changed(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """A condition that may flap is reported once in ten minutes, and a price whenever it differs by some percent.
@@ -63,17 +63,15 @@ class LaunchAlerts:
         price_step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
         ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
         key = f"befallen:{launch.launch_id}:{headline}:{price_step}:{ten_minutes}"
-        return self._news(AlertKind.LAUNCH, launch, headline, why, now, _FOLLOW_IT, key)
+        return self._news(_kind(launch), launch, headline, why, now, _FOLLOW_IT, key)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
         """Nothing was created. Reported once an hour for each cause: a flapping offer must not flood the owner."""
         end = next((end for end in EndReason if reason.startswith(end.value)), EndReason.REFUSED)
-        for_a_person = end in _MEND
-        kind = AlertKind.REFUSED if for_a_person else AlertKind.LAUNCH
-        can_do = ("Check key, credit and order: gpuwatch doctor",) if for_a_person else _FOLLOW_IT
+        can_do = ("Check key, credit and order: gpuwatch doctor",) if end in _MEND else _FOLLOW_IT
         failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
         key = f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}"
-        return self._news(kind, failed, f"not rented: {end.value}", reason, now, can_do, key)
+        return self._news(_refusal_kind(end), failed, f"not rented: {end.value}", reason, now, can_do, key)
 
     def held(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """The owner must decide."""
@@ -110,6 +108,7 @@ class LaunchAlerts:
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.BLIND,
+            subject=provider,
             created_at=now,
             headline=f"{provider} does not list its instances: {what} unseen there",
             facts=(("Provider", provider), ("Last error", redact(error))),
@@ -124,6 +123,7 @@ class LaunchAlerts:
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.RECOVERED,
+            subject=provider,
             created_at=now,
             headline=f"{provider} lists its instances again",
             facts=(("Provider", provider),),
@@ -144,6 +144,7 @@ class LaunchAlerts:
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.ORPHAN,
+            subject=instance.instance_id,
             created_at=now,
             headline=f"{provider} bills an instance with a gpuwatch label that is in no running launch",
             facts=(
@@ -181,8 +182,26 @@ class LaunchAlerts:
             why=why,
             did=_state_text(launch),
             can_do=can_do,
+            severity=_severity(kind, launch),
+            subject=launch.launch_id,
         )
         return outbox_alert(alert, self._channels_of(launch.watch), once_key)
+
+
+def _kind(launch: Launch) -> AlertKind:
+    return AlertKind.END if launch.state in {*_OVER, LaunchState.STOPPING} else AlertKind.RENT
+
+
+def _refusal_kind(end: EndReason) -> AlertKind:
+    if end in {EndReason.BUDGET, EndReason.NO_CREDIT}:
+        return AlertKind.BUDGET
+    return AlertKind.REFUSED if end in _MEND else AlertKind.END
+
+
+def _severity(kind: AlertKind, launch: Launch) -> Severity:
+    """Something is wrong with a launch that failed, and with one whose instance is not as it should be."""
+    is_wrong = launch.state is LaunchState.FAILED or launch.condition is not None
+    return max(severity_of(kind), Severity.WARNING if is_wrong else Severity.INFO, key=lambda one: one.rank)
 
 
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.ports.hooks import BEFORE_STOP, HookCall, HookInvoker, HookRun, HookRunRepository
 from gpuwatch.redaction import redact
 
@@ -216,7 +216,8 @@ class LaunchHooks:
         now = self._clock()
         alert = Alert(
             alert_id=self._new_id(),
-            kind=AlertKind.LAUNCH,
+            kind=AlertKind.RENT,
+            severity=Severity.WARNING,
             created_at=now,
             headline=f"{watch}: its hook {event} failed",
             watch=watch,

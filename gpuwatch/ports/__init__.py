@@ -20,6 +20,9 @@ from gpuwatch.ports.alerts import (
     MovableChannel,
     OfferLine,
     OutboxAlert,
+    Severity,
+    SilentChannel,
+    severity_of,
 )
 from gpuwatch.ports.market import Answer, Completeness, Market, Query
 from gpuwatch.ports.renting import (
@@ -73,9 +76,12 @@ __all__ = [
     "ProviderSettings",
     "Query",
     "Registry",
+    "Severity",
+    "SilentChannel",
     "UnitOfWork",
     "UnitOfWorkFactory",
     "Volume",
+    "severity_of",
 ]
 
 

@@ -12,18 +12,50 @@ import msgspec
 
 
 class AlertKind(StrEnum):
-    """What an alert is about."""
+    """What an alert is about. A stored value."""
 
-    OFFER = "offer"  # a watch fired
-    LAUNCH = "launch"  # a launch moved on: requested, running, ended, failed
+    MATCH = "match"  # a watch fired
+    APPROVAL = "approval"  # … and asks whether to rent
+    RENT = "rent"  # a launch: ordered, running, and what happens to it while it lives
+    END = "end"  # a launch is over, or ending
     HELD = "held"  # a launch needs the owner
     ORPHAN = "orphan"  # a labelled instance that the table does not know
+    BUDGET = "budget"  # refused or stopped for money
+    REFUSED = "refused"  # a launch was refused for another reason
     BLIND = "blind"  # a provider stopped answering
-    RECOVERED = "seeing"  # … and is back
+    RECOVERED = "recovered"  # … and is back
     DRIFT = "drift"  # a provider's format changed
-    REFUSED = "refused"  # a launch was refused: budget, credit, limits
-    CHANNEL = "channel"  # another channel is broken
+    CHANNEL = "channel"  # a channel is broken
     TEST = "test"
+
+
+class Severity(StrEnum):
+    """How urgent an alert is, least first. A stored value."""
+
+    INFO = "info"
+    WARNING = "warning"  # something is wrong; it can wait until the morning
+    CRITICAL = "critical"  # money may be running away, or the owner must act now
+
+    @property
+    def rank(self) -> int:
+        """Higher is more urgent."""
+        return list(Severity).index(self)
+
+
+_SEVERITIES = {
+    AlertKind.HELD: Severity.CRITICAL,
+    AlertKind.ORPHAN: Severity.CRITICAL,
+    AlertKind.BUDGET: Severity.WARNING,
+    AlertKind.REFUSED: Severity.WARNING,
+    AlertKind.BLIND: Severity.WARNING,
+    AlertKind.DRIFT: Severity.WARNING,
+    AlertKind.CHANNEL: Severity.WARNING,
+}
+
+
+def severity_of(kind: AlertKind) -> Severity:
+    """The severity of a kind, where its alert states none of its own."""
+    return _SEVERITIES.get(kind, Severity.INFO)
 
 
 class OfferLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +81,10 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """One message to the owner, in parts; each channel lays it out and escapes it in its own way.
 
     All text may hold what a marketplace's host wrote: cleaned of control characters, not escaped.
+
+    Attributes:
+        severity: by default that of its kind.
+        subject: what it is about: a watch, a provider, a launch id, a channel; by default the watch.
     """
 
     alert_id: str
@@ -62,6 +98,15 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     did: str = ""  # what gpuwatch did
     can_do: tuple[str, ...] = ()  # what the owner can do
     parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, sent in one message
+    severity: Severity = None  # type: ignore[assignment]  # set by __post_init__: never None
+    subject: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill what follows from the rest."""
+        if self.severity is None:
+            msgspec.structs.force_setattr(self, "severity", severity_of(self.kind))
+        if not self.subject and self.watch:
+            msgspec.structs.force_setattr(self, "subject", self.watch)
 
 
 class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +149,14 @@ class ManyRecipients(Protocol):
 
     def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
         """`send`, without those whose keys an earlier try raised as `taken`."""
+
+
+@runtime_checkable
+class SilentChannel(Protocol):
+    """A channel that can deliver without a sound: for alerts below its `min_severity`. Others do not get those."""
+
+    def send_silently(self, alert: Alert, taken: Sequence[str] = ()) -> None:
+        """`send`, without a sound; `taken` as in `send_remaining`, if the channel has several recipients."""
 
 
 @runtime_checkable

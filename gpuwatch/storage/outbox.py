@@ -38,6 +38,7 @@ _UNMENTIONED = (
     .group_by(delivery.c.channel)
 )
 _NEW_ADDRESS = "moved_chat"  # a stored value: "old new", of one channel
+_SUBJECT_LENGTH = 200
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
@@ -76,6 +77,9 @@ def enqueue(
     row = {
         "alert_id": alert.alert_id,
         "kind": alert.kind.value,
+        "severity": alert.severity.value,
+        "subject": alert.subject[:_SUBJECT_LENGTH],
+        "headline": alert.headline,
         "watch": alert.watch,
         "created_at_ms": to_ms(alert.created_at),
         "expires_at_ms": to_ms(expires_at),

@@ -191,8 +191,12 @@ alert = Table(
     Column("expires_at_ms", BigInteger, nullable=False),
     Column("body", Text, nullable=False),
     Column("once_key", String(200)),
+    Column("severity", String(12), nullable=False, server_default="info"),
+    Column("subject", String(200)),
+    Column("headline", Text),
     UniqueConstraint("once_key"),
-    comment="one alert; body is its JSON; once_key makes sure that it is sent once only",
+    Index(None, "created_at_ms"),
+    comment="every event, sent or not; body is its JSON; once_key makes sure that it is stored once only",
 )
 
 delivery = Table(

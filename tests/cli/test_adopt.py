@@ -73,7 +73,7 @@ def test_an_adopted_instance_is_a_launch_with_price_and_deadline_from_now(
 def test_it_is_reported(shell: Shell, rows: Rows, market: Marketplace) -> None:
     shell("adopt", rent(market, f"gpuwatch-{FOREIGN_INSTANCE}"))
     (due,) = Outbox(rows.store).lease(real_now(), 10, 60.0)
-    assert (due.alert.kind, due.alert.headline) == (AlertKind.LAUNCH, "trains: adopted")
+    assert (due.alert.kind, due.alert.headline) == (AlertKind.RENT, "trains: adopted")
 
 
 def test_what_was_adopted_can_be_stopped(shell: Shell, market: Marketplace) -> None:

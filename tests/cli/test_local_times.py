@@ -93,7 +93,7 @@ def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, req
         save_breaker(connection, CircuitBreaker(watch="auto", at=now, until=now + timedelta(hours=4), why="it fails"))
     with SqlDecisionStore(house.store).open() as work:
         work.save_health("vastai", ProviderHealth(blind_since=now, last_error="502"))
-    an_alert = Alert(alert_id="a1", kind=AlertKind.OFFER, created_at=now, headline="H100")
+    an_alert = Alert(alert_id="a1", kind=AlertKind.MATCH, created_at=now, headline="H100")
     Outbox(house.store).enqueue(an_alert, ("email",), now + timedelta(hours=1))
     (shell.folder / "tests").symlink_to(request.config.rootpath / "tests")
     yield shell

@@ -52,7 +52,7 @@ def test_watches_that_fire_together_are_one_message(db: Database) -> None:
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
     for number in range(3):
-        bench.enqueue(f"a{number}", AlertKind.OFFER)
+        bench.enqueue(f"a{number}", AlertKind.MATCH)
     assert bench.send_due() == 3
     (message,) = channel.sent
     assert [part.alert_id for part in message.parts] == ["a0", "a1", "a2"]
@@ -64,7 +64,7 @@ def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> 
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
     for number in range(500):
-        bench.enqueue(f"a{number:03}", AlertKind.OFFER)
+        bench.enqueue(f"a{number:03}", AlertKind.MATCH)
     assert sum(bench.send_due(n) for n in range(1, 6)) == 500
     assert len(channel.sent) <= 5
 
@@ -73,19 +73,19 @@ def test_what_is_sent_while_renting_is_paused_says_so_also_where_alerts_are_put_
     channel = Scripted("telegram")
     bench = DeliveryBench(db, channel)
     SqlPauseRepository(db).pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
-    for number, kind in enumerate((AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD)):
+    for number, kind in enumerate((AlertKind.MATCH, AlertKind.MATCH, AlertKind.HELD)):
         bench.enqueue(f"a{number}", kind, after_s=number / 10)
     bench.send_due()
     paused = "Paused: Renting is paused until 2026-11-21 13:00 UTC"
     assert [as_text(sent).count(paused) for sent in channel.sent] == [1, 1]
     SqlPauseRepository(db).resume(None, NOON, "tests")
-    bench.enqueue("a4", AlertKind.OFFER, after_s=2)
+    bench.enqueue("a4", AlertKind.MATCH, after_s=2)
     bench.send_due(3)
     assert paused not in as_text(channel.sent[-1])
 
 
 def test_only_offers_are_put_together() -> None:
-    kinds = (AlertKind.OFFER, AlertKind.OFFER, AlertKind.HELD, AlertKind.HELD, AlertKind.OFFER)
+    kinds = (AlertKind.MATCH, AlertKind.MATCH, AlertKind.HELD, AlertKind.HELD, AlertKind.MATCH)
     dues = [
         DueDelivery(
             alert=Alert(alert_id=f"a{n}", kind=kind, created_at=NOON, headline=""), channel="telegram", attempts=0
@@ -162,7 +162,7 @@ def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(d
     """A07: six hours without Telegram."""
     channel = Scripted("telegram", *[DeliverLater("502")] * 200)
     bench = DeliveryBench(db, channel)
-    bench.enqueue("stale", AlertKind.OFFER)
+    bench.enqueue("stale", AlertKind.MATCH)
     for minute in range(1, 360):
         if minute == 100:
             bench.enqueue("held1", AlertKind.HELD, after_s=6000, life=timedelta(days=7))
@@ -179,7 +179,7 @@ def test_after_an_outage_the_fresh_arrives_in_order_and_the_stale_is_mentioned(d
 def test_what_expired_with_nothing_behind_it_is_reported_by_itself(db: Database) -> None:
     channel = Scripted("telegram", *[DeliverLater("502")] * 100)
     bench = DeliveryBench(db, channel)
-    bench.enqueue("stale", AlertKind.OFFER)
+    bench.enqueue("stale", AlertKind.MATCH)
     for minute in range(1, 70):
         bench.send_due(minute * 60)
     channel.script.clear()

@@ -209,6 +209,6 @@ def test_every_kind_has_a_time_after_which_it_is_stale(kind: AlertKind) -> None:
 def test_money_waits_for_the_owner_longer_than_an_offer() -> None:
     assert (
         alerts.alert_lifetime(AlertKind.HELD)
-        > alerts.alert_lifetime(AlertKind.LAUNCH)
-        > alerts.alert_lifetime(AlertKind.OFFER)
+        > alerts.alert_lifetime(AlertKind.RENT)
+        > alerts.alert_lifetime(AlertKind.MATCH)
     )

@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch
 from gpuwatch.domain.launches.utilisation import UtilisationSample
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget
 from gpuwatch.errors import StoreError
-from gpuwatch.ports import AlertKind, InstanceState
+from gpuwatch.ports import AlertKind, InstanceState, Severity
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import NOON, changed
@@ -209,7 +209,7 @@ def test_a_budget_is_reported_at_80_percent_and_at_its_end_and_only_reported(dat
         "If everything keeps running": "$48.00",
     }
     assert full.headline == "budget max_usd_day is reached"
-    assert (full.kind, full.did[:13]) == (AlertKind.HELD, "Nothing ends:")
+    assert (full.kind, full.severity, full.did[:13]) == (AlertKind.BUDGET, Severity.CRITICAL, "Nothing ends:")
 
 
 def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> None:

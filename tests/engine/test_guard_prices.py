@@ -99,7 +99,7 @@ def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> Non
     assert world.guard.due(launch, LATER) is None
     (alert,) = world.alerts()
     assert alert.did == "Accepted: the new price is at or under max_price, and the budget allows it."
-    assert alert.kind is AlertKind.LAUNCH
+    assert alert.kind is AlertKind.RENT
 
 
 def test_a_yes_is_tried_again_until_it_is_taken_and_then_reported(database: Database) -> None:

@@ -128,7 +128,7 @@ def test_offers_that_flap_are_reported_once_an_hour(world: World) -> None:
     for _ in range(3):
         world.rent()
         world.pass_s(300)
-    assert world.reported() == [AlertKind.LAUNCH]
+    assert world.reported() == [AlertKind.END]
 
 
 # --- two at one row ---------------------------------------------------------------------------------------------------

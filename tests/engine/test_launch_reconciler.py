@@ -41,7 +41,7 @@ def test_what_is_in_no_list_for_long_is_reported_and_never_destroyed(world: Worl
     world.provider.on_list = ["empty"] * 40
     world.look(40, every_s=30)
     assert (world.state(launch), world.provider.destroys) == (S.RUNNING, [])
-    assert world.reported() == [AlertKind.LAUNCH, AlertKind.HELD]
+    assert world.reported() == [AlertKind.RENT, AlertKind.HELD]
 
 
 def test_what_is_gone_while_others_are_listed_is_over(world: World) -> None:

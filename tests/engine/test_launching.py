@@ -91,7 +91,7 @@ def test_a_refusal_that_only_a_person_can_mend_is_reported_and_not_repeated(worl
     world.provider.on_create = [OrderRefused("vastai: 400 no", kind)]
     launch = world.rent()
     assert launch.state is S.FAILED
-    assert world.reported() == [AlertKind.REFUSED]
+    assert world.reported() == [AlertKind.BUDGET if kind is RefusalKind.NO_CREDIT else AlertKind.REFUSED]
     again = world.reserve()
     assert isinstance(again, LaunchRefusal)
     assert again.reason is RefusalReason.COOLING
@@ -228,7 +228,7 @@ def test_it_runs_when_the_provider_says_so_and_is_reported(world: World) -> None
     found = world.repository.get(launch.launch_id)
     assert found is not None
     assert (found.state, found.running_at) == (S.RUNNING, world.now)
-    assert world.reported() == [AlertKind.LAUNCH]
+    assert world.reported() == [AlertKind.RENT]
 
 
 def test_not_running_in_time_is_destroyed_and_its_machine_is_avoided(world: World) -> None:

@@ -58,7 +58,7 @@ def test_alerts_about_refused_alerts_do_not_feed_on_themselves(db: Database) -> 
     channels = [Scripted(name, *[DeliveryRefused("403")] * 10_000) for name in ("telegram", "email")]
     bench = DeliveryBench(db, *channels)
     for minute in range(360):
-        bench.enqueue(f"a{minute:03}", AlertKind.OFFER, after_s=minute * 60)
+        bench.enqueue(f"a{minute:03}", AlertKind.MATCH, after_s=minute * 60)
         bench.send_due(minute * 60)
     for channel in channels:
         assert channel.kinds.count(AlertKind.CHANNEL) <= 6

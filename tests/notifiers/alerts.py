@@ -34,7 +34,7 @@ def a_line(**changes: Any) -> OfferLine:
 def an_alert(**changes: Any) -> Alert:
     alert = Alert(
         alert_id="abcdefgh2345",
-        kind=AlertKind.OFFER,
+        kind=AlertKind.MATCH,
         created_at=NOON,
         headline="h100-night: H100 SXM × 2 at $3.48 per GPU-hour",
         watch="h100-night",

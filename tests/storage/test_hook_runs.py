@@ -23,7 +23,7 @@ S = LaunchState
 ID = "abcdefghijkl"
 LEASE_S = 40.0
 NEWS = OutboxAlert(
-    alert=Alert(alert_id="hookfailed", kind=AlertKind.LAUNCH, created_at=NOON, headline="h100: its hook failed"),
+    alert=Alert(alert_id="hookfailed", kind=AlertKind.RENT, created_at=NOON, headline="h100: its hook failed"),
     channels=("telegram",),
     expires_at=NOON + timedelta(hours=1),
     once_key="hook",

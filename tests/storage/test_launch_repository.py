@@ -145,7 +145,7 @@ def test_every_step_is_an_event_with_its_cause(database: Database) -> None:
 def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
     launch = reserve(database, renting(), "1", "a" * 12)
     repository = SqlLaunchRepository(database)
-    reported = Alert(alert_id="1" * 12, kind=AlertKind.LAUNCH, created_at=NOON, headline="running")
+    reported = Alert(alert_id="1" * 12, kind=AlertKind.RENT, created_at=NOON, headline="running")
     news = OutboxAlert(alert=reported, channels=("telegram",), expires_at=NOON)
     repository.transition(launch, S.STARTING, "created", NOON, instance_id="1")
     with pytest.raises(LaunchConflict):

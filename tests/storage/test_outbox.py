@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 
 def an_alert(alert_id: str = "a1", at: datetime = NOON, headline: str = "H100 at $3.48") -> Alert:
-    return Alert(alert_id=alert_id, kind=AlertKind.OFFER, created_at=at, headline=headline)
+    return Alert(alert_id=alert_id, kind=AlertKind.MATCH, created_at=at, headline=headline)
 
 
 def reported(

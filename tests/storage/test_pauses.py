@@ -84,7 +84,7 @@ def rented(store: Database, launch_id: str, **how: Any) -> Launch:
 
 
 def news(at: datetime) -> OutboxAlert:
-    reported = Alert(alert_id=f"{next(_ALERTS):012}", kind=AlertKind.LAUNCH, created_at=at, headline="not rented")
+    reported = Alert(alert_id=f"{next(_ALERTS):012}", kind=AlertKind.RENT, created_at=at, headline="not rented")
     return OutboxAlert(alert=reported, channels=("telegram",), expires_at=at + HOUR)
 
 

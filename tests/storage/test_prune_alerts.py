@@ -15,7 +15,7 @@ MONTH = timedelta(days=30)
 
 
 def an_alert(alert_id: str) -> Alert:
-    return Alert(alert_id=alert_id, kind=AlertKind.OFFER, created_at=NOON, headline="h100: cheap")
+    return Alert(alert_id=alert_id, kind=AlertKind.MATCH, created_at=NOON, headline="h100: cheap")
 
 
 def put(database: Database, alert_id: str, once_key: str | None = None) -> None:

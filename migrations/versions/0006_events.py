@@ -1,0 +1,104 @@
+"""An alert becomes an event that can be read: its severity, what it is about, its headline; kinds by their new names."""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+KINDS = {"offer": "match", "launch": "rent", "seeing": "recovered"}  # before → after
+OLDER_KINDS = {
+    "match": "offer",
+    "approval": "offer",
+    "rent": "launch",
+    "end": "launch",
+    "recovered": "seeing",
+    "budget": "refused",
+}
+SEVERITIES = {
+    "held": "critical",
+    "orphan": "critical",
+    "refused": "warning",
+    "blind": "warning",
+    "drift": "warning",
+    "channel": "warning",
+}  # of the others: info
+COMMENTS = {
+    "alert": (
+        "every event, sent or not; body is its JSON; once_key makes sure that it is stored once only",
+        "one alert; body is its JSON; once_key makes sure that it is sent once only",
+    ),
+}
+_ALERT = sa.table("alert", *map(sa.column, ("alert_id", "kind", "watch", "body", "severity", "subject", "headline")))
+_AT_ONCE = 1000  # rows
+
+
+def upgrade() -> None:
+    op.add_column("alert", sa.Column("severity", sa.String(length=12), server_default="info", nullable=False))
+    op.add_column("alert", sa.Column("subject", sa.String(length=200), nullable=True))
+    op.add_column("alert", sa.Column("headline", sa.Text(), nullable=True))
+    op.create_index(op.f("ix_alert_created_at_ms"), "alert", ["created_at_ms"], unique=False)
+    _change_alerts(_as_event)
+    _comment(new=0)
+
+
+def downgrade() -> None:
+    _comment(new=1)
+    _change_alerts(_as_before)
+    op.drop_index(op.f("ix_alert_created_at_ms"), table_name="alert")
+    for name in ("headline", "subject", "severity"):
+        op.drop_column("alert", name)
+
+
+def _as_event(row: Any, body: dict[str, Any]) -> dict[str, Any]:
+    body["kind"] = kind = _kind(row.kind, str(body.get("did", "")))
+    about = row.watch or next((value for label, value in body.get("facts", ()) if label in {"Provider", "Channel"}), "")
+    return {
+        "kind": kind,
+        "severity": SEVERITIES.get(kind, "info"),
+        "subject": about[:200],
+        "headline": body.get("headline", ""),
+    }
+
+
+def _kind(before: str, did: str) -> str:
+    """A launch that was over, or ending, says so in what was done."""
+    if before == "launch" and any(word in did for word in (" has ended.", " failed.", " is stopping")):
+        return "end"
+    return KINDS.get(before, before)
+
+
+def _as_before(row: Any, body: dict[str, Any]) -> dict[str, Any]:
+    body["kind"] = kind = OLDER_KINDS.get(row.kind, row.kind)
+    return {"kind": kind}
+
+
+def _change_alerts(change: Any) -> None:
+    connection = op.get_bind()
+    last = ""
+    while rows := connection.execute(
+        sa.select(_ALERT.c.alert_id, _ALERT.c.kind, _ALERT.c.watch, _ALERT.c.body)
+        .where(_ALERT.c.alert_id > last)
+        .order_by(_ALERT.c.alert_id)
+        .limit(_AT_ONCE)
+    ).all():
+        for row in rows:
+            body = json.loads(row.body)
+            values = change(row, body)
+            text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+            connection.execute(sa.update(_ALERT).where(_ALERT.c.alert_id == row.alert_id).values(body=text, **values))
+        last = rows[-1].alert_id
+
+
+def _comment(new: int) -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        for table, texts in COMMENTS.items():
+            op.create_table_comment(table, texts[new], existing_comment=texts[1 - new])
