@@ -24,7 +24,7 @@ from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.emulator import Marketplace
-from gpuwatch.engine.alerts import offer_alert
+from gpuwatch.engine.offer_alerts import offer_alert
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.providers import build

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch import notifiers
 from gpuwatch.bootstrap import build_channels, http_client, new_id, real_now
-from gpuwatch.engine.alerts import test_alert
+from gpuwatch.engine.channel_alerts import test_alert
 from gpuwatch.errors import DeliveryError, UsageError
 from gpuwatch.ports import MovableChannel
 

@@ -13,15 +13,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.engine.alerts import (
-    alert_id_from,
-    alert_lifetime,
-    channel_alert,
-    grouped_alert,
-    late_alert,
-    new_address_alert,
-    with_missed,
-)
+from gpuwatch.engine.alert_groups import grouped_alert, with_missed
+from gpuwatch.engine.alerts import alert_id_from, alert_lifetime
+from gpuwatch.engine.channel_alerts import channel_alert, late_alert, new_address_alert
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
 from gpuwatch.ports import (

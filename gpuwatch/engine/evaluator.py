@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches, rank
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.engine.alerts import alert_id_from, offer_alert, outbox_alert
+from gpuwatch.engine.alerts import alert_id_from, outbox_alert
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
     reservation_summary,
@@ -29,6 +29,7 @@ from gpuwatch.engine.candidates import (
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
 from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.offer_alerts import offer_alert
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)

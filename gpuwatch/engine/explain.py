@@ -12,8 +12,8 @@ from gpuwatch.domain.watches.decide import Observation, WatchMemory, decide
 from gpuwatch.domain.watches.explain import NearMiss, nearest
 from gpuwatch.domain.watches.match import rank
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.alerts import decision_text
 from gpuwatch.engine.check import ProviderCheck
+from gpuwatch.engine.offer_alerts import decision_text
 from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_complete
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Market

@@ -14,7 +14,7 @@ from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine import alerts, health_alerts
+from gpuwatch.engine import alert_groups, alerts, health_alerts, offer_alerts
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind
 
@@ -52,7 +52,7 @@ def reported(
 ) -> Alert:
     decision = Decision(watch=watch.name, reason=reason, decided_at=NOON, matches=matches or (a_match(),))
     options: dict[str, Any] = {"alert_id": "abc", "zone": BERLIN, "did": "Alerted only."} | extra
-    return alerts.offer_alert(watch, decision, **options)
+    return offer_alerts.offer_alert(watch, decision, **options)
 
 
 def facts(alert: Alert) -> dict[str, str]:
@@ -145,18 +145,18 @@ def test_a_jobs_traffic_is_shown_apart() -> None:
 
 # --- several in one --------------------------------------------------------------------------------------------------
 def test_two_alerts_of_one_watch_are_not_two_watches() -> None:
-    group = alerts.grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
+    group = alert_groups.grouped_alert([reported(alert_id="first"), reported(a_match(5.0), alert_id="second")])
     assert group.headline == "h100-night: 2 alerts, from $3.00 per GPU-hour"
 
 
 def test_one_alert_stays_as_it_is() -> None:
-    assert alerts.grouped_alert([reported()]) == reported()
+    assert alert_groups.grouped_alert([reported()]) == reported()
 
 
 def test_several_alerts_become_one_that_names_the_cheapest() -> None:
     other = msgspec.structs.replace(WATCH, name="h100-day")
     dear, cheap = reported(a_match(7.0), alert_id="dear"), reported(a_match(5.0), alert_id="cheap", watch=other)
-    group = alerts.grouped_alert([dear, cheap])
+    group = alert_groups.grouped_alert([dear, cheap])
     assert group.headline == "2 watches have offers, from $3.00 per GPU-hour"
     text = as_text(group)
     assert text.index("alert dear") < text.index("alert cheap")
@@ -164,8 +164,8 @@ def test_several_alerts_become_one_that_names_the_cheapest() -> None:
 
 def test_a_group_sent_again_bears_the_same_id() -> None:
     both = [reported(alert_id="a"), reported(alert_id="b")]
-    assert alerts.grouped_alert(both).alert_id == alerts.grouped_alert(both).alert_id
-    assert alerts.grouped_alert(both).alert_id != alerts.grouped_alert(both[::-1]).alert_id
+    assert alert_groups.grouped_alert(both).alert_id == alert_groups.grouped_alert(both).alert_id
+    assert alert_groups.grouped_alert(both).alert_id != alert_groups.grouped_alert(both[::-1]).alert_id
 
 
 # --- everything else -------------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ def test_a_changed_format_lists_what_changed() -> None:
 
 
 def test_what_never_arrived_is_counted_and_named() -> None:
-    alert = alerts.with_missed(reported(), ["one", "two", "three", "four"])
+    alert = alert_groups.with_missed(reported(), ["one", "two", "three", "four"])
     assert facts(alert)["Not delivered here"] == "4 earlier alerts (1 more and: two; three; four)"
-    assert alerts.with_missed(reported(), []) == reported()
+    assert alert_groups.with_missed(reported(), []) == reported()
 
 
 @pytest.mark.parametrize("kind", AlertKind)

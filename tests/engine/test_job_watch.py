@@ -22,7 +22,7 @@ from gpuwatch.domain.watches.decide import DecisionReason, Match
 from gpuwatch.domain.watches.job_cost import dearest_microusd, highest_usd_gpu_hour, job_microusd
 from gpuwatch.domain.watches.match import match_of, matches, price_for
 from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, SpotPolicy, Watch
-from gpuwatch.engine import alerts
+from gpuwatch.engine import offer_alerts
 from gpuwatch.engine.check import check_provider
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.hunt import Hunter
@@ -135,7 +135,7 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
     watch = a_job_watch("600", job=job)
     match = matched(watch, a100(download_mbps=None))
     decision = evaluate(an_evaluator(watch, MemoryUnitOfWork()), [watch], an_answer(a100()), False, NOON)[0]
-    alert = alerts.offer_alert(
+    alert = offer_alerts.offer_alert(
         watch, msgspec.structs.replace(decision, matches=(match,)), alert_id="a", zone=ZoneInfo("UTC"), did=""
     )
     facts = dict(alert.facts)
