@@ -32,7 +32,7 @@ from gpuwatch.engine.instance_listing import AbsenceTracker, InstanceListing, re
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
-from gpuwatch.ports import Instance, InstanceState, Launcher, LaunchRepository
+from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher, LaunchRepository
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -225,7 +225,12 @@ class LaunchReconciler:
     # --- what a poll shows --------------------------------------------------------------------------------------------
 
     def _process(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
-        instance = listing.of(launch)
+        try:
+            instance = listing.of(launch) or self._looked_up(launch)
+        except ProviderError as error:
+            log.warning("launch %s: not in the list, and not found out by its id: %s", launch.launch_id, error)
+            self._without_list([launch], now)
+            return
         if instance is not None:
             self._shown.add(launch.launch_id)
             self._absence.listed_again(launch)
@@ -233,6 +238,15 @@ class LaunchReconciler:
         elif launch.state is not LaunchState.REQUESTED or self._is_lost(launch, now):
             verdict = self._verdict(launch, listing, alive, now)
             self._apply_events(launch, lambda each: InstanceUnlisted(verdict, self._due(each, now)), now)
+
+    def _looked_up(self, launch: Launch) -> Instance | None:
+        """A list may omit what is alive: before a missing instance counts as missing, it is asked for by its id."""
+        if launch.instance_id is None or not isinstance(self._launcher, InstanceLookup):
+            return None
+        found = self._launcher.get(launch.instance_id)
+        if found is not None:
+            log.warning("launch %s: instance %s is alive, the list omits it", launch.launch_id, launch.instance_id)
+        return found
 
     def _listed(self, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
         """The guard checks living launches, and verifies an instance before it counts as running."""

@@ -28,6 +28,7 @@ from gpuwatch.ports.market import Answer, Completeness, Market, Query
 from gpuwatch.ports.renting import (
     Created,
     Instance,
+    InstanceLookup,
     InstanceState,
     Launcher,
     Order,
@@ -59,6 +60,7 @@ __all__ = [
     "DeliveryQueue",
     "DueDelivery",
     "Instance",
+    "InstanceLookup",
     "InstanceState",
     "LaunchRepository",
     "Launcher",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState
 __all__ = [
     "Created",
     "Instance",
+    "InstanceLookup",
     "InstanceState",
     "Launcher",
     "Order",
@@ -132,3 +133,11 @@ class Launcher(Protocol):
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         """What was charged on these days, both included; None: the provider does not tell. Raises ProviderError."""
+
+
+@runtime_checkable
+class InstanceLookup(Protocol):
+    """A launcher whose API answers for one instance: evidence beside the list, which may omit what is alive."""
+
+    def get(self, instance_id: str) -> Instance | None:
+        """The instance; None: the provider says that it is gone. Raises ProviderError."""

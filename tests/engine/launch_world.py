@@ -34,12 +34,12 @@ RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, re
 class World:
     """A ledger on a real database, an actor and a follower, over a provider that may lie."""
 
-    def __init__(self, store: Database, watch: Watch = RENTS) -> None:
+    def __init__(self, store: Database, watch: Watch = RENTS, provider: LyingProvider | None = None) -> None:
         self.store = store
         self.watch = watch
         self.now = NOON
         self.tick_s = 0.0
-        self.provider = LyingProvider()
+        self.provider = provider or LyingProvider()
         self.market = ScriptedMarket(an_answer(an_offer()))
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.repository = SqlLaunchRepository(store)

@@ -87,3 +87,22 @@ class LyingProvider:
         self.alive[instance_id] = Instance(
             instance_id=instance_id, label=label, state=InstanceState.RUNNING, status="running"
         )
+
+
+class AskableProvider(LyingProvider):
+    """One that also answers for a single instance, as vast.ai does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.omitted: set[str] = set()  # ids that no list shows
+        self.asked: list[str] = []
+        self.on_get: list[Exception] = []
+
+    def list_instances(self) -> Sequence[Instance]:
+        return [one for one in super().list_instances() if one.instance_id not in self.omitted]
+
+    def get(self, instance_id: str) -> Instance | None:
+        self.asked.append(instance_id)
+        if self.on_get:
+            raise self.on_get.pop(0)
+        return self.alive.get(instance_id)

@@ -8,7 +8,18 @@ from datetime import date
 from typing import TypeVar
 
 from gpuwatch.errors import GpuwatchError, OutcomeUnknown, PayloadChanged, ProviderError
-from gpuwatch.ports import Answer, Created, Instance, Launcher, Market, Order, PriceIncrease, ProviderCharge, Query
+from gpuwatch.ports import (
+    Answer,
+    Created,
+    Instance,
+    InstanceLookup,
+    Launcher,
+    Market,
+    Order,
+    PriceIncrease,
+    ProviderCharge,
+    Query,
+)
 from gpuwatch.ports.declarations import Adapter, ProviderInfo
 
 T = TypeVar("T")
@@ -22,7 +33,7 @@ def isolated(adapter: Adapter) -> Adapter:
         name=name,
         info=adapter.info,
         market=_IsolatedMarket(name, adapter.market),
-        launcher=adapter.launcher and _IsolatedLauncher(name, adapter.launcher),
+        launcher=adapter.launcher and _isolated_launcher(name, adapter.launcher),
     )
 
 
@@ -101,3 +112,16 @@ class _IsolatedLauncher(_Isolated):
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         return self._read(lambda: self._inner.charges(since, until))
+
+
+class _IsolatedLookup(_IsolatedLauncher):
+    def __init__(self, name: str, inner: Launcher, lookup: InstanceLookup) -> None:
+        super().__init__(name, inner)
+        self._lookup = lookup
+
+    def get(self, instance_id: str) -> Instance | None:
+        return self._read(lambda: self._lookup.get(instance_id))
+
+
+def _isolated_launcher(name: str, inner: Launcher) -> _IsolatedLauncher:
+    return _IsolatedLookup(name, inner, inner) if isinstance(inner, InstanceLookup) else _IsolatedLauncher(name, inner)

@@ -109,6 +109,21 @@ def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
     return page, [_instance(row) for row in rows]
 
 
+class _One(msgspec.Struct):
+    """The answer about one instance: an object under a plural name, null when it is gone."""
+
+    instances: msgspec.Raw
+
+
+def parse_one(body: bytes) -> Instance | None:
+    """Understand the answer about one instance; None: it is gone. Raises PayloadChanged."""
+    try:
+        one = msgspec.json.decode(body, type=_One)
+        return None if bytes(one.instances) == b"null" else _instance(_row(one.instances))
+    except UNREADABLE as error:
+        raise PayloadChanged(f"vastai: the answer about an instance has another form: {_error_text(error)}") from error
+
+
 def state_of(words: Mapping[str, str | None]) -> InstanceState:
     """The state behind an instance's own words.
 

@@ -16,7 +16,7 @@ from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_pa
 from gpuwatch.providers.vastai.client import VastClient
 from gpuwatch.providers.vastai.create import ID, LABEL_LENGTH, check_bid, create_body, created
 from gpuwatch.providers.vastai.error_mapping import ordering_error, read_error_body
-from gpuwatch.providers.vastai.instances import parse_page
+from gpuwatch.providers.vastai.instances import parse_one, parse_page
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
 from gpuwatch.providers.vastai.rows import PROVIDER
 
@@ -65,6 +65,19 @@ class VastLauncher:
             tokens.add(page.next_token)
             params["after_token"] = page.next_token
         raise PayloadChanged("vastai: the list of instances has no end: its pages repeat")
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: the marketplace says that it is gone.
+
+        Raises:
+            ProviderError: no usable answer, or one about another instance.
+        """
+        self._client.require_key()
+        path = f"/api/v0/instances/{_path_id(instance_id)}/"
+        found = parse_one(self._client.ask("GET", path, kind="instance", max_bytes=_PAGE_BYTES).body)
+        if found is not None and found.instance_id != instance_id:
+            raise PayloadChanged(f"vastai: asked for instance {instance_id}, it answered about {found.instance_id}")
+        return found
 
     def destroy(self, instance_id: str) -> None:
         """End an instance; one that is gone already is no error.

@@ -20,7 +20,7 @@ from gpuwatch.errors import (
     ProviderError,
     RefusalKind,
 )
-from gpuwatch.ports import Created, Launcher, Order
+from gpuwatch.ports import Created, InstanceLookup, InstanceState, Launcher, Order
 from tests.clocks import Clock
 
 ORDER = Order(offer_id="123", label="gpuwatch-abc", image="pytorch/pytorch", disk_gb=100.0)
@@ -29,6 +29,12 @@ ORDER = Order(offer_id="123", label="gpuwatch-abc", image="pytorch/pytorch", dis
 def _launcher(handler: Any, **settings: Any) -> Launcher:
     launcher = an_adapter(handler, Clock(), **settings).launcher
     assert launcher is not None
+    return launcher
+
+
+def _lookup(handler: Any) -> InstanceLookup:
+    launcher = _launcher(handler)
+    assert isinstance(launcher, InstanceLookup)
     return launcher
 
 
@@ -289,6 +295,39 @@ def test_pages_that_repeat_end() -> None:
 def test_an_odd_list_is_never_an_empty_one(answer: httpx.Response) -> None:
     with pytest.raises(ProviderError):
         _launcher(replies(answer)).list_instances()
+
+
+ONE = {"id": 7, "actual_status": "running", "label": "gpuwatch-abc"}
+
+
+def test_one_instance_is_asked_for_by_its_id() -> None:
+    handler = replies(httpx.Response(200, json={"instances": ONE}))
+    found = _lookup(handler).get("7")
+    assert found is not None
+    assert (found.instance_id, found.label, found.state) == ("7", "gpuwatch-abc", InstanceState.RUNNING)
+    assert str(handler.requests[0].url) == "https://console.vast.ai/api/v0/instances/7/"  # type: ignore[attr-defined]
+
+
+def test_an_instance_that_is_gone_is_null() -> None:
+    assert _lookup(replies(httpx.Response(200, json={"instances": None}))).get("7") is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(200, json={"instances": ONE | {"id": 8}}),
+        httpx.Response(200, json={"instances": []}),
+        httpx.Response(200, json={"instances": {}}),
+        httpx.Response(200, json={}),
+        httpx.Response(200, content=b""),
+        httpx.Response(404, json={"success": False, "error": "not_found"}),
+        httpx.Response(401, json={"success": False, "error": "auth_error"}),
+        httpx.Response(502),
+    ],
+)
+def test_an_odd_answer_about_an_instance_never_says_that_it_is_gone(answer: httpx.Response) -> None:
+    with pytest.raises(ProviderError):
+        _lookup(replies(*[answer] * 5)).get("7")
 
 
 def test_an_odd_port_does_not_hide_an_instance() -> None:

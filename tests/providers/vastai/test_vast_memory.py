@@ -52,7 +52,7 @@ def test_a_bomb_of_300_mb_in_place_of_offers_stays_under_60_mb(filling: bytes) -
     piece = filling * (2**20 // len(filling))
     bomb = compressor.compress(b'{"offers":[') + b"".join(compressor.compress(piece) for _ in range(300))
     reported, peak_mb = _search(bomb + compressor.flush(), content_encoding="gzip")
-    assert reported.startswith("PayloadChanged")
+    assert reported.startswith(("PayloadChanged", "NoRowUnderstood"))
     assert peak_mb < 60
 
 

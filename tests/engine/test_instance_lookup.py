@@ -1,0 +1,86 @@
+"""A list that omits what is alive: the provider is asked for the instance by its id before it counts as missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.errors import ProviderDown
+from gpuwatch.ports import InstanceState
+from gpuwatch.storage.database import Database
+from tests.builders import changed
+from tests.engine.launch_world import RENTS, World, match_on, stop
+from tests.engine.lying_provider import AskableProvider
+
+S = LaunchState
+
+
+@pytest.fixture
+def provider() -> AskableProvider:
+    return AskableProvider()
+
+
+@pytest.fixture
+def world(sqlite_database: Database, provider: AskableProvider) -> World:
+    return World(sqlite_database, changed(RENTS, launch=LaunchSpec(max_active=2, max_total=0)), provider)
+
+
+@pytest.fixture
+def pair(world: World) -> tuple[Launch, Launch]:
+    """Two that run: the second is the canary of every list."""
+    launches = world.rent(match_on("1", "11")), world.rent(match_on("2", "22"))
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    return launches
+
+
+def test_what_a_list_omits_is_alive_if_the_provider_says_so(
+    world: World, provider: AskableProvider, pair: tuple[Launch, Launch]
+) -> None:
+    provider.omitted = {"9000"}
+    world.look(60, every_s=30)
+    assert [world.state(launch) for launch in pair] == [S.RUNNING, S.RUNNING]
+    assert set(provider.asked) == {"9000"}  # nothing that a list shows
+
+
+def test_what_neither_the_list_nor_its_id_finds_is_gone(
+    world: World, provider: AskableProvider, pair: tuple[Launch, Launch]
+) -> None:
+    del provider.alive["9000"]
+    world.look(30, every_s=30)
+    assert [world.state(launch) for launch in pair] == [S.ENDED, S.RUNNING]
+
+
+def test_nothing_is_gone_while_nobody_answers_for_it(
+    world: World, provider: AskableProvider, pair: tuple[Launch, Launch]
+) -> None:
+    del provider.alive["9000"]
+    provider.on_get = [ProviderDown("502")] * 60
+    world.look(59, every_s=30)
+    assert [world.state(launch) for launch in pair] == [S.RUNNING, S.RUNNING]
+
+
+def test_an_end_is_ordered_though_nobody_answers_for_it(
+    world: World, provider: AskableProvider, pair: tuple[Launch, Launch]
+) -> None:
+    provider.omitted = {"9000", "9001"}
+    provider.on_get = [ProviderDown("502")] * 1000
+    for launch in pair:
+        stop(world, launch)
+    world.look(2)
+    assert provider.alive == {}
+
+
+def test_an_end_that_the_list_claims_and_its_id_denies_is_sent_again(
+    world: World, provider: AskableProvider, pair: tuple[Launch, Launch]
+) -> None:
+    provider.omitted = {"9000"}
+    provider.destroy_lies = True
+    stop(world, pair[0])
+    world.look(20, every_s=30)
+    assert world.state(pair[0]) is S.STOPPING
+    provider.destroy_lies = False
+    world.look(5)
+    assert world.state(pair[0]) is S.ENDED
+    assert set(provider.alive) == {"9001"}
