@@ -214,11 +214,14 @@ class PastOptions:
     def span(self, now: datetime) -> tuple[datetime, datetime]:
         """First and last moment. A duration counts back from now, or from the day that `until` names.
 
+        What was stored a moment ago is within: times are stored in whole seconds, and the last moment is not part.
+
         Raises click.BadParameter.
         """
-        end = now if self.until is None else moment(self.until, now)
+        newest = now.replace(microsecond=0) + timedelta(seconds=1)
+        end = newest if self.until is None else moment(self.until, now)
         is_day = self.until is not None and moment(self.until, now + timedelta(days=1)) == end
-        end = min(end, now)
+        end = min(end, newest)
         start = moment(self.since, end if is_day else now)
         if start >= end:
             raise click.BadParameter("--since must lie before --until.")

@@ -11,6 +11,7 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
+from gpuwatch.cli.options import PastOptions
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.migrate import upgrade
@@ -252,3 +253,11 @@ def test_nothing_is_known_of_the_future(shell: Shell, stored: SqlHistoryRecorder
     found = shell("history", "H100", "--since", "60h", "--until", until, "--under", "9", "--json").json
     assert found["gaps"] == shell("history", "H100", "--since", "60h", "--json").json["gaps"]
     assert found["under"][0]["known_hours"] < 8
+
+
+def test_a_period_that_ends_now_has_what_was_stored_in_this_very_second() -> None:
+    """A poll is stored by its second: `gpuwatch check && gpuwatch history` must not say that nothing was polled."""
+    now = datetime(2026, 11, 22, 12, 0, 7, 900_000, tzinfo=UTC)
+    for until in (None, "2026-11-23"):
+        past = PastOptions(count=None, spot="no", provider=None, since="30d", until=until, data=None)
+        assert past.span(now)[1] == datetime(2026, 11, 22, 12, 0, 8, tzinfo=UTC)

@@ -52,6 +52,7 @@ WITH_TIMES = (
     f"import {PRIME} --dry-run",
     f"market --data {PRIME}",
     f"calendar 'H100 SXM' --data {PRIME}",
+    "history H100",
     f"history H100 --data {PRIME} --since 2025-10-20 --until 2025-10-22 --every 1h",
     f"backtest --gpu H100 --count 8 --max-price 1.85 --max-runtime 24h --data {PRIME}",
     f"advise H100 --count 8 --data {PRIME}",
@@ -65,7 +66,6 @@ WITHOUT_TIMES = (
     "advise H100",
     "backtest --since 2025-01-01 --until 2025-01-02",  # nothing was polled then, however quick this machine is
     "market",
-    "history H100",
     "config show",
 )
 

@@ -19,6 +19,7 @@ from typing import IO, Any
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.emulator.clock import ManualClock
 
 ROOT = Path(__file__).parents[2]
 CLIENT = os.environ.get("GPUWATCH_OFFICIAL_CLIENT") or shutil.which("vastai", path=ROOT / ".venv-official" / "bin")
@@ -32,8 +33,14 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def market() -> Iterator[Marketplace]:
-    with Marketplace(size=120, delays=QUICK) as opened:
+def clock() -> ManualClock:
+    """It stands, so what an instance is does not hang on our speed; at this moment, for the client asks for it."""
+    return ManualClock(time.time())
+
+
+@pytest.fixture
+def market(clock: ManualClock) -> Iterator[Marketplace]:
+    with Marketplace(size=120, delays=QUICK, clock=clock) as opened:
         yield opened
 
 
@@ -125,12 +132,15 @@ def test_search_for_bids_and_through_the_second_door(market: Marketplace, vastai
     assert [(row["id"], row["dph_base"]) for row in (bid, new)] == [(offer_id, 0.1), (offer_id, 0.2)]
 
 
-def test_an_instance_is_created_shown_labelled_stopped_started_and_destroyed(market: Marketplace, vastai: Run) -> None:
+def test_an_instance_is_created_shown_labelled_stopped_started_and_destroyed(
+    market: Marketplace, clock: ManualClock, vastai: Run
+) -> None:
     offer_id = market.publish(gpu="H100 SXM", usd_hour=2.0)
     words = ("create", "instance", str(offer_id), "--image", "pytorch/pytorch", "--disk", "20")
     made = json.loads(vastai(*words, "--label", "gpuwatch-x", "--ssh", "--direct", "--env", "-e A=b", "--raw"))
     contract = str(made["new_contract"])
     assert made["success"] is True
+    clock.advance(1)
     listed = rows(vastai("show", "instances", "--raw"))
     assert [(row["id"], row["label"], row["extra_env"]) for row in listed] == [
         (int(contract), "gpuwatch-x", {"A": "b"})
@@ -142,6 +152,7 @@ def test_an_instance_is_created_shown_labelled_stopped_started_and_destroyed(mar
     shown = json.loads(vastai("show", "instance", contract, "--raw"))
     assert (shown["label"], shown["intended_status"]) == ("other", "stopped")
     vastai("start", "instance", contract)
+    clock.advance(1)
     assert json.loads(vastai("show", "instance", contract, "--raw"))["intended_status"] == "running"
     assert vastai("ssh-url", contract).startswith("ssh://root@")
     vastai("destroy", "instance", contract, "-y")
@@ -165,22 +176,25 @@ def rented(market: Marketplace, vastai: Run, *more: str, **fields: Any) -> int:
     return contract
 
 
-def test_an_outbid_instance_resumes_when_the_client_raises_its_bid(market: Marketplace, vastai: Run) -> None:
+def test_an_outbid_instance_resumes_when_the_client_raises_its_bid(
+    market: Marketplace, clock: ManualClock, vastai: Run
+) -> None:
     contract = rented(market, vastai, "--bid_price", "0.6", usd_hour=2.0, min_bid=0.5)
+    clock.advance(1)
     market.outbid(contract, min_bid=0.8)
     shown = json.loads(vastai("show", "instance", str(contract), "--raw"))
     assert (shown["actual_status"], shown["min_bid"]) == ("stopped", 0.8)
     vastai("change", "bid", str(contract), "--price", "0.8")
+    clock.advance(1)
     shown = json.loads(vastai("show", "instance", str(contract), "--raw"))
     assert (shown["intended_status"], shown["actual_status"]) == ("running", "running")
 
 
-def test_charges_are_shown_as_table_tree_and_raw(market: Marketplace, vastai: Run) -> None:
+def test_charges_are_shown_as_table_tree_and_raw(market: Marketplace, clock: ManualClock, vastai: Run) -> None:
     market.change(charge_factor=1e6)  # makes a second dear enough to be seen
     contract = rented(market, vastai, "--label", "gpuwatch-x", usd_hour=2.0)
     market.transfer(contract, down_gb=3.0)
-    while not market.ledger.bill_microusd(contract):  # GPUs cost nothing before they run
-        time.sleep(0.01)
+    clock.advance(5)  # GPUs cost nothing before they run
     vastai("destroy", "instance", str(contract), "-y")
     bill = market.ledger.bill_microusd(contract) / 1e6
     raw = json.loads(vastai("show", "invoices-v1", "--charges", "--raw"))

@@ -117,7 +117,8 @@ def bargain(market: Marketplace, usd_hour: float = 1.5) -> int:
     return int(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
 
 
-def wait_for(look: Callable[[], Any], within_s: float = 20.0, every_s: float = 0.1) -> Any:
+def wait_for(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.05) -> Any:
+    """What it finds, once it finds something. The bound is for what never happens: no promise of ours is that long."""
     ends_at = time.monotonic() + within_s
     while time.monotonic() < ends_at:
         if found := look():
@@ -126,7 +127,17 @@ def wait_for(look: Callable[[], Any], within_s: float = 20.0, every_s: float = 0
     raise AssertionError("it did not happen in time")
 
 
-def wait_until_delivered(database_url: str, within_s: float = 40.0) -> None:
+def wait_for_searches(market: Marketplace, count: int = 3) -> None:
+    """Until the daemon has looked so often from now on: what it would do at once it has done."""
+    before = _searches(market)
+    wait_for(lambda: _searches(market) >= before + count)
+
+
+def _searches(market: Marketplace) -> int:
+    return sum(seen.path.startswith("/api/v0/bundles") for seen in tuple(market.requests))
+
+
+def wait_until_delivered(database_url: str, within_s: float = 60.0) -> None:
     """Until no alert waits that waits now. Others may: a watch repeats its own every second."""
     waiting = undelivered(database_url)
     wait_for(lambda: not waiting & undelivered(database_url), within_s)
@@ -136,4 +147,4 @@ def terminate(child: ForkedProcess) -> tuple[int, float]:
     """SIGTERM; the exit code and the seconds it took."""
     began = time.monotonic()
     child.send_signal(signal.SIGTERM)
-    return child.wait(timeout=15), time.monotonic() - began
+    return child.wait(timeout=60), time.monotonic() - began

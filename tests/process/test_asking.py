@@ -73,7 +73,7 @@ def test_an_approval_that_dies_is_settled_by_the_daemon_and_never_sent_again(
     assert [(one["ask_id"], one["state"]) for one in asks(home)] == [(ask["ask_id"], "approved")]
     assert approve(home, ask["ask_id"]) == 1
     with home.daemon(**PACE) as child:
-        wait_for(lambda: [one["state"] for one in home.launches()] == [state], within_s=60)
+        wait_for(lambda: [one["state"] for one in home.launches()] == [state])
         terminate(child)
     assert len(market.ledger.creates) == creates
     assert len(market.ledger.alive()) == creates

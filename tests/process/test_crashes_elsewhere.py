@@ -106,13 +106,13 @@ def ended(child: subprocess.Popen[bytes]) -> None:
 def test_killed_after_the_send_the_one_instance_is_taken_up_by_its_label(markets: Markets) -> None:
     child = markets.daemon(GPUWATCH_FAILPOINT="launch.after_send")
     try:
-        assert child.wait(timeout=30) == DIED
+        assert child.wait(timeout=60) == DIED
     finally:
         ended(child)
     assert markets.launch()["instance_id"] is None
     child = markets.daemon()
     try:
-        wait_for(lambda: markets.launch()["instance_id"], within_s=30.0)
+        wait_for(lambda: markets.launch()["instance_id"])
         assert markets.launch()["state"] in ("starting", "running")
         code, seconds = terminate(child)
     finally:
@@ -127,7 +127,7 @@ def test_a_lost_answer_at_one_market_is_no_reason_to_rent_at_another(markets: Ma
         place.fail({"runpod": "POST /v2/pods", "lambda": "launch"}[name], None, carried_out=True)
     child = markets.daemon()
     try:
-        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=30.0)
+        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"])
     finally:
         ended(child)
     assert markets.orders() == 1
@@ -143,7 +143,8 @@ def test_markets_that_never_answer_delay_no_other_and_no_end(markets: Markets) -
             place.fail("", 200, b"{}", times=500, delay_s=60.0)
     child = markets.daemon()
     try:
-        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=12.0)
+        # long before the others answer
+        wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=40.0)
         assert markets.launch()["provider"] == "runpod"
         code, seconds = terminate(child)
     finally:

@@ -50,7 +50,7 @@ def test_systemd_is_reported_ready_status_watchdog_and_stopping(market: Marketpl
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(path)
-        listener.settimeout(20)
+        listener.settimeout(60)
         home = Home(tmp_path, market.url)
         with home.daemon(NOTIFY_SOCKET=path, WATCHDOG_USEC="1000000") as child:
             heard = _hear_until(listener, "WATCHDOG=1")
@@ -133,9 +133,9 @@ def test_blindness_is_reported_once_and_its_end_too(market: Marketplace, tmp_pat
         home = Home(tmp_path, market.url, action="alert", extra='timeout = "1s"\n' + notify_by(double))
         market.faults.add("search", "502", times=None)
         with home.daemon() as child:
-            wait_for(lambda: any("vastai is not answering" in shown.text for shown in double.shown), within_s=40)
+            wait_for(lambda: any("vastai is not answering" in shown.text for shown in double.shown))
             market.faults.clear()
-            wait_for(lambda: any("answers again" in shown.text for shown in double.shown), within_s=40)
+            wait_for(lambda: any("answers again" in shown.text for shown in double.shown))
             terminate(child)
     assert sum("vastai is not answering" in shown.text for shown in double.shown) == 1
 
@@ -145,7 +145,7 @@ def test_a_launch_lives_from_the_bargain_to_the_confirmed_stop(market: Marketpla
     with home.daemon() as child:
         wait_for(lambda: "watching" in home.log())
         bargain(market)
-        launch = wait_for(lambda: [one for one in home.launches() if one["state"] == "running"], within_s=30)[0]
+        launch = wait_for(lambda: [one for one in home.launches() if one["state"] == "running"])[0]
         assert launch["label"] == f"gpuwatch-{launch['launch_id']}"
         assert list(market.ledger.creates_by_label()) == [launch["label"]]
         stopped = home.run("stop", launch["launch_id"])

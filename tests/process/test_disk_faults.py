@@ -25,7 +25,7 @@ from gpuwatch.storage.migrate import upgrade
 from tests.black_hole import black_hole
 from tests.conftest import Postgres
 from tests.process.audit import Audit, Limits, launches
-from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_for_searches
 from tests.telegram_double import TelegramDouble, telegram
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
@@ -51,11 +51,11 @@ def home(market: Marketplace, double: TelegramDouble, sqlite_url: str, tmp_path:
 
 
 @contextmanager
-def watching(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+def watching(home: Home, market: Marketplace) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon that has looked around: it would rent at once."""
     with home.daemon() as child:
         wait_for(lambda: "watching" in home.log())
-        time.sleep(3)
+        wait_for_searches(market)
         yield child
 
 
@@ -73,14 +73,14 @@ def test_a_full_disk_rents_nothing_is_reported_and_goes_on_by_itself(
     home: Home, market: Marketplace, double: TelegramDouble
 ) -> None:
     """B03, B04: no file of the process may grow or be written beyond 48 kB, as on a disk without space."""
-    with watching(home) as child:
+    with watching(home, market) as child:
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
         bargain(market)
-        wait_for(lambda: reported(double), within_s=30)
+        wait_for(lambda: reported(double))
         assert market.ledger.creates == ()
         assert "cannot store a decision" in home.log()
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        wait_for(lambda: _states(home) == ["running"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -91,12 +91,12 @@ def test_a_full_disk_does_not_let_an_instance_outlive_its_max_runtime(
     home.write(url=market.url, extra=notify_by(double), max_runtime="8s")
     bargain(market)
     with home.daemon() as child:
-        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        wait_for(lambda: _states(home) == ["running"])
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
-        wait_for(lambda: market.ledger.destroys, within_s=30)
+        wait_for(lambda: market.ledger.destroys)
         assert _states(home) == ["running"]  # it could not be written down
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        wait_for(lambda: _states(home) in (["ended"], ["running"]) and not market.ledger.alive(), within_s=40)
+        wait_for(lambda: _states(home) in (["ended"], ["running"]) and not market.ledger.alive())
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -105,7 +105,7 @@ def test_a_lock_of_ten_seconds_delays_and_loses_nothing(
     home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
     """B01: another program holds the file."""
-    with watching(home) as child:
+    with watching(home, market) as child:
         other = sqlite3.connect(tmp_path / "gpuwatch.db", isolation_level=None, timeout=20)
         other.execute("BEGIN EXCLUSIVE")
         bargain(market)
@@ -113,7 +113,7 @@ def test_a_lock_of_ten_seconds_delays_and_loses_nothing(
         assert market.ledger.creates == ()
         other.execute("ROLLBACK")
         other.close()
-        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        wait_for(lambda: _states(home) == ["running"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -122,12 +122,12 @@ def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_reported(
     home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
     """B07; the next start finds no database, makes one, and rents as its settings say."""
-    with watching(home) as child:
+    with watching(home, market) as child:
         for path in tmp_path.glob("gpuwatch.db*"):
             if not path.name.endswith(".lock"):
                 path.unlink()
         bargain(market)
-        wait_for(lambda: reported(double), within_s=40)
+        wait_for(lambda: reported(double))
         assert market.ledger.creates == ()
         assert "was moved, deleted or replaced while in use" in home.log()
         assert terminate(child)[0] == 0
@@ -141,7 +141,7 @@ def test_a_damaged_page_of_the_launches_stops_the_start_and_says_how_to_restore(
     bargain(market)
     database = tmp_path / "gpuwatch.db"
     with home.daemon() as child:
-        wait_for(lambda: _states(home) == ["running"], within_s=40)
+        wait_for(lambda: _states(home) == ["running"])
         assert terminate(child)[0] == 0
     backup = tmp_path / "backup.db"
     shutil.copyfile(database, backup)
@@ -156,7 +156,7 @@ def test_a_damaged_page_of_the_launches_stops_the_start_and_says_how_to_restore(
     shutil.copyfile(backup, database)
     with home.daemon() as child:
         wait_for(lambda: home.log().count("watching") == 2)
-        time.sleep(4)
+        wait_for_searches(market)
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1
     assert _states(home) == ["running"]
@@ -165,11 +165,11 @@ def test_a_damaged_page_of_the_launches_stops_the_start_and_says_how_to_restore(
 def test_a_page_that_is_damaged_while_it_runs_rents_nothing(
     home: Home, market: Marketplace, double: TelegramDouble, tmp_path: Path
 ) -> None:
-    with watching(home) as child:
+    with watching(home, market) as child:
         _spoil(tmp_path / "gpuwatch.db", "launch")
         bargain(market)
-        wait_for(lambda: "is damaged" in home.log(), within_s=40)
-        time.sleep(2)
+        wait_for(lambda: "is damaged" in home.log())
+        wait_for_searches(market)
         assert market.ledger.creates == ()
         assert terminate(child)[0] == 0
     assert "Traceback" not in home.log()
@@ -184,12 +184,12 @@ def test_a_clock_that_steps_by_an_hour_neither_silences_nor_forgets(
     step = tmp_path / "step"
     with _clocked(home, step) as child:
         wait_for(lambda: "watching" in home.log())
-        time.sleep(3)
+        wait_for_searches(market)
         step.write_text(str(step_s))
-        wait_for(lambda: "all tasks are rescheduled" in home.log(), within_s=20)
+        wait_for(lambda: "all tasks are rescheduled" in home.log())
         bargain(market)
-        wait_for(lambda: _states(home) == ["running"], within_s=30)
-        wait_for(lambda: _states(home) == ["ended"], within_s=60)
+        wait_for(lambda: _states(home) == ["running"])
+        wait_for(lambda: _states(home) == ["ended"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -201,10 +201,10 @@ def test_a_clock_that_steps_back_lets_nothing_run_longer(
     bargain(market)
     step = tmp_path / "step"
     with _clocked(home, step) as child:
-        wait_for(lambda: _states(home) == ["running"], within_s=30)
+        wait_for(lambda: _states(home) == ["running"])
         step.write_text("-3600")
-        wait_for(lambda: market.ledger.destroys, within_s=40)
-        wait_for(lambda: _states(home) == ["ended"], within_s=60)
+        wait_for(lambda: market.ledger.destroys)
+        wait_for(lambda: _states(home) == ["ended"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -216,14 +216,14 @@ def test_a_postgresql_that_only_reads_rents_nothing_and_goes_on_when_it_writes_a
     url = postgres.upgraded()
     home = Home(tmp_path, market.url, database_url=url, extra=notify_by(double))
     try:
-        with watching(home) as child:
+        with watching(home, market) as child:
             _read_only(url, "on")
             bargain(market)
-            wait_for(lambda: reported(double), within_s=30)
+            wait_for(lambda: reported(double))
             assert market.ledger.creates == ()
             assert "is read-only" in home.log()
             _read_only(url, "off")
-            wait_for(lambda: _states(home) == ["running"], within_s=40)
+            wait_for(lambda: _states(home) == ["running"])
             assert terminate(child)[0] == 0
         in_order(home, market, double)
     finally:
@@ -237,12 +237,12 @@ def test_a_postgresql_that_is_killed_and_comes_back_loses_nothing(
     home = Home(tmp_path, market.url, database_url=own_postgres.url, extra=notify_by(double))
     bargain(market)
     with home.daemon(GPUWATCH_FAILPOINT="launch.after_send@sleep3") as child:
-        wait_for(lambda: market.ledger.creates, within_s=30)
+        wait_for(lambda: market.ledger.creates)
         own_postgres.kill()
         time.sleep(6)
         assert child.poll() is None
         own_postgres.start()
-        wait_for(lambda: _states(home) == ["running"], within_s=60)
+        wait_for(lambda: _states(home) == ["running"])
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1
     in_order(home, market, double)

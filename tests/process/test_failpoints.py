@@ -28,7 +28,7 @@ def home(market: Marketplace, tmp_path: Path) -> Home:
 
 def dies_at(home: Home, point: str) -> None:
     with home.daemon(GPUWATCH_FAILPOINT=point) as child:
-        assert child.wait(timeout=20) == DIED
+        assert child.wait(timeout=60) == DIED
 
 
 def state(home: Home) -> str:
@@ -65,7 +65,7 @@ def test_killed_while_it_ends_the_next_daemon_ends_it(home: Home, market: Market
     assert state(home) == "stopping"
     del home.env["GPUWATCH_FAILPOINT"]
     with home.daemon():
-        wait_for(lambda: state(home) == "ended", within_s=30)
+        wait_for(lambda: state(home) == "ended")
     assert market.ledger.alive() == ()
     assert len(market.ledger.creates) == 1
 
@@ -84,7 +84,7 @@ def test_a_stop_with_an_order_on_its_way_leaves_it_to_the_next(home: Home, marke
     assert code == 0
     assert took_s < 10
     with home.daemon():
-        wait_for(lambda: state(home) == "running", within_s=30)
+        wait_for(lambda: state(home) == "running")
     assert len(market.ledger.creates) == 1
 
 
@@ -97,6 +97,6 @@ def test_new_settings_with_an_order_on_its_way_change_nothing_of_it(home: Home, 
         home.write(url=market.url, max_runtime="2h")
         child.send_signal(signal.SIGHUP)
         wait_for(lambda: "read again" in home.log())
-        wait_for(lambda: state(home) == "running", within_s=30)
+        wait_for(lambda: state(home) == "running")
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1

@@ -51,7 +51,7 @@ def test_of_two_that_fire_on_one_offer_exactly_one_rents_two_hundred_times(
         first, second = (home.start(GPUWATCH_TEST_PACE=PACE) for home in pair)
         with _ended(first), _ended(second):
             until(market, within_s=200)
-            wait_for(lambda: not _moving(database_url), within_s=60, every_s=0.5)
+            wait_for(lambda: not _moving(database_url), every_s=0.5)
             assert [terminate(child)[0] for child in (first, second)] == [0, 0]
         raced = set().union(*market.raced.values())
         assert len(raced) >= len(GPUS) * RACES
@@ -76,9 +76,9 @@ def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, dat
             assert len(market.ledger.creates) == 1  # somebody's
             bargain(market, 1.0)  # the other takes this one: what the sleeper wants stays on offer
             with b.daemon(GPUWATCH_TEST_PACE=PACE) as other:
-                wait_for(lambda: sorted(_states(database_url)) == ["failed", "running"], within_s=60)
+                wait_for(lambda: sorted(_states(database_url)) == ["failed", "running"])
                 os.kill(sleeper.pid, signal.SIGCONT)
-                wait_for(lambda: "launch" in a.log() and "taken over" in a.log(), within_s=20)
+                wait_for(lambda: "launch" in a.log() and "taken over" in a.log())
                 time.sleep(3)
                 assert terminate(sleeper)[0] == 0
                 assert terminate(other)[0] == 0
@@ -95,7 +95,7 @@ def test_one_that_sleeps_with_the_order_under_way_is_followed_by_the_other(tmp_p
         with a.daemon(GPUWATCH_FAILPOINT="launch.after_send@stop") as sleeper:
             wait_for(lambda: _is_stopped(sleeper.pid))
             with b.daemon() as other:
-                wait_for(lambda: _states(database_url) == ["running"], within_s=40)
+                wait_for(lambda: _states(database_url) == ["running"])
                 os.kill(sleeper.pid, signal.SIGCONT)
                 time.sleep(4)
                 assert _states(database_url) == ["running"]
@@ -116,7 +116,7 @@ def test_connections_that_die_while_an_order_is_under_way(tmp_path: Path, databa
             for _ in range(3):
                 _cut_all_connections(database_url)
                 time.sleep(0.4)
-            wait_for(lambda: _states(database_url) == ["running"], within_s=40)
+            wait_for(lambda: _states(database_url) == ["running"])
             assert terminate(child)[0] == 0
         assert sum(orders(market).values()) == 2
         assert Audit(market, database_url, {"cheap": Limits(1, 1)}, None).faults() == []
