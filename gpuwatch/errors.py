@@ -76,6 +76,8 @@ class ProviderStateUnknown(GpuwatchError):
 class ProviderError(GpuwatchError):
     """A provider gave no usable answer to a question; nothing was changed there."""
 
+    was_sent = True  # False: no request was made, so this says nothing new about the provider
+
 
 class ProviderDown(ProviderError):
     """No connection, a timeout, a 5xx, an answer cut short."""

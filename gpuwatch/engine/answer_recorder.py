@@ -57,6 +57,8 @@ class AnswerRecorder:
         try:
             if isinstance(answer, ProviderError):
                 self._health_monitor.failed(answer, now)
+                if not answer.was_sent:
+                    return  # no search: the history counts those that were made
                 self._history.record_failure(self._provider, lane=lane, gpu=gpu, spot=spot, at=now, error=str(answer))
                 return
             if answer.completeness is not Completeness.PARTIAL:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.decide import Match, Observation
+from gpuwatch.domain.watches.decide import Observation
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
-from gpuwatch.engine.search import dearest, queries_for, search_cheapest
-from gpuwatch.errors import ProviderError, StoreError
+from gpuwatch.engine.search import queries_for, search_complete
+from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
 from gpuwatch.ports import Answer, Market, Query
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class Hunter:
         self._current_limit = current_limit
         self._polled_at: dict[Query, datetime] = {}
         self._rows: dict[Query, int] = {}  # how many each returned when last asked
-        self._unproven: set[Query] = set()  # reported: a cheaper offer may be missing
+        self._asked: dict[Query, int] = {}  # when last, as a number: clocks step back
+        self._numbers = itertools.count(1)
 
     @property
     def queries(self) -> int:
@@ -65,9 +67,12 @@ class Hunter:
         return sum(self._rows.values())
 
     def run_round(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
-        """Poll every query that is due; decide on each answer at once, before the next query."""
+        """Poll every query that is due, the longest unasked first; decide on each answer at once, before the next.
+
+        A provider that wants no more questions for now ends the round: the next one begins with those that are left.
+        """
         self._apply_current_limits(clock())
-        for query, watches in self._watches_of.items():
+        for query, watches in sorted(self._watches_of.items(), key=lambda one: self._asked.get(one[0], 0)):
             if self._stopping.is_set():
                 return
             slow = self._rows.get(query) and not any(map(self._evaluator.wants_more_launches, watches))
@@ -76,7 +81,9 @@ class Hunter:
             # a clock that stepped back must not silence a watch: an hour ahead of us is not "polled lately"
             if polled_at is not None and timedelta(0) <= clock() - polled_at < timedelta(seconds=every_s * 0.9):
                 continue
-            self._poll(query, watches, clock)
+            answer = self._poll(query, watches, clock)
+            if isinstance(answer, RateLimited | QuotaSpent):
+                return
 
     def _apply_current_limits(self, now: datetime) -> None:
         """Poll for what is at or under the limits of this moment; a watch whose limit is unknown is not polled."""
@@ -95,50 +102,36 @@ class Hunter:
         self._limited, self._watches_of = limited, _by_query(limited, self._commission)
         self._polled_at = {query: at for query, at in self._polled_at.items() if query in self._watches_of}
         self._rows = {query: rows for query, rows in self._rows.items() if query in self._watches_of}
-        self._unproven &= self._watches_of.keys()
+        self._asked = {query: number for query, number in self._asked.items() if query in self._watches_of}
 
-    def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> None:
+    def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer | ProviderError:
         """Search, match, decide, reserve and start; then record the answer."""
-        self._polled_at[query] = clock()
+        self._polled_at[query], self._asked[query] = clock(), next(self._numbers)
         answer: Answer | ProviderError
         try:
             answer, observed = self._search(query, watches, clock)
             self._rows[query] = answer.rows
         except ProviderError as error:
             answer, observed = error, unanswered(watches, clock())
+            if not error.was_sent:
+                del self._asked[query], self._polled_at[query]
         try:
             self._evaluator.evaluate(watches, self.market.name, query.spot, observed, clock())
         except StoreError as error:  # nothing was started or reported that is not stored; the next poll tries again
             log.error("cannot store a decision: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
         self._record(query, answer, clock())
+        return answer
 
     def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Observed]:
-        """The answer, and what it shows each watch: its cheapest offer, even where the page was cut."""
-
-        def dearest_kept(observed: Observed) -> Match | None:
-            # the cheapest whole job may stand anywhere; who only alerts about it goes by the GPU price
-            by_price = [watch for watch in watches if watch.max_job_cost_usd is None]
-            if any(watch not in by_price and self._evaluator.will_rent(watch) for watch in watches):
-                return None
-            return dearest(next(iter(observed[watch.name].matches), None) for watch in by_price or watches)
-
-        answer, observed = search_cheapest(
+        """The answer, and what it shows each watch. A page cut before any match is read to its end."""
+        # cheapest first: what was cut is dearer per hour; the cheapest whole job may stand anywhere
+        rents_job = any(watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches)
+        return search_complete(
             self.market.search,
             query,
-            self._commission,
             lambda answer: self._evaluator.observe(watches, answer, query.spot, clock()),
-            dearest_kept,
+            lambda observed: not rents_job and any(one.matches for one in observed.values()),
         )
-        self._log_unproven(query, answer)
-        return answer, observed
-
-    def _log_unproven(self, query: Query, answer: Answer) -> None:
-        """Once, and again after an answer that was whole: a cheaper offer may be missing from what was decided on."""
-        if not answer.incomplete_because:
-            self._unproven.discard(query)
-        elif answer.offers and query not in self._unproven:
-            self._unproven.add(query)
-            log.warning("%s: %s", self.market.name, answer.incomplete_because, extra={"provider": self.market.name})
 
 
 def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:

@@ -80,13 +80,16 @@ class ProviderWorker:
         return plan if plan is not None and now < plan.resets_at else self.plan(now)
 
     def sweep_if_due(self) -> bool:
-        """One sweep, if it is due; True if it ran."""
+        """One sweep if it is due, or the rest of one that was broken off; True if it ran."""
         if not self.sweeper.targets:
             return False
         now = self._clock()
         plan = self.plan(now)
         if plan.sweep_every_s is None or plan.spent:
             return False
+        if self.sweeper.is_unfinished:
+            self.sweeper.run(self._clock)
+            return True
         if self._swept_at and timedelta(0) <= now - self._swept_at < timedelta(seconds=plan.sweep_every_s):
             return False
         self._swept_at = now

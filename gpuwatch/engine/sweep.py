@@ -8,7 +8,7 @@ from datetime import datetime
 
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.search import RENTAL_TYPES
-from gpuwatch.errors import ProviderError, QuotaSpent
+from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 SweepRecorder = Callable[[str, bool, Answer | ProviderError, datetime], None]
@@ -42,24 +42,37 @@ class Sweeper:
         self.rows = rows
         self._record = record
         self._stopping = stopping
+        self._left: list[tuple[str, bool]] = []  # of the sweep in progress, and what it has brought so far
+        self._rows_read, self._is_whole = 0, True
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the last sweep was broken off: the next call of `run` goes on from there."""
+        return bool(self._left)
 
     def run(self, clock: Callable[[], datetime]) -> bool:
-        """Read every target once; True if every answer was complete. A spent quota ends the sweep."""
-        rows, complete = 0, True
-        for gpu, spot in self.targets:
+        """Read every target once, or what the last sweep left; True if every answer was complete.
+
+        A provider that wants no more questions for now breaks the sweep off.
+        """
+        if not self._left:
+            self._left, self._rows_read, self._is_whole = list(self.targets), 0, True
+        while self._left:
             if self._stopping.is_set():
                 return False
+            gpu, spot = self._left[0]
             try:
                 answer = self.market.search(Query(gpus=(gpu,), count_max=None, spot=spot))
             except ProviderError as error:
                 self._record(gpu, spot, error, clock())
-                complete = False
-                if isinstance(error, QuotaSpent):
-                    break
-                continue
-            rows += answer.rows
-            complete = complete and answer.completeness is Completeness.COMPLETE
-            self._record(gpu, spot, answer, clock())
-        if complete:
-            self.rows = rows
-        return complete
+                if isinstance(error, RateLimited | QuotaSpent):
+                    return False
+                self._is_whole = False
+            else:
+                self._rows_read += answer.rows
+                self._is_whole = self._is_whole and answer.completeness is Completeness.COMPLETE
+                self._record(gpu, spot, answer, clock())
+            self._left.pop(0)
+        if self._is_whole:
+            self.rows = self._rows_read
+        return self._is_whole

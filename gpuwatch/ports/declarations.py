@@ -19,6 +19,7 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
 from gpuwatch.ports.findings import Finding
+from gpuwatch.ports.holds import HoldStore
 from gpuwatch.ports.settings import ChannelSettings, Option
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]  # for the waits between retries
     stop: threading.Event
+    holds: HoldStore | None = None  # keeps over a restart what the provider wants no more of; None: nothing is kept
 
 
 def web_address(value: Option) -> None:

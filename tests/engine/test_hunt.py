@@ -13,7 +13,7 @@ from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.row_budget import HUNT_ROWS
 from gpuwatch.engine.search import queries_for
-from gpuwatch.errors import ProviderDown
+from gpuwatch.errors import ProviderDown, RateLimited
 from gpuwatch.ports import Answer, Completeness, Query
 from tests.builders import a_watch
 from tests.engine.test_evaluator import WATCH, Bench, h100
@@ -113,3 +113,28 @@ def test_the_answer_is_decided_on_before_it_is_kept() -> None:
 def test_a_watch_on_several_gpus_asks_for_all_of_them_at_once() -> None:
     watch = a_watch(gpu_names=("H100 SXM", "H100 PCIe"), max_price_usd_gpu_hour=Decimal(3))
     assert queries_for(watch, TWENTY)[0].gpus == ("H100 SXM", "H100 PCIe")
+
+
+def three_watches() -> Bench:
+    return Bench(*(msgspec.structs.replace(WATCH, name=gpu, gpu_names=(gpu,)) for gpu in ("A10", "H100 SXM", "L4")))
+
+
+def test_a_refusal_ends_the_round_and_the_next_begins_with_those_that_were_left() -> None:
+    market = ScriptedMarket(an_answer(), RateLimited("too often", 5.0), an_answer())
+    one, clock = hunter(market, three_watches()), Clock()
+    one.run_round(clock, 30.0, 30.0)
+    assert [query.gpus for query in market.asked] == [("A10",), ("H100 SXM",)]
+    clock.now += timedelta(seconds=30)
+    one.run_round(clock, 30.0, 30.0)
+    assert [query.gpus for query in market.asked[2:]] == [("L4",), ("A10",), ("H100 SXM",)]
+
+
+def test_a_query_that_was_not_sent_comes_first_as_soon_as_it_may() -> None:
+    held = RateLimited("too often", 5.0)
+    held.was_sent = False
+    market = ScriptedMarket(an_answer(), held, an_answer())
+    one, clock = hunter(market, three_watches()), Clock()
+    one.run_round(clock, 30.0, 30.0)
+    clock.now += timedelta(seconds=1)
+    one.run_round(clock, 30.0, 30.0)
+    assert [query.gpus for query in market.asked[2:]] == [("H100 SXM",), ("L4",)]

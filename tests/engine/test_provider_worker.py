@@ -14,7 +14,7 @@ from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.sweep import Sweeper
-from gpuwatch.errors import ProviderDown, StoreError
+from gpuwatch.errors import ProviderDown, RateLimited, StoreError
 from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings, Query
 from tests.builders import changed
 from tests.engine.test_evaluator import WATCH, Bench, h100
@@ -98,6 +98,28 @@ def test_spent_rows_ask_nothing_and_are_reported_once() -> None:
     assert not post.worker.sweep_if_due()
     assert post.market.asked == []
     assert post.reported() == [AlertKind.BLIND]
+
+
+def test_a_sweep_that_was_broken_off_is_due_at_once() -> None:
+    post = Post(CountingHistory(), hunts=False)
+    post.market.script[:] = [RateLimited("too often", 60.0), an_answer(h100())]
+    assert post.worker.sweep_if_due()
+    post.now += timedelta(seconds=15)
+    assert post.worker.sweep_if_due()
+    post.now += timedelta(seconds=15)
+    assert not post.worker.sweep_if_due()
+    assert len(post.market.asked) == 2
+
+
+def test_what_was_not_sent_is_no_search_of_the_history() -> None:
+    history = CountingHistory()
+    post = Post(history)
+    held = RateLimited("asked too often", 60.0)
+    held.was_sent = False
+    post.market.script[:] = [held]
+    post.worker.hunt()
+    assert history.kept == 0
+    assert post.worker.health_monitor.health.last_error == "asked too often"
 
 
 def test_the_next_day_has_its_rows_again() -> None:

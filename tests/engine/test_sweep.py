@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
-from gpuwatch.errors import ProviderDown, QuotaSpent
+from gpuwatch.errors import ProviderDown, QuotaSpent, RateLimited
 from gpuwatch.ports import Answer, Completeness
 from tests.engine.test_evaluator import WATCH, h100
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
@@ -55,6 +55,15 @@ def test_a_spent_quota_ends_the_round() -> None:
     market = ScriptedMarket(QuotaSpent("spent", datetime(2026, 11, 22, tzinfo=UTC)))
     sweep(market, [])
     assert len(market.asked) == 1
+
+
+def test_a_sweep_that_was_broken_off_goes_on_where_it_stood() -> None:
+    market = ScriptedMarket(an_answer(h100()), RateLimited("too often", 60.0), an_answer(h100(), h100(offer_id="2")))
+    sweeper, whole = sweep(market, [])
+    assert (whole, sweeper.is_unfinished) == (False, True)
+    assert sweeper.run(lambda: NOON)
+    assert [query.gpus for query in market.asked] == [("H100 SXM",), ("A100 SXM 80GB",), ("A100 SXM 80GB",)]
+    assert (sweeper.rows, sweeper.is_unfinished) == (3, False)
 
 
 def test_a_cut_answer_does_not_count_as_a_whole_sweep() -> None:

@@ -121,10 +121,9 @@ def _joined(looks: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
         if isinstance(look, ProviderError):
             errors.append(look)
             whole.skip(f"region {region} did not answer: {type(look).__name__}")
-            whole.lacks(f"region {region}: {look}")
             continue
         whole.add(look)
     if errors and len(errors) == len(looks):
         raise errors[0]
-    whole.searches = len(looks)
+    whole.searches, whole.partial = len(looks), bool(errors)
     return whole

@@ -14,6 +14,8 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    QuotaSpent,
+    RateLimited,
     RefusalKind,
 )
 from gpuwatch.ports import ProviderSettings
@@ -25,8 +27,10 @@ from gpuwatch.providers.toolkit.error_mapping import (
     ordering_error,
     read_error_body,
     reading_error,
+    retry_after_s,
 )
-from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, Stopped
+from gpuwatch.providers.toolkit.holds import SEARCH, Holds
+from gpuwatch.providers.toolkit.rate_limiter import Held, RateLimiter, Stopped
 from gpuwatch.providers.toolkit.retry import is_retryable, retry
 from gpuwatch.providers.toolkit.validation import decoded
 
@@ -45,16 +49,28 @@ class PacedClient:
         self.name = settings.name
         self.tools = tools
         self._timeout_s = settings.timeout_s
-        self._limiter = RateLimiter(
-            {"search": settings.search_interval_s, **intervals_s}, tools.monotonic, tools.sleep, tools.stop
-        )
+        intervals_s = {SEARCH: settings.search_interval_s, **intervals_s}
+        self._limiter = RateLimiter(intervals_s, tools.monotonic, tools.sleep, tools.stop)
+        self._holds = Holds(self.name, tools, self._limiter, intervals_s)
 
     def acquire(self, kind: str, urgent: bool = False) -> None:
-        """Wait until the next request of a class is allowed. Raises `Stopped`."""
-        self._limiter.wait(kind, urgent)
+        """Wait until the next request of a class is allowed.
+
+        Raises:
+            Stopped: gpuwatch is stopping.
+            RateLimited, QuotaSpent: the provider wants no such request for longer than the timeout; none was sent.
+        """
+        self._holds.load()
+        try:
+            self._limiter.wait(kind, urgent, self._timeout_s)
+        except Held as held:
+            raise self._holds.error(kind, held.left_s) from None
+        self._holds.leaving(kind)
 
     def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
         """Do what only reads, up to three times; never again after a wrong key, a spent quota or an unknown format.
+
+        A refusal because of too many requests, or a spent quota, holds the whole class back.
 
         Args:
             attempt: gets the seconds that it may take; all attempts together get the provider's timeout.
@@ -67,15 +83,19 @@ class PacedClient:
         def once() -> T:
             nonlocal spent_s
             self._wait(kind, urgent)
-            began = self.tools.monotonic()
+            sent_at_s = self.tools.monotonic()
             try:
                 return attempt(max(self._timeout_s - spent_s, _LEAST_S))
+            except (RateLimited, QuotaSpent) as error:
+                self._holds.refused(kind, error)
+                raise
             except UnusableReply as error:
                 raise PayloadChanged(f"{self.name}: {error}") from error
             except NetError as error:
                 raise ProviderDown(f"{self.name}: {error}") from error
             finally:
-                spent_s += self.tools.monotonic() - began
+                spent_s += self.tools.monotonic() - sent_at_s
+                self._holds.came_back(kind, sent_at_s)
 
         try:
             return once()
@@ -90,9 +110,13 @@ class PacedClient:
 
     def _wait(self, kind: str, urgent: bool) -> None:
         try:
-            self.acquire(kind, urgent)
-        except Stopped as stopped:
-            raise ProviderDown(f"{self.name}: no request sent, gpuwatch is stopping") from stopped
+            try:
+                self.acquire(kind, urgent)
+            except Stopped as stopped:
+                raise ProviderDown(f"{self.name}: no request sent, gpuwatch is stopping") from stopped
+        except ProviderError as error:
+            error.was_sent = False
+            raise
 
 
 class ApiClient(PacedClient):
@@ -200,6 +224,8 @@ class ApiClient(PacedClient):
         except NetError as error:
             raise OutcomeUnknown(f"{self.name}: {error}") from error
         self.on_reply(reply, kind)
+        if reply.status == 429:
+            self._holds.order_refused(kind, retry_after_s(reply, self.tools.now()))
         return reply
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 _SOONEST_LOOK_S: Final = 0.001
+_URGENT_IN_A_ROW: Final = 4  # then one that is not urgent: a sweep that waits gets a fifth of the turns
+_Ticket = tuple[bool, int]  # (is not urgent, number of the call)
 
 
 class Stopped(Exception):
     """The wait ended because gpuwatch is stopping; nothing was sent."""
 
 
+class Held(Exception):
+    """The provider wants no request of this class for longer than the caller waits; nothing was sent."""
+
+    def __init__(self, left_s: float) -> None:
+        super().__init__(f"held for {left_s:.0f} s")
+        self.left_s = left_s
+
+
 class RateLimiter:
-    """Allows one request every `intervals[kind]` seconds: urgent ones first, else in the order of their calls.
+    """Allows one request every `intervals[kind]` seconds, in the order of the calls, and urgent ones first.
+
+    Urgent ones never take all turns: after four of them in a row the next turn is for one that is not urgent.
 
     Args:
         intervals: seconds by class of request; a class without an entry is not limited.
@@ -37,24 +51,40 @@ class RateLimiter:
         self._stop = stop
         self._lock = threading.Lock()
         self._free_at: dict[str, float] = {}
-        self._waiting: dict[str, list[tuple[bool, int]]] = {}
+        self._held_until: dict[str, float] = {}
+        self._urgent_in_a_row: dict[str, int] = {}
+        self._waiting: dict[str, list[_Ticket]] = {}
         self._numbers = itertools.count()
 
-    def wait(self, kind: str, urgent: bool = False) -> float:
+    def hold(self, kind: str, seconds: float) -> None:
+        """Allow no request of a class for so long, whoever asks; a hold that lasts longer stays."""
+        with self._lock:
+            self._held_until[kind] = max(self._held_until.get(kind, 0.0), self._monotonic() + seconds)
+
+    def release(self, kind: str) -> None:
+        """End the hold of a class."""
+        with self._lock:
+            self._held_until.pop(kind, None)
+
+    def wait(self, kind: str, urgent: bool = False, longest_hold_s: float = math.inf) -> float:
         """Wait until a request is allowed; send it at once.
+
+        Args:
+            longest_hold_s: how long to wait for the end of a hold.
 
         Returns:
             Seconds waited.
 
         Raises:
             Stopped: gpuwatch is stopping.
+            Held: the class is held for longer.
         """
         began = self._monotonic()
         ticket = (not urgent, next(self._numbers))
         with self._lock:
             self._waiting.setdefault(kind, []).append(ticket)
         try:
-            while (left_s := self._wait_s(kind, ticket)) > 0:
+            while (left_s := self._wait_s(kind, ticket, longest_hold_s)) > 0:
                 self._sleep(max(left_s, _SOONEST_LOOK_S))
                 if self._stop.is_set():
                     raise Stopped
@@ -63,15 +93,28 @@ class RateLimiter:
                 self._waiting[kind].remove(ticket)
         return self._monotonic() - began
 
-    def _wait_s(self, kind: str, ticket: tuple[bool, int]) -> float:
+    def _wait_s(self, kind: str, ticket: _Ticket, longest_hold_s: float) -> float:
         """Seconds until this ticket may try again; 0: it is allowed now."""
         with self._lock:
-            interval_s = self._intervals.get(kind, 0.0)
-            ahead = sum(1 for other in self._waiting[kind] if other < ticket)
-            now = self._monotonic()
-            left_s = self._free_at.get(kind, now) - now + ahead * interval_s
+            interval_s, now = self._intervals.get(kind, 0.0), self._monotonic()
+            held_s = self._held_until.get(kind, now) - now
+            if held_s > longest_hold_s:
+                raise Held(held_s)
+            ahead = list(self._in_turn(kind)).index(ticket)
+            left_s = max(self._free_at.get(kind, now) - now, held_s) + ahead * interval_s
             if ahead and left_s <= 0:
                 return _SOONEST_LOOK_S
             if left_s <= 0:
                 self._free_at[kind] = now + interval_s
+                self._urgent_in_a_row[kind] = 0 if ticket[0] else self._urgent_in_a_row.get(kind, 0) + 1
             return max(left_s, 0.0)
+
+    def _in_turn(self, kind: str) -> Iterator[_Ticket]:
+        """Those who wait, as their turns come if nobody joins them."""
+        urgent = deque(sorted(one for one in self._waiting[kind] if not one[0]))
+        patient = deque(sorted(one for one in self._waiting[kind] if one[0]))
+        in_a_row = self._urgent_in_a_row.get(kind, 0)
+        while urgent or patient:
+            is_patients = patient and (not urgent or in_a_row >= _URGENT_IN_A_ROW)
+            in_a_row = 0 if is_patients else in_a_row + 1
+            yield (patient if is_patients else urgent).popleft()

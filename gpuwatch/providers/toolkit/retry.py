@@ -18,7 +18,7 @@ T = TypeVar("T")
 def is_retryable(error: BaseException) -> bool:
     """Whether another attempt soon may succeed."""
     if isinstance(error, RateLimited):
-        return error.retry_after_s is None or error.retry_after_s <= _LONGEST_WAIT_S
+        return error.was_sent and (error.retry_after_s is None or error.retry_after_s <= _LONGEST_WAIT_S)
     return isinstance(error, ProviderDown)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 
-from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, Stopped
+from benchmarks.virtual_time import VirtualTime
+from gpuwatch.providers.toolkit.rate_limiter import Held, RateLimiter, Stopped
 
 
 def _real(intervals: dict[str, float], stop: threading.Event | None = None) -> RateLimiter:
@@ -86,3 +89,108 @@ def test_a_stop_ends_the_wait_and_leaves_the_turn_to_others() -> None:
     with pytest.raises(Stopped):
         pace.wait("search")
     assert time.monotonic() - began < 30
+
+
+class _Lanes:
+    """Hunts and a sweep that ask for turns on a clock that passes only while all of them wait."""
+
+    def __init__(self, interval_s: float = 6.0, answer_s: float = 0.5) -> None:
+        self.clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))
+        self._stop = threading.Event()
+        self.limiter = RateLimiter({"search": interval_s}, self.clock.monotonic, self.clock.sleep, self._stop)
+        self.turns: list[tuple[str, float]] = []
+        self._answer_s = answer_s
+
+    def ask(self, lane: str, urgent: bool, times: int, from_s: float = 0.0) -> None:
+        def run() -> None:
+            self.clock.sleep(from_s)
+            with suppress(Stopped):
+                for _ in range(times):
+                    self.limiter.wait("search", urgent)
+                    self.turns.append((lane, self.clock.monotonic()))
+                    self.clock.sleep(self._answer_s)
+
+        self.clock.spawn(lane, run)
+
+    def after(self, seconds: float) -> list[str]:
+        with self.clock.passing():
+            self.clock.sleep(seconds)
+            self._stop.set()
+        return [lane for lane, at_s in self.turns if at_s <= seconds]
+
+
+def test_a_sweep_that_waits_gets_every_fifth_turn() -> None:
+    lanes = _Lanes()
+    lanes.ask("hunt", True, 100)
+    lanes.ask("sweep", False, 100)
+    turns = lanes.after(297.0)
+    assert len(turns) == 50
+    assert turns.count("sweep") == 10
+    assert turns[:10] == ["hunt"] * 4 + ["sweep"] + ["hunt"] * 4 + ["sweep"]
+
+
+def test_several_urgent_threads_do_not_take_the_sweeps_turn() -> None:
+    lanes = _Lanes()
+    for number in range(3):
+        lanes.ask(f"hunt {number}", True, 100)
+    lanes.ask("sweep", False, 100)
+    assert lanes.after(297.0).count("sweep") == 10
+
+
+def test_turns_that_no_hunt_wants_are_the_sweeps() -> None:
+    lanes = _Lanes()
+    lanes.ask("hunt", True, 2)
+    lanes.ask("sweep", False, 100)
+    turns = lanes.after(117.0)
+    assert (len(turns), turns.count("sweep")) == (20, 18)
+
+
+def test_a_hunt_does_not_wait_for_a_sweep_that_does_not_ask() -> None:
+    lanes = _Lanes()
+    lanes.ask("hunt", True, 100)
+    assert lanes.after(297.0).count("hunt") == 50
+
+
+def test_a_sweep_that_begins_late_waits_one_turn_at_most_where_hunts_took_many() -> None:
+    lanes = _Lanes()
+    lanes.ask("hunt", True, 100)
+    lanes.ask("sweep", False, 1, from_s=100.0)
+    turns = lanes.after(297.0)
+    assert turns.index("sweep") == 17  # the turn at 102 s
+
+
+def test_a_hold_reaches_those_who_wait_already_and_leaves_other_classes_alone() -> None:
+    clock = VirtualTime(datetime(2026, 11, 23, tzinfo=UTC))
+    limiter = RateLimiter({"search": 6.0}, clock.monotonic, clock.sleep, threading.Event())
+    sent: list[float] = []
+
+    def ask() -> None:
+        limiter.wait("search")
+        sent.append(clock.monotonic())
+
+    limiter.wait("search")
+    clock.spawn("waits", ask)
+    with clock.passing():
+        clock.sleep(1.0)
+        limiter.hold("search", 20.0)
+        limiter.hold("search", 5.0)  # the longer one stays
+        assert limiter.wait("create") == 0.0
+        clock.sleep(60.0)
+    assert sent == [pytest.approx(21.0)]
+
+
+def test_a_hold_longer_than_the_caller_waits_is_an_error_at_once() -> None:
+    clock = _Clock({"search": 6.0})
+    clock.pace.hold("search", 40.0)
+    with pytest.raises(Held) as held:
+        clock.pace.wait("search", longest_hold_s=30.0)
+    assert (held.value.left_s, clock.now) == (40.0, 0.0)
+    clock.now = 11.0
+    assert clock.pace.wait("search", longest_hold_s=30.0) == pytest.approx(29.0)
+
+
+def test_a_released_class_is_free() -> None:
+    clock = _Clock({"search": 6.0})
+    clock.pace.hold("search", 40.0)
+    clock.pace.release("search")
+    assert clock.pace.wait("search") == 0.0

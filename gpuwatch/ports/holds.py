@@ -1,0 +1,30 @@
+"""The port to holds: until when a provider wants no more requests, over a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider wants no more requests of one class before a moment."""
+
+    provider: str
+    kind: str  # the class of requests: "search"
+    set_at: datetime
+    until: datetime  # then one request is allowed
+    reason: str  # one line: what the provider said
+    quota_resets_at: datetime | None = None  # the day's quota is spent until then; None: only asked too often
+
+
+class HoldStore(Protocol):
+    """The holds of all providers, one per class. Neither method raises: no store may stop the polling."""
+
+    def load(self, provider: str) -> Sequence[Hold]:
+        """The last hold of each class, over or not; none if they cannot be read."""
+
+    def save(self, hold: Hold) -> None:
+        """Keep it in place of the last one of its class, if that is possible."""

@@ -1,0 +1,113 @@
+"""What a provider's refusals hold back: whole classes of requests, for every thread, and over a restart."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited
+from gpuwatch.ports.holds import Hold
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuwatch.ports.declarations import Tools
+    from gpuwatch.providers.toolkit.rate_limiter import RateLimiter
+
+_PROBE_EVERY_S: Final = 3600.0  # while a quota is spent
+_LONGEST_S: Final = 3600.0  # of a hold: a clock that was wrong for a while holds nothing for longer
+_LONGEST_LIST_S: Final = 60.0  # running instances are never out of sight for longer, whatever the provider asks for
+_LONGEST_ORDER_S: Final = 10.0  # a destroy must not wait while an instance costs money
+_LONGEST_BACKOFF_S: Final = 60.0  # while refusals without a number repeat
+_LEAST_S: Final = 1.0
+_KEPT_FROM_S: Final = 2.0  # a restart takes longer than a shorter hold
+SEARCH: Final = "search"
+
+
+class Holds:
+    """The holds of one provider: sets them in its rate limiter, and keeps them in the store."""
+
+    def __init__(self, name: str, tools: Tools, limiter: RateLimiter, intervals_s: Mapping[str, float]) -> None:
+        self._name = name
+        self._tools = tools
+        self._limiter = limiter
+        self._intervals_s = intervals_s
+        self._lock = threading.Lock()
+        self._is_loaded = tools.holds is None
+        self._newest: dict[str, Hold] = {}
+        self._set_at_s: dict[str, float] = {}  # by class, on the clock of the limiter
+        self._repeats: dict[str, int] = {}  # refusals in a row, by class
+
+    def load(self) -> None:
+        """Take over, once, what was said to an earlier process."""
+        with self._lock:
+            if self._is_loaded or self._tools.holds is None:
+                return
+            self._is_loaded = True
+            now = self._tools.now()
+            for hold in self._tools.holds.load(self._name):
+                left_s = min((hold.until - now).total_seconds(), (hold.until - hold.set_at).total_seconds(), _LONGEST_S)
+                if left_s > 0:
+                    self._newest[hold.kind] = hold
+                    self._limiter.hold(hold.kind, left_s)
+
+    def refused(self, kind: str, error: ProviderError) -> None:
+        """The provider refused a request that only reads: hold the others of its class, too."""
+        if isinstance(error, QuotaSpent):
+            left_s = (error.resets_at - self._tools.now()).total_seconds()
+            self._limiter.release(kind)  # the probe's own hold
+            self._hold(kind, min(max(left_s, _LEAST_S), _PROBE_EVERY_S), error)
+        elif isinstance(error, RateLimited):
+            seconds = self._backoff_s(kind) if error.retry_after_s is None else error.retry_after_s
+            self._hold(kind, min(seconds, _LONGEST_S if kind == SEARCH else _LONGEST_LIST_S), error)
+
+    def order_refused(self, kind: str, retry_after_s: float | None) -> None:
+        """The provider refused a change because of too many: the next of its class waits a little, and is sent."""
+        least_s = max(self._intervals_s.get(kind, 0.0), _LEAST_S)
+        self._limiter.hold(kind, min(retry_after_s or least_s, _LONGEST_ORDER_S))
+
+    def leaving(self, kind: str) -> None:
+        """A request is about to be sent. While the quota is spent it is the only one of the hour."""
+        hold = self._newest.get(kind)
+        if hold is not None and hold.quota_resets_at is not None:
+            left_s = (hold.quota_resets_at - self._tools.now()).total_seconds()
+            self._limiter.hold(kind, min(left_s, _PROBE_EVERY_S))
+
+    def came_back(self, kind: str, sent_at_s: float) -> None:
+        """A request is over. If it was not refused, its class is free: but for a refusal that came meanwhile."""
+        if kind in self._newest and self._set_at_s.get(kind, 0.0) < sent_at_s:
+            del self._newest[kind]
+            self._repeats.pop(kind, None)
+            self._limiter.release(kind)
+
+    def error(self, kind: str, left_s: float) -> ProviderError:
+        """What a request gets that is not sent: why, and until when."""
+        hold = self._newest.get(kind)
+        reason = f"{self._name}: asked too often" if hold is None else hold.reason
+        until = self._tools.now() + timedelta(seconds=left_s) if hold is None else hold.until
+        text = f"{reason}; nothing more is asked before {until:%Y-%m-%d %H:%M:%S} UTC"
+        if hold is not None and hold.quota_resets_at is not None:
+            return QuotaSpent(text, hold.quota_resets_at)
+        return RateLimited(text, left_s)
+
+    def _hold(self, kind: str, seconds: float, error: ProviderError) -> None:
+        now = self._tools.now()
+        self._newest[kind] = hold = Hold(
+            provider=self._name,
+            kind=kind,
+            set_at=now,
+            until=now + timedelta(seconds=seconds),
+            reason=str(error),
+            quota_resets_at=error.resets_at if isinstance(error, QuotaSpent) else None,
+        )
+        self._set_at_s[kind] = self._tools.monotonic()
+        self._limiter.hold(kind, seconds)
+        if self._tools.holds is not None and seconds >= _KEPT_FROM_S:
+            self._tools.holds.save(hold)
+
+    def _backoff_s(self, kind: str) -> float:
+        """One interval of the class, twice as long at each refusal that follows."""
+        repeats = self._repeats[kind] = self._repeats.get(kind, -1) + 1
+        first_s = max(self._intervals_s.get(kind, 0.0), _LEAST_S)
+        return min(first_s * 2.0 ** min(repeats, 10), max(first_s, _LONGEST_BACKOFF_S))

@@ -1,0 +1,83 @@
+"""How the daemon asks when there is much to ask, and when a marketplace wants to be asked less: the real process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from gpuwatch.emulator.request import LoggedRequest
+from tests.process.daemon_child import Home, terminate, wait_for
+
+pytestmark = pytest.mark.slow
+GPUS = ("H100 SXM", "A100 SXM 80GB", "RTX 4090", "L40S", "RTX 3090")
+SETTINGS = """
+database_url = "sqlite:///{folder}/gpuwatch.db"
+
+[providers.vastai]
+base_url = "{url}"
+api_key = "demo-key"
+poll_every = "1s"
+search_interval = "0.1s"
+sweep_every = "{sweep_every}"
+rows_per_day = 0
+"""
+WATCH = '\n[[watch]]\nname = "{gpu} x{count}"\ngpu = ["{gpu}"]\ngpu_count = {count}\nmax_price = 0.01\n'
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=40) as opened:
+        yield opened
+
+
+def a_home(folder: Path, market: Marketplace, sweep_every: str = "1h") -> Home:
+    """Thirty queries at a spacing of 0.1 s take longer than `poll_every`: a hunt waits for every turn."""
+    home = Home(folder, market.url)
+    watches = "".join(WATCH.format(gpu=gpu, count=count) for gpu in GPUS for count in range(1, 7))
+    (folder / "gpuwatch.toml").write_text(
+        SETTINGS.format(folder=folder, url=market.url, sweep_every=sweep_every) + watches
+    )
+    return home
+
+
+def searches(market: Marketplace) -> list[LoggedRequest]:
+    return [request for request in market.requests if request.path == "/api/v0/bundles/"]
+
+
+def is_sweep(request: LoggedRequest) -> bool:
+    """A hunt asks with its limit; a sweep for everything of a GPU."""
+    return "dph_total" not in request.sent["q"]
+
+
+def test_many_watches_do_not_starve_the_history(market: Marketplace, tmp_path: Path) -> None:
+    with a_home(tmp_path, market, "1s").daemon() as child:
+        wait_for(lambda: len(searches(market)) >= 30)
+        assert terminate(child)[0] == 0
+    lanes = [is_sweep(request) for request in searches(market)[:30]]
+    assert sum(lanes) >= 4, "a fifth; some turns may pass while a sweep's answer is being stored"
+    assert not all(lanes)
+
+
+def test_a_refusal_with_a_number_holds_the_searches_of_all_watches(market: Marketplace, tmp_path: Path) -> None:
+    market.faults.add("search", "429", times=1, skip=6, shape="headers", threshold_s=4)
+    with a_home(tmp_path, market).daemon() as child:
+        wait_for(lambda: len(searches(market)) >= 14)
+        assert terminate(child)[0] == 0
+    refused, *later = (request.time for request in searches(market)[6:])
+    too_early = [at for at in later if at < refused + 3.9]
+    assert len(too_early) <= 1, "one may have been on its way when the refusal came"
+
+
+def test_a_spent_quota_is_left_alone(market: Marketplace, tmp_path: Path) -> None:
+    market.faults.add("search", "quota", times=None, skip=3)
+    home = a_home(tmp_path, market)
+    for _ in range(1):
+        with home.daemon() as child:
+            wait_for(lambda: len(searches(market)) >= 4)
+            time.sleep(3.0)  # three rounds of the hunt
+            assert terminate(child)[0] == 0
+        assert len(searches(market)) <= 5, "three answers, a refusal, and one that was on its way"
