@@ -7,10 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
@@ -55,24 +56,59 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(ROOT).parts)
 
 
-def _sources() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+class Source(NamedTuple):
+    """What the tests below ask of a file of the package.
+
+    `imports`: the top names of everything that is imported, also inside functions and for types. `taken`: what
+    `from a.b import c` names, as ("a.b", "c"); `taken_at_run_time`: without what is for types alone. `calls`: (line,
+    "time.time") for each call of that form. `classes`: those at the top.
+    """
+
+    imports: frozenset[str]
+    taken: frozenset[tuple[str, str]]
+    taken_at_run_time: frozenset[tuple[str, str]]
+    calls: frozenset[tuple[int, str]]
+    classes: tuple[str, ...]
 
 
-def _imports(module: ast.Module) -> set[str]:
-    """The top names of everything that is imported, also inside functions and for types."""
-    found = set()
-    for node in ast.walk(module):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.partition(".")[0])
-    return found
+@cache
+def _sources() -> Mapping[str, Source]:
+    """Every file is parsed once, and what was parsed is not kept."""
+    return {path.relative_to(PACKAGE).as_posix(): _read(path) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def _read(path: Path) -> Source:
+    module = ast.parse(path.read_text())
+    nodes = list(ast.walk(module))
+    for_types = {id(inner) for node in nodes if _is_for_types(node) for inner in ast.walk(node)}
+    plain = {alias.name.partition(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    taken = [
+        (node, (node.module, alias.name))
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module
+        for alias in node.names
+    ]
+    return Source(
+        imports=frozenset(plain | {place.partition(".")[0] for _, (place, _) in taken}),
+        taken=frozenset(names for _, names in taken),
+        taken_at_run_time=frozenset(names for node, names in taken if id(node) not in for_types),
+        calls=frozenset(
+            (node.lineno, f"{node.func.value.id}.{node.func.attr}")
+            for node in nodes
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ),
+        classes=tuple(node.name for node in module.body if isinstance(node, ast.ClassDef)),
+    )
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _importers(library: str) -> set[str]:
-    return {name for name, module in _sources() if library in _imports(module)}
+    return {name for name, source in _sources().items() if library in source.imports}
 
 
 # --- imports ----------------------------------------------------------------------------------------------------------
@@ -102,30 +138,15 @@ def test_raw_sql_stays_in_the_recorder_the_roll_up_and_the_short_commands() -> N
     """Everything else goes through SQLAlchemy Core; those who call these hand a connection's cursor on."""
     raw = ("open_prices", "recording", "history_recorder", "hourly_aggregates")
     short = ("light_reader", "light_writer", "market_overview")  # SQLAlchemy's import takes longer than they do
-    named = {
-        name
-        for name, module in _sources()
-        for node in ast.walk(module)
-        if isinstance(node, ast.ImportFrom) and node.module == "gpuwatch.storage.executor"
-        if any(alias.name == "Executor" for alias in node.names)
-    }
+    named = {name for name, source in _sources().items() if ("gpuwatch.storage.executor", "Executor") in source.taken}
     assert named == {f"storage/{one}.py" for one in (*raw, *short)}
 
 
 def test_commands_leave_the_store_to_use_cases() -> None:
     """They may name its types; opening it and querying it is the business of `app/`."""
-    for name, module in _sources():
+    for name, source in _sources().items():
         if name.startswith("cli/"):
-            typing = [node for node in ast.walk(module) if isinstance(node, ast.If) and _is_for_types(node)]
-            allowed = {id(inner) for node in typing for inner in ast.walk(node)}
-            imported = [
-                node for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and id(node) not in allowed
-            ]
-            assert [node.module for node in imported if (node.module or "").startswith("gpuwatch.storage")] == [], name
-
-
-def _is_for_types(node: ast.If) -> bool:
-    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            assert [place for place, _ in source.taken_at_run_time if place.startswith("gpuwatch.storage")] == [], name
 
 
 def test_judging_settings_alone_knows_pydantic() -> None:
@@ -137,27 +158,16 @@ def test_judging_settings_alone_knows_pydantic() -> None:
 
 def test_the_emulator_knows_nothing_of_our_client() -> None:
     """It is built from the marketplace's documents; a mistake of the client must not be repeated in its judge."""
-    for name, module in _sources():
+    for name, source in _sources().items():
         if name.startswith("emulator/"):
-            known = {
-                node.module for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and node.module is not None
-            }
+            known = {place for place, _ in source.taken}
             assert not [one for one in known if one.startswith(("gpuwatch.providers", "gpuwatch.engine"))], name
 
 
 def test_wiring_alone_reads_the_clock() -> None:
-    readers = {name for name, module in _sources() if any(_reads_clock(node) for node in ast.walk(module))}
+    clocks = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today", "time.time"}
+    readers = {name for name, source in _sources().items() if clocks & {call for _, call in source.calls}}
     assert readers == {"bootstrap/__init__.py"}
-
-
-def _reads_clock(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and (node.func.value.id, node.func.attr)
-        in {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time")}
-    )
 
 
 def test_check_starts_without_what_it_does_not_need() -> None:
@@ -172,7 +182,7 @@ def test_importing_a_module_does_nothing() -> None:
     """No top-level code opens a file, a socket or a thread: the whole package imports in an empty, read-only place."""
     modules = [
         "gpuwatch." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for name, _ in _sources()
+        for name in _sources()
         if not name.startswith("migrations/") and name not in {"__init__.py", "__main__.py", "emulator/__main__.py"}
     ]
     program = (
@@ -282,19 +292,15 @@ JOINS_THREADS = {"engine/alert_delivery.py"}  # how long real threads get to end
 
 def test_only_bootstrap_reads_the_clock() -> None:
     """Elsewhere a clock is an argument; a function may be named as its default."""
-    for path in PACKAGE.rglob("*.py"):
-        place = path.relative_to(PACKAGE).as_posix()
-        if place.startswith(MAY_READ_THE_CLOCK) or place in JOINS_THREADS:
-            continue
-        calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
-        assert [call.lineno for call in calls if ast.unparse(call.func) in CLOCKS] == [], place
+    for name, source in _sources().items():
+        if not name.startswith(MAY_READ_THE_CLOCK) and name not in JOINS_THREADS:
+            assert [line for line, call in source.calls if call in CLOCKS] == [], name
 
 
 def test_every_class_has_a_name_of_its_own() -> None:
     """A name that stands for two things explains neither."""
     places: dict[str, list[str]] = {}
-    for name, module in _sources():
-        for node in module.body:
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(name)
+    for name, source in _sources().items():
+        for class_name in source.classes:
+            places.setdefault(class_name, []).append(name)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
