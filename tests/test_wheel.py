@@ -47,8 +47,9 @@ def installed(wheel: Path, shared: Path) -> Path:
     with open(shared / "venv.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "done").exists():
-            venv.create(home, with_pip=True, clear=True)
-            pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "-q", "install"]
+            venv.create(home, with_pip=False, clear=True)
+            pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "--disable-pip-version-check", "-q"]
+            pip += ["install", "--no-compile"]  # what runs is compiled when it is imported
             _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(ROOT / "requirements/runtime.txt")])
             _run([*pip, "--no-deps", str(wheel)])
             (home / "done").touch()

@@ -16,7 +16,7 @@ INSTALL_S = 300  # packages may have to come from far away
 
 
 def _install(folder: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHON": python}
+    env = {**os.environ, "PYTHON": python, "PIP_NO_COMPILE": "no"}  # "no" is pip's word for it: it does not compile
     return subprocess.run(
         [ROOT / "deploy/install", folder],
         env=env, capture_output=True, text=True, timeout=INSTALL_S, check=False,
