@@ -28,9 +28,12 @@ help: ## This list
 demo: $(VENV)/.demo-stamp ## The whole daemon against a marketplace on loopback: no key, no network, 30 seconds
 	@$(BIN)/gpuwatch demo
 
+# While one core checks types, the other loads every test once: each worker would else compile all of them for itself.
 test: ## Set everything up, then all checks and all tests
 	@$(MAKE) --no-print-directory $(OFFICIAL)/.stamp & official=$$!; \
-	$(MAKE) --no-print-directory check && wait $$official
+	$(MAKE) --no-print-directory $(VENV)/.dev-stamp || exit; \
+	$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & compiled=$$!; \
+	$(MAKE) --no-print-directory check && wait $$official && { wait $$compiled || true; }
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 # without them, a heap for each of many threads: 150 MB more in each worker

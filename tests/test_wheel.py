@@ -48,7 +48,15 @@ def installed(wheel: Path, shared: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "done").exists():
             venv.create(home, with_pip=False, clear=True)
-            pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "--disable-pip-version-check", "-q"]
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                str(home / "bin/python"),
+                "--disable-pip-version-check",
+                "-q",
+            ]
             pip += ["install", "--no-compile"]  # what runs is compiled when it is imported
             _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(ROOT / "requirements/runtime.txt")])
             _run([*pip, "--no-deps", str(wheel)])

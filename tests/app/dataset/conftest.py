@@ -19,9 +19,9 @@ from tests.app.dataset import tiny_models
 Auditor = Callable[..., Audit]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def minilm() -> AuditModels:
-    """all-MiniLM-L6-v2 out of its package."""
+    """all-MiniLM-L6-v2 out of its package. It fills 250 MB: no longer than its tests need it."""
     counter = TokenCounter(find_model(None).tokenizer, estimate=True)
     return AuditModels(embedder=open_embedder(None, "onnx", 1), counter=counter)
 

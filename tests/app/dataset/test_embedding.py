@@ -55,20 +55,6 @@ def test_the_graph_does_what_the_papers_say(tiny_folder: Path, tiny: AuditModels
     assert np.abs(tiny.embedder.vectors(TEXTS)[0] - expected).max() < 1e-5
 
 
-def test_minilms_weights_may_be_of_half_precision_and_have_a_prefix(minilm: AuditModels, tmp_path: Path) -> None:
-    found = find_model(None)
-    weights = {
-        f"bert.{name}": value.astype(np.float16) if value.dtype.kind == "f" else value
-        for name, value in load_file(found.weights).items()
-    }
-    save_file(weights, tmp_path / "model.safetensors")
-    (tmp_path / "tokenizer.json").write_bytes(found.tokenizer.read_bytes())
-    one, other = (
-        model.vectors(RECORDED["texts"])[0] for model in (open_embedder(tmp_path, "onnx", 1), minilm.embedder)
-    )
-    assert np.abs(one - other).max() < 0.02
-
-
 def test_the_packaged_graph_is_the_one_that_is_tested_here() -> None:
     assert packaged_graph() == PACKAGED.read_bytes()
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import moto
 import pytest
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.providers.aws.instance_types import parse_instance_type, table
 
-# What EC2 answers to DescribeInstanceTypes, as moto carries it.
-ROWS: list[dict[str, Any]] = list(
-    json.loads(
-        gzip.decompress((Path(moto.__file__).parent / "ec2/resources/instance_types.json.gz").read_bytes())
-    ).values()
-)
-WITH_GPU = [row for row in ROWS if row.get("GpuInfo")]
+
+def _rows_with_gpu() -> list[dict[str, Any]]:
+    """What EC2 answers to DescribeInstanceTypes, as moto carries it; moto itself is not loaded for that."""
+    found = find_spec("moto")
+    assert found is not None
+    assert found.origin is not None
+    packed = Path(found.origin).parent / "ec2/resources/instance_types.json.gz"
+    return [row for row in json.loads(gzip.decompress(packed.read_bytes())).values() if row.get("GpuInfo")]
+
+
+WITH_GPU = _rows_with_gpu()
 TAKEN: dict[str, Any] = {
     "InstanceType": "p9.48xlarge",
     "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},

@@ -1,0 +1,27 @@
+"""MiniLM with weights of half precision. By itself: the model as it comes need not be in memory beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from gpuwatch.app.dataset.embedding import open_embedder
+from gpuwatch.app.dataset.onnx_models import find_model
+
+RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "minilm.json").read_text(encoding="utf-8"))
+
+
+def test_minilms_weights_may_be_of_half_precision_and_have_a_prefix(tmp_path: Path) -> None:
+    found = find_model(None)
+    weights = {
+        f"bert.{name}": value.astype(np.float16) if value.dtype.kind == "f" else value
+        for name, value in load_file(found.weights).items()
+    }
+    save_file(weights, tmp_path / "model.safetensors")
+    del weights
+    (tmp_path / "tokenizer.json").write_bytes(found.tokenizer.read_bytes())
+    vectors, _ = open_embedder(tmp_path, "onnx", 1).vectors(RECORDED["texts"])
+    assert np.abs(vectors - np.array(RECORDED["vectors"])).max() < 0.02
