@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
+import msgspec
+
 from gpuwatch.domain.launches.absence_proof import (
     ABSENCE_WAIT_S,
     AbsenceEvidence,
@@ -20,6 +22,7 @@ from gpuwatch.domain.launches.absence_proof import (
 )
 from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, LaunchState, launch_id_in
 from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.returned_instances import was_ended
 from gpuwatch.ports import Instance, LaunchRepository
 
 
@@ -96,18 +99,28 @@ class AbsenceTracker:
         return absence_verdict(evidence, self._monotonic(), self._wait_s)
 
 
+class Unaccounted(msgspec.Struct, frozen=True):
+    """Labelled instances that belong to no living launch.
+
+    Attributes:
+        foreign_ids: of those with a well-formed label that no launch of this database ever had: it may be a new one.
+        returned: launches whose instances gpuwatch ended, and that are listed again.
+    """
+
+    foreign_ids: Sequence[str] = ()
+    returned: Sequence[Launch] = ()
+
+
 def report_orphans(
     repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str, listing: InstanceListing, now: datetime
-) -> list[str]:
+) -> Unaccounted:
     """Report every labelled instance that belongs to no living launch to the owner, once.
-
-    Returns:
-        Ids of instances with a well-formed label that no launch of this database ever had: the database may be new.
 
     Raises:
         StoreError: it could not be reported; the next listing tries again.
     """
     foreign: list[str] = []
+    returned: list[Launch] = []
     settled = repository.known_foreign_instances(provider) | {
         launch.instance_id for launch in repository.alive(provider)
     }
@@ -117,10 +130,13 @@ def report_orphans(
         why = _why_orphan(launch, instance)
         if why is None or instance.instance_id in settled:
             continue
+        if launch is not None and was_ended(launch, instance.instance_id):
+            returned.append(launch)
+            continue
         repository.enqueue(launch_alerts.orphan(provider, instance, why, now))
         if launch is None and launch_id is not None:
             foreign.append(instance.instance_id)
-    return foreign
+    return Unaccounted(foreign, returned)
 
 
 def _why_orphan(launch: Launch | None, instance: Instance) -> str | None:

@@ -139,6 +139,14 @@ class LaunchAlerts:
         key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
+    def returned(self, launch: Launch, now: datetime) -> OutboxAlert:
+        """What was ended is listed again; reported daily until it is gone."""
+        headline = f"its instance {launch.instance_id} runs again at {launch.provider}, after its end; it is billed"
+        why = f"The launch is over ({launch.end_reason}), and the provider lists its instance again."
+        can_do = (f"If it stays, end it at {launch.provider} by hand", *_FOLLOW_IT)
+        key = f"returned:{launch.launch_id}:{now:%Y-%m-%d}"
+        return self._news(AlertKind.ORPHAN, launch, headline, why, now, can_do, key)
+
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
         """An instance has our label, but no launch, or one that is believed to be over."""
         alert = Alert(

@@ -30,6 +30,7 @@ from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.instance_list_monitor import InstanceListMonitor
 from gpuwatch.engine.instance_listing import AbsenceTracker, InstanceListing, report_orphans
 from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.returned_instances import end_again
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
 from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher, LaunchRepository
@@ -190,7 +191,9 @@ class LaunchReconciler:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))
         self._absence.listing_done(listing)
         if only is None:
-            self._foreign_ids = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
+            found = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
+            self._foreign_ids = found.foreign_ids
+            end_again(self._repository, self._launcher, self._launch_alerts, found.returned, now)
         self.reconciled = True
         return True
 

@@ -95,11 +95,12 @@ class AskableProvider(LyingProvider):
     def __init__(self) -> None:
         super().__init__()
         self.omitted: set[str] = set()  # ids that no list shows
+        self.stale: list[Instance] = []  # what every list shows besides
         self.asked: list[str] = []
         self.on_get: list[Exception] = []
 
     def list_instances(self) -> Sequence[Instance]:
-        return [one for one in super().list_instances() if one.instance_id not in self.omitted]
+        return [*self.stale, *(one for one in super().list_instances() if one.instance_id not in self.omitted)]
 
     def get(self, instance_id: str) -> Instance | None:
         self.asked.append(instance_id)

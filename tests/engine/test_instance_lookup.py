@@ -7,7 +7,7 @@ import pytest
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import ProviderDown
-from gpuwatch.ports import InstanceState
+from gpuwatch.ports import AlertKind, InstanceState
 from gpuwatch.storage.database import Database
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, stop
@@ -33,6 +33,10 @@ def pair(world: World) -> tuple[Launch, Launch]:
     world.provider.turns(InstanceState.RUNNING)
     world.look()
     return launches
+
+
+def orphans(world: World) -> list[str]:
+    return [alert.subject for alert in world.alerts() if alert.kind is AlertKind.ORPHAN]
 
 
 def test_what_a_list_omits_is_alive_if_the_provider_says_so(
@@ -70,6 +74,49 @@ def test_an_end_is_ordered_though_nobody_answers_for_it(
         stop(world, launch)
     world.look(2)
     assert provider.alive == {}
+
+
+def test_what_was_ended_and_is_listed_again_is_ended_again(world: World, provider: AskableProvider) -> None:
+    """A destroy is answered 404, the lists are empty for a while, and then the instance is back."""
+    launch = world.rent()
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    stop(world, launch)
+    instance = provider.alive["9000"]
+    world.look(5)
+    assert world.state(launch) is S.ENDED
+    provider.alive["9000"] = instance
+    world.look()
+    assert provider.alive == {}
+    assert world.state(launch) is S.ENDED
+    assert orphans(world) == [launch.launch_id]
+
+
+def test_what_comes_back_again_and_again_is_reported_once_a_day(world: World, provider: AskableProvider) -> None:
+    launch = world.rent()
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    stop(world, launch)
+    instance = provider.alive["9000"]
+    world.look(5)
+    for _ in range(5):
+        provider.alive["9000"] = instance
+        world.look(1, every_s=6 * 3600)
+    assert len(provider.destroys) == 1 + 5
+    assert orphans(world) == [launch.launch_id] * 2
+
+
+def test_a_list_that_lags_behind_an_end_is_no_return(world: World, provider: AskableProvider) -> None:
+    launch = world.rent()
+    world.provider.turns(InstanceState.RUNNING)
+    world.look()
+    stop(world, launch)
+    instance = provider.alive["9000"]
+    world.look(5)
+    provider.stale = [instance]
+    world.look(3)
+    assert len(provider.destroys) == 1
+    assert orphans(world) == []
 
 
 def test_an_end_that_the_list_claims_and_its_id_denies_is_sent_again(
