@@ -16,6 +16,7 @@ import random
 import sqlite3
 import statistics
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -354,8 +355,11 @@ LINES: tuple[tuple[str, Callable[[Day], str]], ...] = (
 def report(days: Sequence[Day], seed: int) -> None:
     """Print the table, as it stands in docs/performance.md."""
     first, (low, high) = days[0].scenario, ANSWER_S
-    print(f"{first.hours:g} h from {first.start:%H:%M} UTC, seed {seed}. Assumed: {describe(first.refusals_a_day)};")
-    print(f"an answer takes {UPLINK_S + low:.1f} to {UPLINK_S + high:.1f} s.\n")
+    assumed = (
+        f"{first.hours:g} h from {first.start:%H:%M} UTC, seed {seed}. Assumed: {describe(first.refusals_a_day)}; "
+        f"an answer takes {UPLINK_S + low:.1f} to {UPLINK_S + high:.1f} s."
+    )
+    print(textwrap.fill(assumed, 120), end="\n\n")
     print("| | " + " | ".join(day.scenario.title for day in days) + " |")
     print("|---|" + "---:|" * len(days))
     for title, shown in LINES:
