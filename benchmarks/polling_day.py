@@ -190,7 +190,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
         searches=searches,
         bargains=[one for one in market.bargains if one.gpu in watched and one.appears_s < ends_s],
         covered_s=_covered(folder / "gpuwatch.db", worker.sweeper.targets, scenario.start.timestamp()),
-        alerts=_count(folder / "gpuwatch.db", "SELECT count(*) FROM alert WHERE watch IS NOT NULL"),
+        alerts=_count(folder / "gpuwatch.db", "SELECT count(*) FROM alert WHERE kind = 'match'"),
         processor_s=time.process_time() - began,
     )
 
@@ -347,7 +347,7 @@ LINES: tuple[tuple[str, Callable[[Day], str]], ...] = (
     ("longest time between two hunts of a watch", _longest_unasked),
     ("bargains; never seen before they vanished", _bargains),
     ("visible → seen: median · p95 · max", _reaction),
-    ("alerts stored", lambda day: f"{day.alerts:,}"),
+    ("matches reported", lambda day: f"{day.alerts:,}"),
     ("processor time", lambda day: f"{day.processor_s:.0f} s"),
 )
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from benchmarks.polling_day import Day, Scenario, early, missed, simulate
+from benchmarks.polling_day import (
+    MIDNIGHT,
+    Day,
+    Scenario,
+    after_spent_quota,
+    despite_refusal,
+    early,
+    longest_unasked_s,
+    missed,
+    simulate,
+    unread_s,
+)  # fmt: skip
 
 Lived = Callable[[Scenario], Day]
 
@@ -28,6 +40,8 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 
 CROWDED = Scenario(title="20 watches", watches=20, rows_per_day=0, refusals_a_day=240, hours=1.0)
 FEW = Scenario(title="2 watches", watches=2, hours=0.5)
+BUSY = Scenario(title="20 watches and a quota", watches=20, hours=2.0)
+SPENT = Scenario(title="spent", watches=5, granted_rows=600, hours=3.0, start=MIDNIGHT + timedelta(hours=20))
 
 
 def test_no_search_is_sent_before_the_spacing_is_over(lived: Lived) -> None:
@@ -65,3 +79,37 @@ def test_a_bargain_that_stays_is_seen_and_reported(lived: Lived) -> None:
 def test_the_day_ends_at_its_hour(lived: Lived) -> None:
     ends_s = FEW.hours * 3600
     assert ends_s - 60 < max(one.sent_s for one in lived(FEW).searches) < ends_s
+
+
+# --- the promises of fair polling -------------------------------------------------------------------------------------
+
+
+def test_the_sweep_gets_its_share_of_the_turns_beside_20_watches(lived: Lived) -> None:
+    searches = lived(CROWDED).searches
+    assert sum(one.task == "sweep" for one in searches) >= 0.15 * len(searches)
+
+
+def test_beside_20_watches_every_recorded_gpu_is_read_again_and_again(lived: Lived) -> None:
+    day = lived(CROWDED)
+    assert {gpu: len(read) for gpu, read in day.covered_s.items() if gpu in day.recorded and len(read) < 2} == {}
+    assert max(max(unread_s(day, gpu)) for gpu in day.recorded) < 40 * 60
+
+
+def test_no_search_is_sent_before_a_refusals_retry_after_is_over(lived: Lived) -> None:
+    day = lived(CROWDED)
+    assert sum(one.status == 429 for one in day.searches) >= 5  # the marketplace was busy
+    assert despite_refusal(day.searches) == 0
+
+
+@pytest.mark.parametrize("scenario", [BUSY, CROWDED], ids=["quota", "refusals"])
+def test_no_watch_starves_among_twenty(lived: Lived, scenario: Scenario) -> None:
+    """A round is two minutes, two and a half beside a sweep; a busy marketplace holds everything for two more."""
+    day = lived(scenario)
+    assert max(longest_unasked_s(day, gpu) for gpu in day.watched) < (5 if scenario is BUSY else 8) * 60
+
+
+def test_a_spent_quota_is_silence_but_for_one_probe_an_hour(lived: Lived) -> None:
+    day = lived(SPENT)
+    probes, hours = after_spent_quota(day.searches)
+    assert any(one.quota_spent for one in day.searches)
+    assert probes <= hours + 1
