@@ -1,7 +1,7 @@
 """A Bot API server on loopback, built from the API's documented answers; strict where Telegram is strict.
 
-`sendMessage` only. Formatting: core.telegram.org/bots/api#html-style; failures: #responseparameters, and the texts that
-the API sends with 400, 401, 403 and 429.
+`sendMessage` and `getChat`. Formatting: core.telegram.org/bots/api#html-style; failures: #responseparameters, and the
+texts that the API sends with 400, 401, 403 and 429.
 """
 
 from __future__ import annotations
@@ -105,11 +105,19 @@ class TelegramDouble:
             self.asked.append(request)
             self.asked_at_s.append(time.monotonic())
             fault = self.faults.pop(0) if self.faults else self.always
-            if path != f"/bot{self.token}/sendMessage":
+            method = path.removeprefix(f"/bot{self.token}/")
+            if method not in {"sendMessage", "getChat"}:
                 return _no(401, "Unauthorized")
             if fault is not None and not fault.accepted:
                 return fault, _refusal(fault)
+            if method == "getChat":
+                return self._chat(str(request.get("chat_id")))
             return self._take(request, fault or Fault())
+
+    def _chat(self, chat_id: str) -> tuple[Fault, bytes]:
+        if chat_id not in self.chats:
+            return _no(400, "Bad Request: chat not found")
+        return Fault(), json.dumps({"ok": True, "result": {"id": int(chat_id), "type": "private"}}).encode()
 
     def _take(self, request: dict[str, Any], fault: Fault) -> tuple[Fault, bytes]:
         chat_id = str(request.get("chat_id"))

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from datetime import tzinfo
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from gpuwatch import notifiers
 from gpuwatch.app.checklist import held_back
 from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
-from gpuwatch.app.notify import notify_sections
+from gpuwatch.app.doctor_channels import channel_findings, own_checks
 from gpuwatch.app.pauses import pause_lines
 from gpuwatch.app.provider_status import provider_statuses
 from gpuwatch.bootstrap import (
     build_adapters,
-    build_channels,
     http_client,
     missing_extra_hint,
     open_store_read_only,
     real_now,
 )
-from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, has_extra, providers_to_follow
+from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
 from gpuwatch.engine.alerts import format_moment
@@ -45,8 +42,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
-log = logging.getLogger(__name__)
-
 CLOCK_OFF_S = 5.0
 _NEARLY_PERCENT = 80
 
@@ -63,11 +58,11 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
         for name, adapter in build_adapters(settings, http).items():
             yield from _provider(settings, name, adapter, launches)
             if (doctor := adapter.info.doctor) is not None:
-                yield from _own_checks(name, partial(doctor, settings.providers[name], http))
+                yield from own_checks(name, partial(doctor, settings.providers[name], http))
         yield from _rows(settings)
         for name in settings.providers:
             yield from _clock(http, settings.providers[name].base_url)
-        yield from _channels(settings, http)
+        yield from channel_findings(settings, http)
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:
@@ -243,30 +238,3 @@ def _clock(http: HttpClient, base_url: str) -> Iterator[Finding]:
         yield Finding(area="clock", state="fault", text=text, mend="switch time synchronisation on (timedatectl)")
     else:
         yield Finding(area="clock", state="ok", text="agrees with the provider's")
-
-
-def _channels(settings: Settings, http: HttpClient) -> Iterator[Finding]:
-    configured = build_channels(settings, http)
-    if not configured:
-        yield Finding(
-            area="alerts", state="note", text="no channel is configured", mend=f"add one of {notify_sections()}"
-        )
-    for name in configured:
-        info = notifiers.info(name)
-        extra = info.extra
-        if extra is not None and not has_extra(extra):
-            text = f"its extra {extra} is not installed; it delivers nothing"
-            yield Finding(area=f"alerts by {name}", state="fault", text=text, mend=install_hint(extra))
-            continue
-        yield Finding(area=f"alerts by {name}", state="ok", text="configured; gpuwatch notify sends a test message")
-        if (doctor := info.doctor) is not None:
-            yield from _own_checks(f"alerts by {name}", partial(doctor, settings.channels[name], http))
-
-
-def _own_checks(area: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """The checks that a provider or channel declares. A plugin may raise anything: that is a finding, too."""
-    try:
-        yield from checks()
-    except Exception as error:
-        log.debug("the checks of %s failed", area, exc_info=True)
-        yield Finding(area=area, state="fault", text=f"its own check failed ({type(error).__name__})")

@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.errors import DeliveryRefused
 from gpuwatch.installation import install_hint
-from gpuwatch.notifiers.toolkit import as_text, key_of, remaining, settle, subject
+from gpuwatch.notifiers.toolkit import as_text, checked, key_of, remaining, settle, subject
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
 from gpuwatch.redaction import register_secret
@@ -35,6 +35,7 @@ INFO = ChannelInfo(
     extra="apprise",
     template='urls = ["ntfy://…"]             # a hundred other services\n',
     docs="alerts.md#apprise",
+    doctor=lambda settings, http: checked("apprise", build(settings, http).check),
 )
 
 
@@ -92,6 +93,14 @@ class AppriseChannel:
         later = f"failed for {', '.join(failed)}" if failed else ""
         settle(self.name, later, f"no such service: {', '.join(unknown)}" if unknown else "", done)
 
+    def check(self) -> str:
+        """Whether Apprise knows each service; it cannot try one without a message. Raises DeliveryRefused."""
+        apprise = self._apprise()
+        unknown = [_place(number, url) for number, url in enumerate(self._urls, 1) if not _knows(apprise, url)]
+        if unknown:
+            raise DeliveryRefused(f"apprise: no such service: {', '.join(unknown)}")
+        return f"knows {'its address' if len(self._urls) == 1 else f'all {len(self._urls)} addresses'}"
+
     def _apprise(self) -> Any:
         try:
             apprise = self._load("apprise")
@@ -109,6 +118,13 @@ def _notify(apprise: Any, url: str, alert: Alert) -> bool | None:
             return None
         return bool(service.notify(title=f"[gpuwatch] {subject(alert)}", body=as_text(alert), body_format="text"))
     except Exception:  # a hundred plugins; their texts may hold the URL, so none is kept
+        return False
+
+
+def _knows(apprise: Any, url: str) -> bool:
+    try:
+        return bool(apprise.Apprise().add(url))
+    except Exception:  # as above
         return False
 
 

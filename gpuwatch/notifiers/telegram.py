@@ -1,4 +1,4 @@
-"""Telegram, over the Bot API's `sendMessage` (source: core.telegram.org/bots/api, read 2026-11)."""
+"""Telegram, over the Bot API (source: core.telegram.org/bots/api, read 2026-11)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.toolkit import Line, Piece, as_text, footer, lines
+from gpuwatch.notifiers.toolkit import CHECK_S, Line, Piece, as_text, checked, footer, lines
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
 from gpuwatch.ports.http import NetError
@@ -57,6 +57,7 @@ INFO = ChannelInfo(
     ),
     template="chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN\n",
     docs="alerts.md#telegram",
+    doctor=lambda settings, http: checked("telegram", build(settings, http).check),
 )
 MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
@@ -110,7 +111,7 @@ class TelegramChannel:
         register_secret(settings.bot_token)
         self.address = settings.chat_id
         self.new_address: str | None = None
-        self._url = f"{settings.base_url.rstrip('/')}/bot{settings.bot_token}/sendMessage"
+        self._url = f"{settings.base_url.rstrip('/')}/bot{settings.bot_token}/"
         self._http = http
         self._monotonic = monotonic
         self._sleep = sleep
@@ -131,6 +132,13 @@ class TelegramChannel:
         if answered.status != 200 or not answer.ok:
             self._fail(answered, answer)
 
+    def check(self) -> str:
+        """Whether Telegram knows the token and the chat; nothing is sent. Raises DeliverLater, DeliveryRefused."""
+        answered, answer = self._call("getChat", {"chat_id": self.address}, CHECK_S)
+        if answered.status != 200 or not answer.ok:
+            self._fail(answered, answer)
+        return "its bot knows the chat"
+
     def _post(self, message: dict[str, object]) -> tuple[HttpReply, _BotApiAnswer]:
         answered, answer = self._ask(message)
         moved = answer.parameters.migrate_to_chat_id if answer.parameters else None
@@ -146,8 +154,11 @@ class TelegramChannel:
             **message,
         }
         self._wait_for_turn()
+        return self._call("sendMessage", body, _DEADLINE_S)
+
+    def _call(self, method: str, body: dict[str, object], deadline_s: float) -> tuple[HttpReply, _BotApiAnswer]:
         try:
-            answered = self._http.ask("POST", self._url, json=body, deadline_s=_DEADLINE_S, max_bytes=1_000_000)
+            answered = self._http.ask("POST", self._url + method, json=body, deadline_s=deadline_s, max_bytes=1_000_000)
         except NetError as error:
             raise DeliverLater(f"telegram: {redact(str(error))}") from None
         try:

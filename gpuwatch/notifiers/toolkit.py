@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
 from gpuwatch.ports import Alert, OfferLine
+from gpuwatch.ports.findings import Finding
 
+CHECK_S = 8.0  # the longest that a check may take: `gpuwatch doctor` gives up after 10 s
 MAX_TEXT = 300  # of one value: a long text of a host must not push the rest out of a message
 _FULL_PARTS = 3  # more watches than that get one line each
 _SEPARATORS = frozenset({"\u2028", "\u2029"})
@@ -54,6 +56,23 @@ def settle(channel: str, later: str, refused: str, done: Sequence[str], waits_s:
         raise DeliveryRefused(f"{channel}: {refused}")
     if refused:
         raise DeliveryRefused(f"{channel}: {refused}", taken=done, refused=refused)
+
+
+def checked(channel: str, check: Callable[[], str]) -> Iterator[Finding]:
+    """For `ChannelInfo.doctor`: what a channel's own check found.
+
+    Args:
+        check: asks the service whether it would take alerts, and sends none; returns what was found, in a few words.
+            Raises DeliveryError.
+    """
+    area = f"alerts by {channel}"
+    try:
+        yield Finding(area=area, state="ok", text=f"{check()}; gpuwatch notify sends a test message")
+    except DeliveryError as error:
+        mend = f"mend [notify.{channel}], then gpuwatch notify"
+        if isinstance(error, DeliverLater):
+            mend = "check its address and the network; gpuwatch notify sends a test message"
+        yield Finding(area=area, state="fault", text=str(error).removeprefix(f"{channel}: "), mend=mend)
 
 
 def as_text(alert: Alert) -> str:

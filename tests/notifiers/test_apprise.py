@@ -70,3 +70,13 @@ def test_no_address_is_shown() -> None:
     with pytest.raises(DeliverLater) as caught:
         made.send(an_alert())
     assert "secret" not in str(caught.value) + " ".join(caught.value.taken) + repr(AppriseSettings(urls=URLS))
+
+
+def test_a_check_names_addresses_that_apprise_does_not_know_and_sends_nothing() -> None:
+    tried, took = channel(URLS, set())
+    with pytest.raises(DeliveryRefused, match=r"no such service: urls\[3\]") as caught:
+        tried.check()
+    assert "nonsense" not in str(caught.value)
+    tried, _ = channel(URLS[:2], set())
+    assert tried.check() == "knows all 2 addresses"
+    assert took == []

@@ -18,7 +18,19 @@ import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email.connection import BoundedSmtp
-from gpuwatch.notifiers.toolkit import Line, as_text, cleaned, footer, key_of, lines, remaining, settle, subject
+from gpuwatch.notifiers.toolkit import (
+    CHECK_S,
+    Line,
+    as_text,
+    checked,
+    cleaned,
+    footer,
+    key_of,
+    lines,
+    remaining,
+    settle,
+    subject,
+)
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
 from gpuwatch.ports.settings import Option
@@ -92,6 +104,7 @@ sender = "gpuwatch@example.org"
 recipients = ["me@example.org"]
 """,
     docs="alerts.md#email",
+    doctor=lambda settings, http: checked("email", build(settings, http).check),
 )
 
 
@@ -163,6 +176,14 @@ class EmailChannel:
         done = [*taken, *("!" + key_of(to) for to in refused), *(key_of(to) for to in rest if to not in answers)]
         settle(self.name, _words(later), _words(refused), done, _WAITS_S)
 
+    def check(self) -> str:
+        """Connect and log in as for a mail; none is sent. Raises DeliverLater, DeliveryRefused."""
+        with self._translating(min(self._deadline_s, CHECK_S)) as ends_at:
+            self._kept = self._connect(ends_at)
+        self._drop()
+        login = "takes the connection" if self._settings.username is None else "takes the login"
+        return f"{self._settings.host} {login}"
+
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Keeps the connection open inside the block."""
@@ -174,22 +195,31 @@ class EmailChannel:
             self._drop()
 
     def _deliver(self, mail: EmailMessage, recipients: Sequence[str]) -> Answers:
-        ends_at = self._monotonic() + self._deadline_s
         try:
-            connection = self._kept or self._connect(ends_at)
-            self._kept = connection
-            connection.ends_at = ends_at
-            return connection.send_message(mail, parseaddr(self._settings.sender)[1], list(recipients))
+            with self._translating(self._deadline_s) as ends_at:
+                connection = self._kept or self._connect(ends_at)
+                self._kept = connection
+                connection.ends_at = ends_at
+                return connection.send_message(mail, parseaddr(self._settings.sender)[1], list(recipients))
         except smtplib.SMTPRecipientsRefused as error:
             return error.recipients
-        except (smtplib.SMTPException, OSError, ValueError) as error:
-            self._drop()
-            if self._monotonic() >= ends_at:
-                raise DeliverLater(f"email: {self._settings.host} took longer than {self._deadline_s:g} s") from None
-            raise _translated(error) from None
         finally:
             if not self._in_batch:
                 self._drop()
+
+    @contextmanager
+    def _translating(self, deadline_s: float) -> Iterator[float]:
+        """Gives the moment at which everything inside must be over, and turns errors into DeliveryError."""
+        ends_at = self._monotonic() + deadline_s
+        try:
+            yield ends_at
+        except smtplib.SMTPRecipientsRefused:
+            raise
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            self._drop()
+            if self._monotonic() >= ends_at:
+                raise DeliverLater(f"email: {self._settings.host} took longer than {deadline_s:g} s") from None
+            raise _translated(error) from None
 
     def _connect(self, ends_at: float) -> BoundedSmtp:
         settings = self._settings

@@ -1,0 +1,64 @@
+"""What `gpuwatch doctor` says of the alert channels. All are tried at once, each for a bounded time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuwatch import notifiers
+from gpuwatch.app.notify import notify_sections
+from gpuwatch.bootstrap.provider_access import has_extra
+from gpuwatch.engine.parallel import run_in_parallel
+from gpuwatch.installation import install_hint
+from gpuwatch.ports.findings import Finding
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WITHIN_S = 10.0  # for all channels together
+
+
+def channel_findings(settings: Settings, http: HttpClient, within_s: float = WITHIN_S) -> Iterator[Finding]:
+    """One or more findings for each configured channel, in their order. No alert is sent."""
+    if not settings.channels:
+        mend = f"add one of {notify_sections()}"
+        yield Finding(area="alerts", state="note", text="no channel is configured", mend=mend)
+    found: dict[str, tuple[Finding, ...]] = {}
+    for outcome in run_in_parallel(settings.channels, partial(_check, settings, http), within_s):
+        fault = Finding(
+            area=_area(outcome.name),
+            state="fault",
+            text=outcome.error or "",
+            mend="check its address and the network; gpuwatch notify sends a test message",
+        )
+        found[outcome.name] = outcome.result or (fault,)
+    for name in settings.channels:
+        yield from found[name]
+
+
+def _check(settings: Settings, http: HttpClient, name: str) -> tuple[Finding, ...]:
+    info = notifiers.info(name)
+    if info.extra is not None and not has_extra(info.extra):
+        text = f"its extra {info.extra} is not installed; it delivers nothing"
+        return (Finding(area=_area(name), state="fault", text=text, mend=install_hint(info.extra)),)
+    if info.doctor is None:
+        return (Finding(area=_area(name), state="ok", text="configured; gpuwatch notify sends a test message"),)
+    return tuple(own_checks(_area(name), partial(info.doctor, settings.channels[name], http)))
+
+
+def _area(channel: str) -> str:
+    return f"alerts by {channel}"
+
+
+def own_checks(area: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The checks that a provider or channel declares. A plugin may raise anything: that is a finding, too."""
+    try:
+        yield from checks()
+    except Exception as error:
+        log.debug("the checks of %s failed", area, exc_info=True)
+        yield Finding(area=area, state="fault", text=f"its own check failed ({type(error).__name__})")
