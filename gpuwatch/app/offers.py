@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuwatch.bootstrap import build_adapters, open_http
+from gpuwatch.bootstrap import build_adapters, monotonic, open_http, pace
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.marks import arch_of
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.errors import UsageError
+
+_ANSWER_S = 3.0  # what an answer may take: a search begun later could come too late for all that was found
 
 if TYPE_CHECKING:
     from gpuwatch.engine.browse import OfferFilter, ProviderOffers
@@ -113,10 +115,13 @@ def markets_now(
     from gpuwatch.engine.parallel import run_in_parallel
 
     http, stop, waiting = open_http(settings), threading.Event(), set(names)
+    until = monotonic() + within_s * pace()
 
     def one(name: str) -> ProviderOffers:
+        configured = settings.providers[name]
         market = build_adapters(settings, http, [name], stop)[name].market
-        return search_offers(market, wanted, settings.providers[name].commission, limit)
+        needs_s = configured.search_interval_s + _ANSWER_S * pace()
+        return search_offers(market, wanted, configured.commission, limit, lambda: monotonic() + needs_s < until)
 
     try:
         for outcome in run_in_parallel(names, one, within_s):

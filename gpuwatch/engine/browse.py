@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 
 import msgspec
@@ -12,8 +12,8 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.engine.search import PAGE_ROWS, search_complete
-from gpuwatch.errors import ProviderError, UsageError
+from gpuwatch.engine.search import PAGE_ROWS, dearest, search_cheapest, why_incomplete
+from gpuwatch.errors import ProviderDown, ProviderError, UsageError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
@@ -64,23 +64,45 @@ def offer_filter(  # noqa: PLR0913 one for each option of the command
     )
 
 
-def search_offers(market: Market, wanted: OfferFilter, commission: Commission, limit: int | None) -> ProviderOffers:
+def search_offers(
+    market: Market,
+    wanted: OfferFilter,
+    commission: Commission,
+    limit: int | None,
+    has_time: Callable[[], bool] = lambda: True,
+) -> ProviderOffers:
     """The offers that fit at one provider.
 
     Args:
         limit: how many will be shown; None: all there are, and an answer that was cut short counts as an error.
+        has_time: may it search once more? What was found counts, and the error says what is not known.
     """
+    asked = False
+
+    def search(query: Query) -> Answer:
+        nonlocal asked
+        if asked and not has_time():
+            raise ProviderDown(f"{market.name}: no time is left for another search; allow more with --timeout")
+        asked = True
+        return market.search(query)
+
     found: list[Match] = []
     errors: dict[str, None] = {}
     for query in _queries(wanted, commission, limit):
         try:
-            answer, fitting = search_complete(market.search, query, lambda got: _fitting(got, wanted, commission))
+            answer, fitting = search_cheapest(
+                search,
+                query,
+                commission,
+                lambda got: _fitting(got, wanted, commission),
+                lambda found: None if limit is None else dearest(found[:limit]),
+            )
         except ProviderError as error:
             errors[str(error).removeprefix(f"{market.name}: ")] = None
             break
         found += fitting
-        if answer.completeness is Completeness.PARTIAL:
-            errors["answered only in part"] = None
+        if (why := why_incomplete(answer)) is not None:
+            errors[why] = None
         elif answer.completeness is Completeness.TRUNCATED and limit is None:
             errors["its answer was cut short"] = None
     found.sort(key=lambda match: match.price_microusd_gpu_hour)
@@ -109,7 +131,7 @@ def _queries(wanted: OfferFilter, commission: Commission, limit: int | None) -> 
 
 def _fitting(answer: Answer, wanted: OfferFilter, commission: Commission) -> list[Match]:
     priced = (Match(offer, price_of(offer, wanted.disk_gb, commission)) for offer in answer.offers)
-    return [match for match in priced if _fits(match, wanted)]
+    return sorted((match for match in priced if _fits(match, wanted)), key=lambda one: one.price_microusd_gpu_hour)
 
 
 def _fits(match: Match, wanted: OfferFilter) -> bool:

@@ -19,7 +19,7 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches, rank
 from gpuwatch.domain.watches.watch import Watch
-from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_complete
+from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_cheapest, why_incomplete
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
@@ -114,11 +114,15 @@ class _Round:
         rows = PAGE_ROWS if watch.max_job_cost_usd is None else None
         own = next(q for q in queries_for(watch, self._commission, rows) if q.spot == spot)
         with suppress(ProviderError):  # the report has it, and the next watch may have more luck
-            _, is_known = search_complete(
-                self._search, own, lambda answer: self._read(answer)[watch.name] or self._settled(watch, answer)
+            answer, _ = search_cheapest(
+                self._search,
+                own,
+                self._commission,
+                self._read,
+                lambda found: None if watch.max_job_cost_usd is not None else found[watch.name],
             )
-            if not is_known:
-                self._errors.append(f"the answer for watch {watch.name!r} was cut short")
+            if answer.completeness is Completeness.TRUNCATED and answer.incomplete_because:
+                self._errors.append(f"watch {watch.name!r}: {answer.incomplete_because}")
 
     def _search(self, query: Query) -> Answer:
         began = self._clock()
@@ -129,17 +133,17 @@ class _Round:
             self._errors.append(str(error).removeprefix(f"{self._market.name}: "))
             raise
         self._answers.append((query, answer))
-        if answer.completeness is Completeness.PARTIAL:
-            self._errors.append("answered only in part")
+        if (why := why_incomplete(answer)) is not None:
+            self._errors.append(why)
         return answer
 
-    def _read(self, answer: Answer) -> Mapping[str, bool]:
-        """Match it on every watch: does it hold an offer for each? A later answer is newer."""
+    def _read(self, answer: Answer) -> Mapping[str, Match | None]:
+        """Match it on every watch, and return the best offer for each. A later answer is newer."""
         now, commissions = self._clock(), {answer.provider: self._commission}
         found = {watch.name: matches(watch, answer.offers, commissions, now) for watch in self._watches}
         for name, mine in found.items():
             self._found[name].update((match.offer.identity, match) for match in mine)
-        return {name: bool(mine) for name, mine in found.items()}
+        return {name: mine[0] if mine else None for name, mine in found.items()}
 
     def _settled(self, watch: Watch, answer: Answer) -> bool:
         """Does this answer hold every offer that the watch could accept?"""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.decide import Observation
+from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
-from gpuwatch.engine.search import queries_for, search_complete
+from gpuwatch.engine.search import dearest, queries_for, search_cheapest
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
 from gpuwatch.ports import Answer, Market, Query
 
@@ -55,6 +55,7 @@ class Hunter:
         self._rows: dict[Query, int] = {}  # how many each returned when last asked
         self._asked: dict[Query, int] = {}  # when last, as a number: clocks step back
         self._numbers = itertools.count(1)
+        self._unproven: set[Query] = set()  # reported: a cheaper offer may be missing
 
     @property
     def queries(self) -> int:
@@ -103,6 +104,7 @@ class Hunter:
         self._polled_at = {query: at for query, at in self._polled_at.items() if query in self._watches_of}
         self._rows = {query: rows for query, rows in self._rows.items() if query in self._watches_of}
         self._asked = {query: number for query, number in self._asked.items() if query in self._watches_of}
+        self._unproven &= self._watches_of.keys()
 
     def _poll(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> Answer | ProviderError:
         """Search, match, decide, reserve and start; then record the answer."""
@@ -123,15 +125,32 @@ class Hunter:
         return answer
 
     def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Observed]:
-        """The answer, and what it shows each watch. A page cut before any match is read to its end."""
-        # cheapest first: what was cut is dearer per hour; the cheapest whole job may stand anywhere
-        rents_job = any(watch.max_job_cost_usd is not None and self._evaluator.will_rent(watch) for watch in watches)
-        return search_complete(
+        """The answer, and what it shows each watch: its cheapest offer, even where the page was cut."""
+
+        def dearest_kept(observed: Observed) -> Match | None:
+            # the cheapest whole job may stand anywhere; who only alerts about it goes by the GPU price
+            by_price = [watch for watch in watches if watch.max_job_cost_usd is None]
+            if any(watch not in by_price and self._evaluator.will_rent(watch) for watch in watches):
+                return None
+            return dearest(next(iter(observed[watch.name].matches), None) for watch in by_price or watches)
+
+        answer, observed = search_cheapest(
             self.market.search,
             query,
+            self._commission,
             lambda answer: self._evaluator.observe(watches, answer, query.spot, clock()),
-            lambda observed: not rents_job and any(one.matches for one in observed.values()),
+            dearest_kept,
         )
+        self._log_unproven(query, answer)
+        return answer, observed
+
+    def _log_unproven(self, query: Query, answer: Answer) -> None:
+        """Once, and again after an answer that was whole: a cheaper offer may be missing from what was decided on."""
+        if not answer.incomplete_because:
+            self._unproven.discard(query)
+        elif answer.offers and query not in self._unproven:
+            self._unproven.add(query)
+            log.warning("%s: %s", self.market.name, answer.incomplete_because, extra={"provider": self.market.name})
 
 
 def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import msgspec
 
 from gpuwatch.domain.market.offer import Identity, Offer
-from gpuwatch.domain.market.pricing import Commission, listed_ceiling_usd
+from gpuwatch.domain.market.pricing import Commission, least_price_microusd, listed_ceiling_usd, usd
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.engine.row_budget import HUNT_ROWS
+from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Answer, Completeness, Query
 
 F = TypeVar("F")
 RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}  # spot?
 PAGE_ROWS = 64  # what a marketplace gives at once anyway (vastai.md §0)
+_CUT = "its answer was cut short, and a cheaper offer may be missing"
+_REASONS_SHOWN = 3
 
 
 def queries_for(watch: Watch, commission: Commission, limit: int | None = HUNT_ROWS) -> tuple[Query, ...]:
@@ -62,6 +67,132 @@ def search_complete(
         return answer, found
     answer = search(msgspec.structs.replace(query, limit=None))
     return answer, read(answer)
+
+
+def search_cheapest(
+    search: Callable[[Query], Answer],
+    query: Query,
+    commission: Commission,
+    read: Callable[[Answer], F],
+    dearest_kept: Callable[[F], Match | None],
+) -> tuple[Answer, F]:
+    """Search until nothing that was cut can have a lower GPU price than what was found.
+
+    Marketplaces sort and cut by the price of the whole offer: a page of single GPUs hides the machine with eight that
+    costs less for each. What was cut costs at least as much as the last row, so only larger machines can be cheaper for
+    each GPU; the next question is about those alone, and it needs a page at most for each number of GPUs.
+
+    Args:
+        search: asks the market; may raise ProviderError.
+        read: what an answer shows; called once for each question, with everything found so far.
+        dearest_kept: of the offers that nothing cut off may undercut, the dearest for each GPU; None: too few were
+            found to tell, and every row is needed.
+
+    Returns:
+        Everything found, and what it shows. Where it cannot be proven that nothing cheaper was cut, the answer states
+        why in `incomplete_because`.
+
+    Raises:
+        ProviderError: no usable answer, and nothing found before it that could be kept.
+    """
+    whole = search(query)
+    found, asked, answer = read(whole), query, whole
+    while answer.completeness is Completeness.TRUNCATED:
+        kept = dearest_kept(found)
+        rest = _rest_that_may_be_cheaper(asked, answer.complete_to_usd_hour, kept, commission)
+        if rest is None:
+            return whole, found
+        if rest == asked:
+            return _unproven(whole, _CUT), found
+        try:
+            answer = search(rest)
+        except ProviderError as error:
+            if kept is None:
+                raise
+            partial = msgspec.structs.replace(whole, completeness=Completeness.PARTIAL)
+            return _unproven(
+                partial, f"it did not answer whether a larger machine is cheaper: {_bare(whole, error)}"
+            ), found
+        whole, asked = _joined(whole, answer, rest, query), rest
+        found = read(whole)
+    return whole, found
+
+
+def _rest_that_may_be_cheaper(
+    asked: Query, known_to: float | None, kept: Match | None, commission: Commission
+) -> Query | None:
+    """The question for what a cut answer may hide; None: nothing there is cheaper; unchanged: it cannot be asked."""
+    ceiling, everything = asked.max_listed_usd_hour, msgspec.structs.replace(asked, limit=None)
+    if known_to is not None and ceiling is not None and known_to > ceiling:
+        return None
+    if known_to is None or kept is None:
+        return everything
+    price, count = kept.price.price_microusd_hour, kept.offer.gpu_count
+    # cheaper for each GPU at `least` or more: it has more GPUs than least / GPU price
+    count_min = least_price_microusd(known_to, commission) * count // max(price, 1) + 1
+    if asked.count_max is not None and count_min > asked.count_max:
+        return None
+    if count_min <= asked.count_min:
+        return everything
+    if asked.count_max is not None:
+        most = float(listed_ceiling_usd(usd(price) / count, asked.count_max, commission))
+        ceiling = most if ceiling is None else min(most, ceiling)
+    limit = None if asked.limit is None else max(asked.limit, PAGE_ROWS)  # one page costs one search, however long
+    return msgspec.structs.replace(asked, count_min=count_min, max_listed_usd_hour=ceiling, limit=limit)
+
+
+def _joined(first: Answer, later: Answer, asked: Query, query: Query) -> Answer:
+    """Two answers as one. What is asked for again without a limit replaces what was cut."""
+    is_all = asked == msgspec.structs.replace(query, limit=None)
+    fresh = {offer.identity for offer in later.offers}
+    older = () if is_all else (offer for offer in first.offers if offer.identity not in fresh)
+    partial = Completeness.PARTIAL in {first.completeness, later.completeness}
+    cut = Completeness.PARTIAL if partial else Completeness.TRUNCATED
+    return msgspec.structs.replace(
+        later,
+        offers=sorted((*older, *later.offers), key=lambda offer: (offer.quoted_usd_hour, offer.offer_id)),
+        completeness=later.completeness if is_all else cut,
+        rows=first.rows + later.rows,
+        searches=first.searches + later.searches,
+        skipped=later.skipped if is_all else Counter(first.skipped) + Counter(later.skipped),
+        drift=tuple(dict.fromkeys((*first.drift, *later.drift))),
+        complete_to_usd_hour=later.complete_to_usd_hour if is_all else first.complete_to_usd_hour,
+        incomplete_because="; ".join(dict.fromkeys(filter(None, (first.incomplete_because, later.incomplete_because)))),
+        elapsed_s=first.elapsed_s + later.elapsed_s,
+    )
+
+
+def dearest(matches: Iterable[Match | None]) -> Match | None:
+    """The highest GPU price among what several searchers found; None: one of them found nothing."""
+    found = tuple(matches)
+    known = [match for match in found if match is not None]
+    if not known or len(known) < len(found):
+        return None
+    return max(known, key=lambda match: match.price_microusd_gpu_hour)
+
+
+def _bare(answer: Answer, error: ProviderError) -> str:
+    return str(error).removeprefix(f"{answer.provider}: ")
+
+
+def _unproven(answer: Answer, why: str) -> Answer:
+    texts = dict.fromkeys(filter(None, (answer.incomplete_because, why)))
+    return msgspec.structs.replace(answer, incomplete_because="; ".join(texts))
+
+
+def why_incomplete(answer: Answer) -> str | None:
+    """Why offers that were asked for may be missing, one line; None: none is, or only dearer ones.
+
+    A partial answer that states no reason has it among the rows that were skipped.
+    """
+    if answer.incomplete_because:
+        is_part = answer.completeness is Completeness.PARTIAL
+        return f"answered only in part: {answer.incomplete_because}" if is_part else answer.incomplete_because
+    if answer.completeness is not Completeness.PARTIAL:
+        return None
+    skipped = sorted(answer.skipped.items(), key=lambda one: -one[1])[:_REASONS_SHOWN]
+    reasons = "; ".join(f"{reason} ({rows})" for reason, rows in skipped)
+    return f"answered only in part: {reasons}" if reasons else "answered only in part"
 
 
 def find_offer(search: Callable[[Query], Answer], query: Query, wanted: Identity) -> tuple[Answer, Offer | None]:

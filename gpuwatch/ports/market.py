@@ -52,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, int] = {}  # reason → rows that were not understood
     drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each reported once
     complete_to_usd_hour: float | None = None
+    incomplete_because: str = ""  # why what was asked for may be missing, one line; empty: not stated
     elapsed_s: float = 0.0
 
 

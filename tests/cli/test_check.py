@@ -121,6 +121,29 @@ def test_a_full_page_is_not_the_whole_market(shell: Shell, market: Marketplace) 
     assert len(ran.json["watches"][0]["offers"]) == 1
 
 
+def test_a_page_of_single_gpus_does_not_hide_the_machine_whose_gpus_cost_less(
+    shell: Shell, market: Marketplace
+) -> None:
+    for n in range(64):
+        market.publish(gpu="H100 SXM", count=1, usd_hour=1.50 + n / 10_000)
+    market.publish(gpu="H100 SXM", count=8, usd_hour=9.60)
+    shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\ngpu_count = { min = 1, max = 8 }\nmax_price = 3\n')
+    checked = shell("check", "--json").json["watches"][0]["offers"][0]
+    listed = shell("offers", "--gpu", "H100", "--count", "1-8", "--json").json[0]
+    assert (checked["gpu_count"], checked["price_usd_gpu_hour"]) == (8, 1.44)
+    assert (listed["gpu_count"], listed["price_usd_gpu_hour"]) == (8, 1.44)
+
+
+def test_a_list_that_breaks_off_says_at_which_page_and_why(shell: Shell, market: Marketplace) -> None:
+    for n in range(90):
+        market.publish(gpu="H100 SXM", count=1, usd_hour=1.0 + n / 100)
+    market.faults.add("search", "502", skip=1, times=None)
+    ran = shell("offers", "--gpu", "H100", "--group-by", "gpu")
+    assert ran.code == 3
+    assert "answered only in part: page 2: " in ran.err
+    assert "502" in ran.err
+
+
 def test_the_disk_of_the_watch_is_in_the_price(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.0, storage_cost=7.2)
     shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 9\ndisk_gb = 100\n')

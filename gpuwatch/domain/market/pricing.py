@@ -113,6 +113,12 @@ def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commissi
     return max_price_usd_gpu_hour * gpu_count / (1 + rate) + Decimal("0.000001")
 
 
+def least_price_microusd(listed_usd_hour: float, commission: Commission) -> int:
+    """Return a price that no offer listed at this price or above falls below: the counterpart of the ceiling."""
+    rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
+    return round(Fraction(Decimal(repr(listed_usd_hour))) * Fraction(1 + rate) * MICRO)
+
+
 def _listed_microusd(offer: Offer, disk_gb: float | None, factor: Decimal) -> int:
     quoted, extra_gb = offer.quoted_usd_hour, 0.0
     rate = offer.disk_usd_gb_month

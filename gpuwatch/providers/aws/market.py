@@ -121,9 +121,10 @@ def _joined(looks: Mapping[str, ParseResult | ProviderError]) -> ParseResult:
         if isinstance(look, ProviderError):
             errors.append(look)
             whole.skip(f"region {region} did not answer: {type(look).__name__}")
+            whole.lacks(f"region {region}: {look}")
             continue
         whole.add(look)
     if errors and len(errors) == len(looks):
         raise errors[0]
-    whole.searches, whole.partial = len(looks), bool(errors)
+    whole.searches = len(looks)
     return whole

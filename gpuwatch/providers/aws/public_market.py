@@ -82,12 +82,12 @@ class PublicMarket:
             except ProviderError as error:
                 errors.append(error)
                 seen.skip(f"region {region} did not answer: {type(error).__name__}")
+                seen.lacks(f"region {region}: {error}")
                 continue
             seen.rows += len(prices)
             seen.offers += offers_of(prices, region, query, observed_at)
         if errors and len(errors) == seen.searches:
             raise errors[0]
-        seen.partial = bool(errors)
         elapsed_s = self._tools.monotonic() - began
         return build_answer(seen, query, self.name, observed_at=observed_at, elapsed_s=elapsed_s)
 

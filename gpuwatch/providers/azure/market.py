@@ -49,16 +49,16 @@ class AzureMarket:
             except ProviderError as error:
                 failed = failed or error
                 seen.skip(f"{family}: no answer")
+                seen.lacks(f"{family}: {error}")
                 if not isinstance(error, PayloadChanged):
                     break  # the server is down or limits the rate, which holds for the other families too
                 continue
             seen.add(parse_prices(walk.rows, now))
             if not walk.whole:
-                seen.partial = True
+                seen.lacks(f"{family}: its pages break off, or show less than a third of the usual prices")
                 self._kept.invalidate(family)
         if failed is not None and not seen.searches:
             raise failed
-        seen.partial |= failed is not None
         elapsed_s = self._tools.monotonic() - began
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 

@@ -18,7 +18,7 @@ from gpuwatch.providers.gcp.skus import PartPrices, machine_price, read_skus, re
 from gpuwatch.providers.gcp.weekly import WeeklyPrices, read_weekly
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, reading_error
-from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 from gpuwatch.providers.toolkit.validation import at, usd_hour, word
 
@@ -75,17 +75,17 @@ class GoogleMarket:
             try:
                 page = self._rest.get(_SKUS, {**_PAGE, "pageToken": token} if token else _PAGE)
                 token = _next(page)
-            except ProviderError:
+            except ProviderError as error:
                 if not seen.searches:
                     raise
-                seen.partial = True
+                seen.lacks(f"page {seen.searches + 1}: {error}")
                 break
             seen.searches += 1
             read_skus(page, parts, seen)
             if not token:
                 break
         else:
-            seen.partial = True
+            seen.lacks(f"more than {_PAGES_MAX} pages")
         return self._done(seen, parse_parts(parts, seen, self._tools.now()))
 
     def _computed(self) -> ParseResult:
@@ -98,7 +98,8 @@ class GoogleMarket:
         seen.offers = offers
         if not offers:
             raise PayloadChanged(f"{self.name}: a price list without a machine with GPUs")
-        seen.partial |= self._usual.is_too_few("offers", len(offers))
+        if self._usual.is_too_few("offers", len(offers)):
+            seen.lacks(TOO_FEW)
         return seen
 
 

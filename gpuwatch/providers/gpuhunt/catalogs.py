@@ -30,7 +30,7 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.gpuhunt import INFO, SELLERS
 from gpuwatch.providers.gpuhunt.online import TimeBox, ask
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.list_prices import RowCountGuard, is_plausible, without_placeholders
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW, RowCountGuard, is_plausible, without_placeholders
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer, short_id
 from gpuwatch.providers.toolkit.validation import number, usd_hour, whole, word
 
@@ -91,12 +91,12 @@ class GpuhuntMarket:
             except ProviderError as error:
                 failed = failed or error
                 seen.skip(f"{seller}: no answer")
+                seen.lacks(f"{seller}: {error}")
                 down = down or (isinstance(error, ProviderDown) and seller in self._sellers)
                 continue
             seen.add(found)
         if failed is not None and not seen.searches:
             raise failed
-        seen.partial |= failed is not None
         elapsed_s = self._tools.monotonic() - began
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=elapsed_s)
 
@@ -128,7 +128,8 @@ class GpuhuntMarket:
         found.skipped |= {"a row that gpuhunt cannot read": kept.unread} if kept.unread else {}
         if not found.offers:
             raise PayloadChanged(f"{self.name}: the catalog of {seller} has no GPU in it")
-        found.partial = self._usual.is_too_few(seller, found.rows)
+        if self._usual.is_too_few(seller, found.rows):
+            found.lacks(f"{seller}: {TOO_FEW}")
         return found
 
 

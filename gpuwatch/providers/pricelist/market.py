@@ -52,12 +52,12 @@ class PriceLists:
                 failed.append(found)
                 kind = "not understood" if isinstance(found, PayloadChanged) else "no answer"
                 seen.skip(f"{asker.source.name}: {kind}")
+                seen.lacks(f"{asker.source.name}: {found}")
             else:
                 _join(seen, asker.source, found, query, now)
             self._tell(asker, found)
         if failed and len(failed) == len(askers):
             raise failed[0]
-        seen.partial |= bool(failed)
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
     def _ready(self) -> list[SourceClient]:

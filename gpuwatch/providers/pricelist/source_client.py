@@ -16,7 +16,7 @@ from gpuwatch.providers.pricelist.declaration import PriceSource
 from gpuwatch.providers.pricelist.paths import entries
 from gpuwatch.providers.pricelist.source_reader import Rates, SourceReader
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.list_prices import RowCountGuard
+from gpuwatch.providers.toolkit.list_prices import TOO_FEW, RowCountGuard
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from gpuwatch.providers.toolkit.validation import at, decoded, word
 
@@ -56,13 +56,14 @@ class SourceClient:
                     self._read(reader, value, place)
             except ProviderError as error:
                 failed = failed or error
-                reader.seen.partial = True
+                reader.seen.lacks(f"{place}: {error}" if place else str(error))
                 if reader.seen.searches == 0 and not isinstance(error, PayloadChanged):
                     break  # it is away: so it is for the other places
         if failed is not None and not reader.seen.offers:
             raise failed
         seen = self._believed(reader)
-        seen.partial |= self._usual.is_too_few(None, len(seen.offers)) and self.source.kind == "listed"
+        if self._usual.is_too_few(None, len(seen.offers)) and self.source.kind == "listed":
+            seen.lacks(TOO_FEW)
         return seen
 
     def _read(self, reader: SourceReader, value: object, place: str) -> None:
@@ -99,7 +100,7 @@ class SourceClient:
             if following is None:
                 return
             params[paging.param] = following
-        reader.seen.partial = True
+        reader.seen.lacks("it has more pages than are read")
 
     def _asked(self, url: str, params: Mapping[str, str]) -> Any:
         options: dict[str, Any] = {"max_bytes": _MAX_BYTES}

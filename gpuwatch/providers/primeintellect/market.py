@@ -52,7 +52,9 @@ def fetcher(settings: ProviderSettings, tools: Tools) -> Callable[[ApiClient], t
         rows, is_whole, pages = _all_rows(client)
         now = tools.now()
         seen = parse_rows(rows, exchange.rate, now)
-        seen.partial, seen.searches = not is_whole, pages
+        seen.searches = pages
+        if not is_whole:
+            seen.lacks(f"its list breaks off after page {pages}")
         return seen, now
 
     return fetch

@@ -88,7 +88,9 @@ class RunpodMarket:
                 failed.append(error)
         if failed and not total.rows:
             raise failed[0]
-        total.searches, total.partial = len(stated), bool(failed)
+        total.searches = len(stated)
+        for one_failed in failed:
+            total.lacks(str(one_failed))
         return total, observed_at
 
     def _catalogues(self, cloud: str, query: Query, failed: list[ProviderError]) -> list[_CatalogueReply]:

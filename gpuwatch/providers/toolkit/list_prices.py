@@ -33,6 +33,9 @@ def without_placeholders(offers: Iterable[Offer], seen: ParseResult) -> list[Off
     return kept
 
 
+TOO_FEW = "it shows less than a third of its usual prices"
+
+
 class RowCountGuard:
     """How many rows a source usually has: a third of that is an incomplete answer, unless it lasts."""
 

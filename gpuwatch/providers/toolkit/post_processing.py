@@ -17,6 +17,8 @@ from gpuwatch.errors import NoRowUnderstood
 from gpuwatch.ports import Answer, Completeness, Query
 
 ID_LENGTH = 64  # of an offer or a machine: the store's column
+_REASONS_SHOWN = 3
+_REASON_LENGTH = 200
 _HAIR = 1e-6  # a price's last digits, in dollars
 _PRICE = re.compile(r"price|cost|usd|fee|dph|bid", re.IGNORECASE)  # names of fields that hold money
 
@@ -37,10 +39,16 @@ class ParseResult(msgspec.Struct, kw_only=True):
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     drift: dict[str, None] = msgspec.field(default_factory=dict)
     partial: bool = False  # one of several searches failed
+    missing: dict[str, None] = msgspec.field(default_factory=dict)  # what a partial answer lacks, and why
 
     def skip(self, reason: str) -> None:
         """Count a row that cannot be used."""
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def lacks(self, what: str) -> None:
+        """Make the answer partial: "region eu-west-1: HTTP 502"."""
+        self.partial = True
+        self.missing[what] = None
 
     @contextmanager
     def skipping(self) -> Iterator[None]:
@@ -56,6 +64,7 @@ class ParseResult(msgspec.Struct, kw_only=True):
         self.rows += more.rows
         self.searches += more.searches
         self.partial |= more.partial
+        self.missing |= {f"{source}: {what}" if source else what: None for what in more.missing}
         self.drift |= more.drift
         self.add_skipped(more.skipped, source)
 
@@ -116,8 +125,15 @@ def build_answer(
         searches=result.searches,
         skipped=dict(result.skipped),
         drift=tuple(result.drift),
+        incomplete_because=_stated(result.missing, provider) if result.partial else "",
         elapsed_s=elapsed_s,
     )
+
+
+def _stated(reasons: Iterable[str], provider: str) -> str:
+    shown = [reason.replace(f"{provider}: ", "")[:_REASON_LENGTH] for reason in reasons]
+    more = [f"and {len(shown) - _REASONS_SHOWN} more"] if len(shown) > _REASONS_SHOWN else []
+    return "; ".join(shown[:_REASONS_SHOWN] + more)
 
 
 def matching(offers: Iterable[Offer], query: Query) -> list[Offer]:

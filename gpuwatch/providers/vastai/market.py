@@ -48,10 +48,10 @@ class VastMarket:
             ask = partial(self._page, query, walk.from_usd_hour, observed_at, on_offers)
             try:
                 page = self._client.read("search", ask, urgent=query.limit is not None)
-            except ProviderError:
+            except ProviderError as error:
                 if not walk.searches:
                     raise
-                walk.broke_off()
+                walk.broke_off(f"page {walk.searches + 1}: {error}")
                 break
             walk.take(page)
         return walk.answer(observed_at, tools.monotonic() - began)
@@ -89,6 +89,7 @@ class _PagedSearch:
         self._completeness = Completeness.COMPLETE
         self._known_to: float | None = None
         self._in_order = True
+        self._broken = ""
         self.searches = 0
         self.from_usd_hour: float | None = None
         # of names that it does not use, such as those of several cards together, vast.ai has no offers
@@ -105,8 +106,9 @@ class _PagedSearch:
         self._offers = {offer.offer_id: offer for offer in reversed(page.offers)} | self._offers
         self._settle(page, new=len(self._offers) - known_before)
 
-    def broke_off(self) -> None:
+    def broke_off(self, why: str) -> None:
         """A later page failed: the offers so far are right, but not all."""
+        self._broken = why.replace(f"{PROVIDER}: ", "")
         self._completeness = Completeness.PARTIAL
 
     def answer(self, observed_at: datetime, elapsed_s: float) -> Answer:
@@ -122,6 +124,7 @@ class _PagedSearch:
             skipped=self._skipped,
             drift=tuple(self._drift),
             complete_to_usd_hour=None if complete or not self._in_order else self._known_to,
+            incomplete_because=self._broken,
             elapsed_s=elapsed_s,
         )
 
