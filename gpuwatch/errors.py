@@ -10,6 +10,7 @@ GpuwatchError
 │   └── StoreInUse             a daemon holds it
 ├── ProviderError              no usable answer to a question (a search, a list)
 │   ├── ProviderDown           wait for the next poll
+│   │   └── ProviderUnreachable  no connection: check the address and the network
 │   ├── RateLimited            wait `retry_after_s`
 │   ├── QuotaSpent             the day's rows are used up; wait until `resets_at`
 │   ├── KeyRejected            a person renews the key
@@ -81,6 +82,10 @@ class ProviderError(GpuwatchError):
 
 class ProviderDown(ProviderError):
     """No connection, a timeout, a 5xx, an answer cut short."""
+
+
+class ProviderUnreachable(ProviderDown):
+    """No connection: no such host, refused, no route. Nothing was sent."""
 
 
 class RateLimited(ProviderError):

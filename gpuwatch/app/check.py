@@ -89,7 +89,7 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> 
     with http_client(settings) as http:
 
         def one(name: str) -> ProviderCheck:
-            market = build_adapters(settings, http, [name])[name].market
+            market = build_adapters(settings, http, [name], is_patient=False)[name].market
             return check_provider(market, asked[name], settings.providers[name].commission, real_now)
 
         found = {
@@ -115,11 +115,16 @@ def explain_lines(
         yield f"without what the daemon's watches remember: {error}"
     commissions = {name: provider.commission for name, provider in settings.providers.items()}
     with http_client(settings) as http:
-        built = build_adapters(settings, http, only or None)
+        built = build_adapters(settings, http, only or None, is_patient=False)
+        silent = {part.report.provider: part.report.error for part in found.providers if not part.answers}
         for watch in watches:
             yield decision_line(watch, found.providers, memories.get(watch.name), real_now(), settings.timezone)
             for name, adapter in built.items():
-                if watch.providers is None or name in watch.providers:
+                if watch.providers is not None and name not in watch.providers:
+                    continue
+                if (why := silent.get(name)) is not None:
+                    yield f"{watch.name} at {name}: cannot tell: {why}"
+                else:
                     yield from explain(watch, adapter.market, commissions, real_now())
 
 

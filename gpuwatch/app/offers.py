@@ -119,7 +119,7 @@ def markets_now(
 
     def one(name: str) -> ProviderOffers:
         configured = settings.providers[name]
-        market = build_adapters(settings, http, [name], stop)[name].market
+        market = build_adapters(settings, http, [name], stop, is_patient=False)[name].market
         needs_s = configured.search_interval_s + _ANSWER_S * pace()
         return search_offers(market, wanted, configured.commission, limit, lambda: monotonic() + needs_s < until)
 

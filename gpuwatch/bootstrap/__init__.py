@@ -104,12 +104,15 @@ def build_adapters(
     names: Iterable[str] | None = None,
     stop: threading.Event | None = None,
     time_source: TimeSource = REAL_TIME,
+    *,
+    is_patient: bool = True,
 ) -> dict[str, Adapter]:
     """The adapters of providers.
 
     Args:
         names: None: all enabled providers; one whose extra is not installed is left out and logged.
         stop: ends waits for the next request.
+        is_patient: False: a person waits for the answer; a server without a connection is tried once.
 
     Raises:
         UsageError: a named provider needs an extra that is not installed.
@@ -126,7 +129,10 @@ def build_adapters(
     def sleep(seconds: float) -> None:
         time_source.wait(stop, seconds)
 
-    return {name: providers.build(settings.providers[name], http, now, ticks, sleep, stop) for name in wanted}
+    return {
+        name: providers.build(settings.providers[name], http, now, ticks, sleep, stop, is_patient=is_patient)
+        for name in wanted
+    }
 
 
 def missing_extra_hint(name: str) -> str | None:

@@ -20,7 +20,7 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches, rank
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_cheapest, why_incomplete
-from gpuwatch.errors import ProviderError
+from gpuwatch.errors import ProviderError, ProviderUnreachable
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
 
@@ -98,6 +98,7 @@ class _Round:
         self._clock = clock
         self._answers: list[tuple[Query, Answer]] = []
         self._errors: list[str] = []
+        self._unreachable: ProviderUnreachable | None = None  # the other queries would only wait for their turn
         self._failed_s = 0.0  # spent on queries without an answer
         self._found: dict[str, dict[Identity, Match]] = {watch.name: {} for watch in watches}
 
@@ -125,12 +126,15 @@ class _Round:
                 self._errors.append(f"watch {watch.name!r}: {answer.incomplete_because}")
 
     def _search(self, query: Query) -> Answer:
+        if self._unreachable is not None:
+            raise self._unreachable
         began = self._clock()
         try:
             answer = self._market.search(query)
         except ProviderError as error:
             self._failed_s += max(0.0, (self._clock() - began).total_seconds())
             self._errors.append(str(error).removeprefix(f"{self._market.name}: "))
+            self._unreachable = error if isinstance(error, ProviderUnreachable) else None
             raise
         self._answers.append((query, answer))
         if (why := why_incomplete(answer)) is not None:

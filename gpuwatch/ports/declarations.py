@@ -114,6 +114,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], None]  # for the waits between retries
     stop: threading.Event
     holds: HoldStore | None = None  # keeps over a restart what the provider wants no more of; None: nothing is kept
+    is_patient: bool = True  # False: a person waits for the answer; a server without a connection is tried once
 
 
 def web_address(value: Option) -> None:

@@ -25,13 +25,15 @@ _REGISTRY = PluginRegistry("gpuwatch.providers", ProviderInfo)
 names, info, broken, stamps = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken, _REGISTRY.stamps
 
 
-def build(
+def build(  # noqa: PLR0913 each is a part of `Tools`
     settings: ProviderSettings,
     http: HttpClient,
     now: Now,
     monotonic: Callable[[], float],
     sleep: Callable[[float], None] | None = None,
     stop: threading.Event | None = None,
+    *,
+    is_patient: bool = True,
 ) -> Adapter:
     """An adapter for one `[providers.NAME]`. It sends nothing yet.
 
@@ -39,12 +41,15 @@ def build(
         monotonic: seconds, for intervals and deadlines.
         sleep: for the waits between retries; None: waits on `stop`.
         stop: ends all waiting when set.
+        is_patient: False: a person waits for the answer; a server without a connection is tried once.
 
     Raises:
         KeyError: there is no provider of that name.
     """
     stop = stop or threading.Event()
-    tools = Tools(http=http, now=now, monotonic=monotonic, sleep=sleep or _until(stop), stop=stop)
+    tools = Tools(
+        http=http, now=now, monotonic=monotonic, sleep=sleep or _until(stop), stop=stop, is_patient=is_patient
+    )
     if settings.name in _REGISTRY.built_in():
         return build_bare(settings, tools)
     return _build_plugin(settings, tools)

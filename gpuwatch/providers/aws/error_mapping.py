@@ -18,6 +18,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderUnreachable,
     RateLimited,
     RefusalKind,
 )
@@ -80,7 +81,9 @@ def reading_error(error: Exception, where: str) -> ProviderError:
         return RateLimited(line)
     if 300 <= status < 400:
         return ProviderDown(f"aws: {where}: {status}, a redirect, not followed. Is `base_url` right?")
-    if name in _DOWN | _NOT_SENT or status >= 500 or status == 408:
+    if name in _NOT_SENT:
+        return ProviderUnreachable(line)
+    if name in _DOWN or status >= 500 or status == 408:
         return ProviderDown(line)
     return PayloadChanged(line)
 

@@ -14,6 +14,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderUnreachable,
     QuotaSpent,
     RateLimited,
     RefusalKind,
@@ -91,6 +92,8 @@ class PacedClient:
                 raise
             except UnusableReply as error:
                 raise PayloadChanged(f"{self.name}: {error}") from error
+            except NotSent as error:
+                raise ProviderUnreachable(f"{self.name}: {error}") from error
             except NetError as error:
                 raise ProviderDown(f"{self.name}: {error}") from error
             finally:
@@ -100,7 +103,8 @@ class PacedClient:
         try:
             return once()
         except ProviderError as error:
-            if not is_retryable(error) or self._is_over(spent_s):
+            gives_up = isinstance(error, ProviderUnreachable) and not self.tools.is_patient
+            if gives_up or not is_retryable(error) or self._is_over(spent_s):
                 raise
             first = error
         return retry(once, first, self.tools.sleep, lambda: self._is_over(spent_s))

@@ -17,6 +17,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderDown,
     ProviderError,
+    ProviderUnreachable,
     RateLimited,
     RefusalKind,
 )
@@ -43,6 +44,9 @@ class World:
         self.seconds += seconds
 
 
+NOWHERE = "http://127.0.0.1:1"
+
+
 @contextmanager
 def rest(url: str, world: World | None = None, key: str | None = KEY, **options: Any) -> Iterator[ApiClient]:
     world = world or World()
@@ -51,7 +55,8 @@ def rest(url: str, world: World | None = None, key: str | None = KEY, **options:
     )
     http = HttpxClient(secrets=[KEY])
     tools = Tools(
-        http=http, now=lambda: NOW, monotonic=lambda: world.seconds, sleep=world.sleep, stop=world.stop
+        http=http, now=lambda: NOW, monotonic=lambda: world.seconds, sleep=world.sleep, stop=world.stop,
+        is_patient=options.pop("is_patient", True),
     )  # fmt: skip
     try:
         yield ApiClient(settings, tools, **options)
@@ -267,3 +272,17 @@ def test_what_failed_is_not_kept() -> None:
     with pytest.raises(ProviderDown):
         kept.get(fail)
     assert kept.get(lambda: 7) == 7
+
+
+def test_the_daemon_tries_a_server_without_a_connection_again_and_a_command_does_not() -> None:
+    for is_patient, waited in ((True, True), (False, False)):
+        world = World()
+        with rest(NOWHERE, world, is_patient=is_patient) as asked, pytest.raises(ProviderUnreachable):
+            asked.get("/things")
+        assert bool(world.waits) is waited
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again_by_commands_too() -> None:
+    world = World()
+    with answering(502, 200, body=[]) as server, rest(server.url, world, is_patient=False) as asked:
+        assert asked.get("/things") == []
