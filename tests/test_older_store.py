@@ -54,7 +54,7 @@ RENAMED_COLUMNS = {
     ("delivery", "taken"): "settled_recipients",
     ("launch_event", "provider_words"): "provider_message",
 }
-ADDED = {"alert": {"severity": "warning", "subject": "h100", "headline": "h"}}
+ADDED = {"alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000}}
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LAUNCH = "a" * 12
 

@@ -53,7 +53,7 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
         except ValueError as fault:
             raise ProviderStateUnknown(f"instance {instance_id} is not adopted: {fault}") from fault
         why = "You adopted it. What it cost before is in no launch; its max_runtime counts from now."
-        launch_alerts = LaunchAlerts(lambda _watch: tuple(settings.channels), new_id)
+        launch_alerts = LaunchAlerts(new_id)
         if not repository.adopt(launch, now, launch_alerts.moved(launch, "adopted", why, now)):
             raise UsageError(f"instance {instance_id} was taken over by another launch at this moment")
         return launch

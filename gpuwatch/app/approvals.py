@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -104,17 +104,10 @@ def _executor(settings: Settings, store: Database, http: HttpClient, name: str) 
     return LaunchExecutor(
         SqlLaunchRepository(store),
         {name: context},
-        LaunchAlerts(_channels_of(settings), new_id),
+        LaunchAlerts(new_id),
         real_now,
         settings.budget,
     )
-
-
-def _channels_of(settings: Settings) -> Callable[[str], tuple[str, ...]]:
-    """A watch's name → its channels; by default all that are configured."""
-    everything = tuple(settings.channels)
-    own = {watch.name: watch.notify for watch in settings.watches if watch.notify is not None}
-    return lambda name: own.get(name, everything)
 
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:

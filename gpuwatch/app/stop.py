@@ -91,7 +91,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
     with (
         open_store(settings) as store,
         http_client(settings) as http,
-        closing(build_hooks(settings, store, http, _all_channels(settings), threading.Event())) as hooks,
+        closing(build_hooks(settings, store, http, threading.Event())) as hooks,
     ):
         repository = SqlLaunchRepository(store)
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
@@ -181,17 +181,13 @@ class StopWaiter:
         self._states[launch.launch_id] = state
 
 
-def _all_channels(settings: Settings) -> Callable[[str], tuple[str, ...]]:
-    return lambda _watch: tuple(settings.channels)
-
-
 def _reconciler(
     settings: Settings, repository: SqlLaunchRepository, launcher: Launcher, hooks: LaunchHooks
 ) -> LaunchReconciler:
     return LaunchReconciler(
         repository,
         launcher,
-        LaunchAlerts(_all_channels(settings), new_id),
+        LaunchAlerts(new_id),
         watches={watch.name: watch for watch in settings.watches},
         in_flight=frozenset,
         monotonic=monotonic,

@@ -211,14 +211,12 @@ def build_hooks(
     settings: Settings,
     store: Database,
     http: HttpClient,
-    channels_of: Callable[[str], tuple[str, ...]],
     stopping: threading.Event,
     time_source: TimeSource = REAL_TIME,
 ) -> LaunchHooks:
     """The hooks of launches over an open store.
 
     Args:
-        channels_of: a watch's name → the channels that a failed hook is reported on.
         stopping: when set, running hooks end and no other starts.
     """
     from gpuwatch.engine.launch_hooks import LaunchHooks
@@ -229,7 +227,6 @@ def build_hooks(
         SqlHookQueue(store),
         HookRunner(http, stopping),
         watches={watch.name: watch for watch in settings.watches},
-        channels_of=channels_of,
         new_id=new_id,
         clock=time_source.now,
         monotonic=time_source.monotonic,

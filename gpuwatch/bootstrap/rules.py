@@ -9,22 +9,21 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import providers_polled_for, unrentable
+from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.engine.evaluator import EvaluationRules
 from gpuwatch.engine.search import RENTAL_TYPES
+from gpuwatch.ports import SilentChannel
 
 if TYPE_CHECKING:
     from gpuwatch.domain.market.pricing import Commission
+    from gpuwatch.ports import Channel
     from gpuwatch.settings import Settings
 
 _LOOKS_MISSED = 3  # this many polls may fail before the market counts as unknown
 _SLACK = timedelta(seconds=60)
 
 
-def build_rules(
-    settings: Settings,
-    names: Collection[str],
-    channels: tuple[str, ...],
-) -> EvaluationRules:
+def build_rules(settings: Settings, names: Collection[str]) -> EvaluationRules:
     """The rules of a daemon.
 
     Args:
@@ -35,7 +34,6 @@ def build_rules(
         commissions=commissions_of(settings),
         budget=settings.budget,
         dry_run=settings.dry_run,
-        channels=channels,
         zone=ZoneInfo(settings.timezone),
         expected_views={
             watch.name: frozenset(
@@ -47,6 +45,16 @@ def build_rules(
         max_ages=ages,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},
         unable=unrentable(settings),
+    )
+
+
+def build_routing(settings: Settings, channels: Mapping[str, Channel]) -> AlertRouting:
+    """Which of these channels gets which alert, and when."""
+    return AlertRouting(
+        channels=tuple(channels),
+        watch_channels={watch.name: watch.notify for watch in settings.watches if watch.notify is not None},
+        silent_channels=frozenset(name for name, one in channels.items() if isinstance(one, SilentChannel)),
+        zone=ZoneInfo(settings.timezone),
     )
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_channels, build_hooks, http_client, new_id
+from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
-from gpuwatch.bootstrap.rules import build_rules, commissions_of
+from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
@@ -79,11 +80,12 @@ class Service:
         self.pauses = SqlPauseRepository(store)
         self.adapters = build_adapters(settings, http, stop=self.stopping, time_source=time_source)
         self.channels = {**build_channels(settings, http), **(extra_channels or {})}
-        self.deliverer = AlertDelivery(Outbox(store), self.channels)
+        routing = build_routing(settings, self.channels)
+        self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
         self.fallback_alerts = FallbackAlerts(self.channels, new_id)
         self._watches = {watch.name: watch for watch in settings.watches}
-        self.launch_alerts = LaunchAlerts(self._channels_of, new_id)
-        self.hooks = build_hooks(settings, store, http, self._channels_of, self.stopping, time_source)
+        self.launch_alerts = LaunchAlerts(new_id)
+        self.hooks = build_hooks(settings, store, http, self.stopping, time_source)
         self.slots = LaunchSlots(run_now, ("deliver", *(f"hunt {name}" for name in self.adapters)))
         self.launchers = self._build_launchers()
         self.balances = {name: BalanceCache(one, time_source.monotonic) for name, one in self.launchers.items()}
@@ -93,16 +95,12 @@ class Service:
         self.executor = LaunchExecutor(
             self.launch_repository, self._contexts, self.launch_alerts, time_source.now, settings.budget, self.slots
         )
-        rules = build_rules(settings, tuple(self.adapters), tuple(self.channels))
+        rules = build_rules(settings, tuple(self.adapters))
         self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
         self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
         self.workers = {name: self._worker(name, adapter) for name, adapter in self.adapters.items()}
 
     # --- parts --------------------------------------------------------------------------------------------------------
-
-    def _channels_of(self, watch_name: str) -> tuple[str, ...]:
-        watch = self._watches.get(watch_name)
-        return tuple(self.channels) if watch is None or watch.notify is None else watch.notify
 
     def _build_launchers(self) -> dict[str, Launcher]:
         """By provider, where gpuwatch can rent: it has a launcher and credentials."""
@@ -141,18 +139,17 @@ class Service:
             watches=self._watches,
             budget=self.settings.budget,
             zone=ZoneInfo(self.settings.timezone),
-            channels_of=self._channels_of,
             new_id=new_id,
         )
 
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
-        provider, channels = self.settings.providers[name], tuple(self.channels)
-        health_monitor = HealthMonitor(name, self.uow_factory, channels, new_id, self.time_source.now())
+        provider = self.settings.providers[name]
+        health_monitor = HealthMonitor(name, self.uow_factory, new_id, self.time_source.now())
         recorder = AnswerRecorder(
             name,
             self.history,
             health_monitor,
-            DriftDetector(name, self.uow_factory, channels, new_id),
+            DriftDetector(name, self.uow_factory, new_id),
             partial(self.executor.wait_for_started, name, LAUNCH_FIRST_S),
         )
         swept = last_sweep(self.store, name)

@@ -56,7 +56,7 @@ class JournalHandler(logging.Handler):
 
 def datagram(safe: SafeRecord) -> bytes:
     """The record as the journal's fields; extras in upper case."""
-    message = f"{safe.message}\n{safe.trace}" if safe.trace else safe.message
+    message = f"{safe.message}\n{safe.below}" if safe.below else safe.message
     fields = {
         "PRIORITY": str(_priority(safe.level)),
         "SYSLOG_IDENTIFIER": "gpuwatch",

@@ -16,6 +16,7 @@ VALUE_MAX = 2_000
 ITEMS_MAX = 50
 DEPTH_MAX = 4
 _MASK = "***"
+_DETAILS = "details"
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _SEPARATORS = ("\u2028", "\u2029")
 
@@ -28,6 +29,7 @@ class SafeRecord:
         created_s: seconds since 1970, UTC.
         extra: the keys of `extra=`, in order of their names; values are what JSON can say.
         trace: the traceback, each line indented so that none can pass for a record of its own; "" without one.
+        details: `extra={"details": […]}`: more lines of the message, such as the body of an alert.
     """
 
     created_s: float
@@ -36,6 +38,13 @@ class SafeRecord:
     message: str
     extra: Mapping[str, object]
     trace: str
+    details: tuple[str, ...] = ()
+
+    @property
+    def below(self) -> str:
+        """What stands below the message, indented, where a record may have several lines."""
+        details = (f"    {line}" for line in self.details)
+        return "\n".join((*details, *((self.trace,) if self.trace else ())))
 
 
 def safe_record(record: logging.LogRecord, redact: Redact) -> SafeRecord:
@@ -48,9 +57,12 @@ def safe_record(record: logging.LogRecord, redact: Redact) -> SafeRecord:
         extra={
             _line(key, redact, VALUE_MAX): _value(key, value, redact, DEPTH_MAX)
             for key, value in sorted(record.__dict__.items())
-            if key not in _OWN
+            if key not in _OWN and key != _DETAILS
         },
         trace=_trace(record, redact),
+        details=tuple(
+            _line(_text(line), redact, VALUE_MAX) for line in list(getattr(record, _DETAILS, ()))[:ITEMS_MAX]
+        ),
     )
 
 

@@ -84,21 +84,23 @@ class LineHandler(logging.Handler):
 
 
 def as_text(safe: SafeRecord) -> str:
-    """`2026-11-21T04:36:00Z warning  the message  key=value`, then the traceback."""
+    """`2026-11-21T04:36:00Z warning  the message  key=value`, then its details and the traceback."""
     extra = "".join(f"  {key}={_shown(value)}" for key, value in safe.extra.items())
     level = logging.getLevelName(safe.level).lower()
     line = f"{_utc(safe.created_s)} {level:<8} {safe.message}{extra}"
-    return f"{line}\n{safe.trace}" if safe.trace else line
+    return f"{line}\n{safe.below}" if safe.below else line
 
 
 def as_json(safe: SafeRecord) -> str:
-    """One object: `at`, `level`, `logger`, `message`, the extras, `exception`."""
+    """One object: `at`, `level`, `logger`, `message`, `details`, the extras, `exception`."""
     own: dict[str, object] = {
         "at": _utc(safe.created_s),
         "level": logging.getLevelName(safe.level).lower(),
         "logger": safe.logger,
         "message": safe.message,
     }
+    if safe.details:
+        own["details"] = list(safe.details)
     if safe.trace:
         own["exception"] = safe.trace
     extra = {(f"{key}_" if key in own else key): _finite(value) for key, value in safe.extra.items()}

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.engine.alert_groups import grouped_alert, with_missed
-from gpuwatch.engine.alerts import alert_id_from, alert_lifetime
+from gpuwatch.engine.alert_routing import AlertRouting
+from gpuwatch.engine.alerts import alert_id_from, outbox_alert
 from gpuwatch.engine.channel_alerts import channel_alert, late_alert, new_address_alert
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
@@ -27,6 +28,7 @@ from gpuwatch.ports import (
     DueDelivery,
     ManyRecipients,
     MovableChannel,
+    SilentChannel,
 )
 from gpuwatch.redaction import redact
 
@@ -62,20 +64,27 @@ class AlertDelivery:
 
     Args:
         channels: the configured ones by name; they also take over what the outbox holds for others.
+        routing: which of them gets what; None: all get everything at once.
+        log_alert: writes an alert into the log, each once in normal running.
         patience_s: how long one call waits for its channels; a slow one continues in the background.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 the ports, and a test's clock
         self,
         outbox: DeliveryQueue,
         channels: Mapping[str, Channel],
         *,
+        routing: AlertRouting | None = None,
+        log_alert: Callable[[Alert], None] = lambda alert: None,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         patience_s: float = 0.5,
     ) -> None:
         self._outbox = outbox
         self._channels = dict(channels)
+        self._routing = routing or AlertRouting(channels=tuple(channels))
+        self._log_alert = log_alert
+        self._logged: set[str] = set()  # but not routed yet: the outbox failed
         self._monotonic = monotonic
         self._jitter = jitter
         self._patience_s = patience_s
@@ -95,17 +104,18 @@ class AlertDelivery:
                 channel.new_address = outbox.new_address(channel.name, channel.address)
 
     def send_due(self, now: datetime) -> int:
-        """Expire late alerts and start sending what is due; return the deliveries made since the last call.
+        """Route new alerts, expire late ones, start sending what is due; return the deliveries since the last call.
 
         Raises:
             StoreError: the outbox cannot be read.
         """
+        self._route(now)
         self._expire(now)
-        clock = self._clock_from(now)
+        clock, is_quiet = self._clock_from(now), self._routing.is_quiet(now)
         for name, channel in self._channels.items():
             if self._is_busy(name) or self._stopping.is_set():
                 continue
-            dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,))
+            dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet)
             if dues:
                 failpoint("alert.leased")
                 self._start(name, channel, dues, clock)
@@ -119,6 +129,16 @@ class AlertDelivery:
         self._stopping.set()
         self._wait(timeout_s)
         return not any(map(self._is_busy, self._channels))
+
+    def _route(self, now: datetime) -> None:
+        """Log what is new, then give it to its channels: after a crash between the two it is logged again."""
+        while new := self._outbox.unrouted():
+            for one in new:
+                if one.alert.alert_id not in self._logged:
+                    self._log_alert(one.alert)
+                    self._logged.add(one.alert.alert_id)
+            self._outbox.route({one.alert.alert_id: self._routing.channels_for(one) for one in new}, now)
+            self._logged.clear()
 
     def _expire(self, now: datetime) -> None:
         expired = self._outbox.expire(now)
@@ -172,11 +192,14 @@ class AlertDelivery:
 
     def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> bool:
         """True: go on with the next message."""
+        alert = message.alert
         try:
-            if message.taken and isinstance(channel, ManyRecipients):
-                channel.send_remaining(message.alert, message.taken)
+            if self._routing.is_below(channel.name, alert) and isinstance(channel, SilentChannel):
+                channel.send_silently(alert, message.taken)
+            elif message.taken and isinstance(channel, ManyRecipients):
+                channel.send_remaining(alert, message.taken)
             else:
-                channel.send(message.alert)
+                channel.send(alert)
         except DeliverLater as error:
             return self._put_off(channel.name, message, error, clock())
         except DeliveryRefused as error:
@@ -271,7 +294,7 @@ class AlertDelivery:
         return tuple(other for other in self._channels if other != name)
 
     def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
-        self._outbox.enqueue(alert, channels, alert.created_at + alert_lifetime(alert.kind, alert.severity), once_key)
+        self._outbox.enqueue(msgspec.structs.replace(outbox_alert(alert, once_key), channels=tuple(channels)))
 
     def _note_failure(self, name: str, error: Exception) -> None:
         with self._lock:

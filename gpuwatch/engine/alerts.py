@@ -6,7 +6,6 @@ The texts lie by subject in `offer_alerts`, `launch_alerts`, `health_alerts`, `c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
@@ -35,12 +34,10 @@ def alert_lifetime(kind: AlertKind, severity: Severity = Severity.INFO) -> timed
     return max(_LIFETIMES[kind], _CRITICAL) if severity is Severity.CRITICAL else _LIFETIMES[kind]
 
 
-def outbox_alert(
-    alert: Alert, channels: Sequence[str], once_key: str | None = None, until: datetime | None = None
-) -> OutboxAlert:
+def outbox_alert(alert: Alert, once_key: str | None = None, until: datetime | None = None) -> OutboxAlert:
     """Return the alert with its lifetime. `until`: it is worth sending at least that long."""
     expires_at = max(alert.created_at + alert_lifetime(alert.kind, alert.severity), until or alert.created_at)
-    return OutboxAlert(alert=alert, channels=tuple(channels), expires_at=expires_at, once_key=once_key)
+    return OutboxAlert(alert=alert, expires_at=expires_at, once_key=once_key)
 
 
 def alert_id_from(key: str) -> str:

@@ -16,12 +16,9 @@ log = logging.getLogger(__name__)
 class DriftDetector:
     """Records new values of one provider; remembers within the process what the store knows already."""
 
-    def __init__(
-        self, provider: str, uow_factory: UnitOfWorkFactory, channels: tuple[str, ...], new_id: Callable[[], str]
-    ) -> None:
+    def __init__(self, provider: str, uow_factory: UnitOfWorkFactory, new_id: Callable[[], str]) -> None:
         self._provider = provider
         self._uow_factory = uow_factory
-        self._channels = channels
         self._new_id = new_id
         self._known: set[tuple[str, str]] = set()
 
@@ -50,7 +47,7 @@ class DriftDetector:
         log.warning("the format changed: %s", "; ".join(drift), extra={"provider": self._provider})
         alert = drift_alert(self._provider, drift, alert_id=self._new_id(), now=now)
         with self._uow_factory.open() as uow:
-            uow.enqueue(outbox_alert(alert, self._channels))
+            uow.enqueue(outbox_alert(alert))
 
 
 _SAYING = {

@@ -52,7 +52,6 @@ class StartsLaunches(Protocol):
 class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     """What applies to all watches."""
 
-    channels: tuple[str, ...]
     expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
     links: Mapping[str, str]  # provider → URL of its console
@@ -327,8 +326,7 @@ class Evaluator:
             approval=approval,
             can_do=can_do,
         )
-        channels = rules.channels if watch.notify is None else watch.notify
-        uow.enqueue(outbox_alert(alert, channels, once_key, None if approval is None else approval.deadline))
+        uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))
 
 
 _ONLY_ALERTED = {Action.ALERT: 'This watch only alerts: it does not rent (action = "alert").'}

@@ -43,7 +43,6 @@ class ProviderGuard:
         budgets.
         budget: over everything.
         zone: of the watches' windows and of reported times.
-        channels_of: a watch's channels by its name; for "": all.
         start: runs a probe of an instance in the background.
     """
 
@@ -58,14 +57,13 @@ class ProviderGuard:
         watches: Mapping[str, Watch],
         budget: Budget,
         zone: tzinfo,
-        channels_of: Callable[[str], tuple[str, ...]],
         new_id: Callable[[], str],
         start: BackgroundRunner = in_background,
     ) -> None:
         self._watches = watches
         self._zone = zone
         self._provider = launcher.name
-        self._alerts = GuardAlerts(repository, launch_alerts, channels_of, new_id)
+        self._alerts = GuardAlerts(repository, launch_alerts, new_id)
         self._use = UtilisationGuard(uses, self._alerts)
         self._budgets = BudgetGuard(repository, self._alerts, watches, budget)
         self._prices = PriceGuard(

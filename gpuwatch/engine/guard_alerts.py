@@ -45,12 +45,10 @@ class GuardAlerts:
         self,
         repository: LaunchRepository,
         launch_alerts: LaunchAlerts,
-        channels_of: Callable[[str], tuple[str, ...]],
         new_id: Callable[[], str],
     ) -> None:
         self._repository = repository
         self._launch_alerts = launch_alerts
-        self._channels_of = channels_of
         self._new_id = new_id
         self._reported: set[str] = set()
 
@@ -64,7 +62,7 @@ class GuardAlerts:
         alert = msgspec.structs.replace(plain.alert, did=notice.did, facts=(*plain.alert.facts, *notice.facts))
         if notice.needs_owner:
             alert = msgspec.structs.replace(alert, kind=AlertKind.HELD, severity=Severity.CRITICAL)
-        self._enqueue(outbox_alert(alert, plain.channels, key))
+        self._enqueue(outbox_alert(alert, key))
 
     def report_budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
         """Report a budget: once at 80 % and once when it is used up, in each window and for each limit."""
@@ -85,7 +83,7 @@ class GuardAlerts:
             did=_budget_did(one, stops),
             can_do=("See what it was spent on: gpuwatch costs", "End something: gpuwatch stop ID"),
         )
-        self._enqueue(outbox_alert(alert, self._channels_of(one.watch or ""), key))
+        self._enqueue(outbox_alert(alert, key))
 
     def _enqueue(self, news: OutboxAlert) -> None:
         assert news.once_key is not None

@@ -23,13 +23,11 @@ class HealthMonitor:
         self,
         provider: str,
         uow_factory: UnitOfWorkFactory,
-        channels: tuple[str, ...],
         new_id: Callable[[], str],
         started_at: datetime,
     ) -> None:
         self._provider = provider
         self._uow_factory = uow_factory
-        self._channels = channels
         self._new_id = new_id
         self._lock = threading.Lock()
         self._health = uow_factory.provider_health().get(provider, ProviderHealth())
@@ -72,5 +70,5 @@ class HealthMonitor:
 
     def _write(self, alert: Alert) -> None:
         with self._uow_factory.open() as uow:
-            uow.enqueue(outbox_alert(alert, self._channels))
+            uow.enqueue(outbox_alert(alert))
             uow.save_health(self._provider, self._health)

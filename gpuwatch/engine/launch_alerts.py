@@ -23,14 +23,9 @@ _PRICE_STEP = 1.03  # prices closer than this count as one when they are reporte
 
 
 class LaunchAlerts:
-    """Create the alerts of launches for the owner's channels.
+    """Create the alerts of launches."""
 
-    Args:
-        channels_of: a watch's channels by its name; all channels for a watch that was removed from the settings.
-    """
-
-    def __init__(self, channels_of: Callable[[str], tuple[str, ...]], new_id: Callable[[], str]) -> None:
-        self._channels_of = channels_of
+    def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
 
     def for_notification(self, launch: Launch, notification: Notification, now: datetime) -> OutboxAlert:
@@ -116,7 +111,7 @@ class LaunchAlerts:
             did="What is at its max_runtime or its deadline is ended unseen, by its id. Nothing is sent twice.",
             can_do=("See what the key may do: gpuwatch doctor", f"Check your instances at {provider}"),
         )
-        return outbox_alert(alert, self._channels_of(""), f"unseen:{provider}:{now:%Y-%m-%dT%H}")
+        return outbox_alert(alert, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
     def instance_list_back(self, provider: str, now: datetime) -> OutboxAlert:
         """The provider's instance list is available again."""
@@ -130,7 +125,7 @@ class LaunchAlerts:
             why="A complete list arrived.",
             did="gpuwatch monitors running launches there again.",
         )
-        return outbox_alert(alert, self._channels_of(""))
+        return outbox_alert(alert)
 
     def slow_end(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """An end is not confirmed for a while."""
@@ -168,7 +163,7 @@ class LaunchAlerts:
                 f"If another installation owns it: gpuwatch adopt {instance.instance_id} --not-mine",
             ),
         )
-        return outbox_alert(alert, self._channels_of(""), f"orphan:{provider}:{instance.instance_id}")
+        return outbox_alert(alert, f"orphan:{provider}:{instance.instance_id}")
 
     def _news(  # noqa: PLR0913, PLR0917 each is a part of the alert
         self,
@@ -193,7 +188,7 @@ class LaunchAlerts:
             severity=_severity(kind, launch),
             subject=launch.launch_id,
         )
-        return outbox_alert(alert, self._channels_of(launch.watch), once_key)
+        return outbox_alert(alert, once_key)
 
 
 def _kind(launch: Launch) -> AlertKind:

@@ -31,7 +31,6 @@ class LaunchHooks:
 
     Args:
         watches: by name; a launch whose watch was removed has no hooks.
-        channels_of: a watch's channels by its name.
         clock: the wall clock.
         monotonic: seconds.
         stopping: once it is set, nothing is started; interrupted hooks run again later, except `before_stop`.
@@ -43,7 +42,6 @@ class LaunchHooks:
         run: HookInvoker,
         *,
         watches: Mapping[str, Watch],
-        channels_of: Callable[[str], tuple[str, ...]],
         new_id: Callable[[], str],
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
@@ -52,7 +50,6 @@ class LaunchHooks:
         self._book = book
         self._run = run
         self._watches = watches
-        self._channels_of = channels_of
         self._new_id = new_id
         self._clock = clock
         self._monotonic = monotonic
@@ -228,7 +225,7 @@ class LaunchHooks:
             did="The launch continued without it: hooks never hold up a launch.",
             can_do=("Do by hand what the hook was for", f"Fix {event} in [watch.launch]"),
         )
-        return outbox_alert(alert, self._channels_of(watch), f"hook:{launch_id}:{event}")
+        return outbox_alert(alert, f"hook:{launch_id}:{event}")
 
 
 def _spec(watch: Watch) -> LaunchSpec:

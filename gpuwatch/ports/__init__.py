@@ -22,6 +22,7 @@ from gpuwatch.ports.alerts import (
     OutboxAlert,
     Severity,
     SilentChannel,
+    UnroutedAlert,
     severity_of,
 )
 from gpuwatch.ports.market import Answer, Completeness, Market, Query
@@ -82,6 +83,7 @@ __all__ = [
     "SilentChannel",
     "UnitOfWork",
     "UnitOfWorkFactory",
+    "UnroutedAlert",
     "Volume",
     "severity_of",
 ]

@@ -110,12 +110,19 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert on its way into the outbox."""
+    """An alert on its way into the store."""
 
     alert: Alert
-    channels: tuple[str, ...]
     expires_at: datetime
     once_key: str | None = None  # at most one alert ever bears it
+    channels: tuple[str, ...] = ()  # empty: as the routing decides
+
+
+class UnroutedAlert(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored alert that was neither logged nor given to channels yet."""
+
+    alert: Alert
+    silenced: bool = False  # the owner silenced its watch before it came
 
 
 class DueDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,8 +190,20 @@ class DeliveryQueue(Protocol):
     def start(self, channels: Sequence[str]) -> int:
         """A sender begins, with these channels; how many deliveries it takes over from channels that are gone."""
 
+    def unrouted(self) -> Sequence[UnroutedAlert]:
+        """Alerts that were stored since `route`, oldest first; some of them, if there are many."""
+
+    def route(self, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
+        """Give alerts, by their ids, to channels. What has channels already keeps those."""
+
     def lease(
-        self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None
+        self,
+        now: datetime,
+        limit: int,
+        lease_s: float,
+        channels: Sequence[str] | None = None,
+        *,
+        only_critical: bool = False,
     ) -> Sequence[DueDelivery]:
         """Claim what is due, in order; None: of any channel."""
 
@@ -215,5 +234,5 @@ class DeliveryQueue(Protocol):
     def note_new_address(self, channel: str, address: str, new: str, now: datetime) -> None:
         """Keep it for the next start."""
 
-    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
+    def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert in; False: an alert with this `once_key` is there already."""

@@ -19,7 +19,7 @@ from gpuwatch.domain.launches.circuit_breaker import (
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.redaction import redact
-from gpuwatch.storage import outbox
+from gpuwatch.storage import new_alerts
 from gpuwatch.storage.launch_rows import launch_of
 from gpuwatch.storage.pauses import load_pauses, save_breaker
 from gpuwatch.storage.rows import to_ms
@@ -40,21 +40,17 @@ def may_open_breaker(to_state: LaunchState) -> bool:
     return to_state is LaunchState.FAILED
 
 
-def update_breaker(connection: Connection, moved: Launch, news: OutboxAlert | None, now: datetime) -> None:
-    """After a step was written: what it means for the breaker of its watch.
-
-    Args:
-        news: the alert about the transition; the alert about the breaker goes to the same channels.
-    """
+def update_breaker(connection: Connection, moved: Launch, now: datetime) -> None:
+    """After a step was written: what it means for the breaker of its watch."""
     if moved.state is LaunchState.RUNNING:
         closed = after_run(load_pauses(connection).breaker_of(moved.watch), moved, now)
         if closed is not None:
             save_breaker(connection, closed)
     elif is_counted_failure(moved):
-        _note_failure(connection, moved, news, now)
+        _note_failure(connection, moved, now)
 
 
-def _note_failure(connection: Connection, moved: Launch, news: OutboxAlert | None, now: datetime) -> None:
+def _note_failure(connection: Connection, moved: Launch, now: datetime) -> None:
     rows = connection.execute(_FAILED, {"of_watch": moved.watch, "since": to_ms(now - _FAILURE_WINDOW)})
     failed = [launch_of(row) for row in rows]
     tripped = after_failure(load_pauses(connection).breaker_of(moved.watch), failed, moved, now)
@@ -62,8 +58,8 @@ def _note_failure(connection: Connection, moved: Launch, news: OutboxAlert | Non
         return
     save_breaker(connection, tripped)
     key = f"breaker:{moved.watch[:150]}:{to_ms(tripped.at)}"  # one alert an episode, however often it trips again
-    channels = () if news is None else news.channels
-    outbox.enqueue(connection, _alert(tripped, failed, key, now), channels, now + _ALERT_LIFETIME, key)
+    alert = _alert(tripped, failed, key, now)
+    new_alerts.enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
 
 
 def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: datetime) -> Alert:

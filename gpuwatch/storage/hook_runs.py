@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
-from gpuwatch.storage import outbox
+from gpuwatch.storage import new_alerts
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import hook_run
@@ -104,7 +104,7 @@ class SqlHookQueue:
         with self._database.write() as connection:
             if connection.execute(update(hook_run).where(pending).values(**over)).rowcount != 1:
                 return False
-            outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+            new_alerts.enqueue(connection, news)
             return True
 
     def _settle(self, run: HookRun, **values: Any) -> None:

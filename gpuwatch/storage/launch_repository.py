@@ -23,7 +23,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert
-from gpuwatch.storage import hook_runs, outbox
+from gpuwatch.storage import hook_runs, new_alerts
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import may_open_breaker, update_breaker
 from gpuwatch.storage.database import Database
@@ -99,11 +99,11 @@ class SqlLaunchRepository:
             if may_open_breaker(to_state):
                 lock_reservations(connection)
             self._step(connection, launch, moved, cause, now, words)
-            update_breaker(connection, moved, news, now)
+            update_breaker(connection, moved, now)
             if hook is not None:
                 hook_runs.schedule_hook(connection, moved, hook, now)
             if news is not None:
-                outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+                new_alerts.enqueue(connection, news)
         return moved
 
     def _step(
@@ -178,7 +178,7 @@ class SqlLaunchRepository:
                     foreign_instance.c.instance_id == (launch.instance_id or ""),
                 )
                 connection.execute(delete(foreign_instance).where(was_foreign))
-                outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+                new_alerts.enqueue(connection, news)
         except IntegrityError:
             return False
         return True
@@ -196,7 +196,7 @@ class SqlLaunchRepository:
     def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: `once_key` was sent already. Raises StoreError."""
         with self._database.write() as connection:
-            return outbox.enqueue(connection, news.alert, news.channels, news.expires_at, news.once_key)
+            return new_alerts.enqueue(connection, news)
 
     def _read(self, query: Select[Any]) -> list[Launch]:
         with self._database.read() as connection:

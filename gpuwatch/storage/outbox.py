@@ -1,4 +1,4 @@
-"""The outbox: one row per alert and channel, written in the transaction of what caused it, leased to be sent.
+"""The outbox: an alert is written in the transaction of what caused it, then routed: one row per channel, to be sent.
 
 Columns of `delivery`:
 - `attempts` grows when a row is leased, and fences off whoever held the lease before.
@@ -15,12 +15,13 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, true, update
 
 from gpuwatch.domain.launches.pause import Pause, pauses_in_force
-from gpuwatch.ports import Alert, DueDelivery
+from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, Severity, UnroutedAlert
 from gpuwatch.redaction import redact
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.new_alerts import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.pauses import load_pauses
 from gpuwatch.storage.rows import AnyRow, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import alert as alerts
@@ -28,7 +29,6 @@ from gpuwatch.storage.tables import delivery, seen_value
 
 _LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 _LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
-_INSERT_DELIVERY = insert(delivery)  # built once: an alert is part of the transaction that a rent waits for
 # asked every second, hence built once, too: building a query costs ten times as much as running it
 _PENDING = select(delivery.c.channel).where(delivery.c.state == "pending").limit(1)
 _UNMENTIONED = (
@@ -38,7 +38,6 @@ _UNMENTIONED = (
     .group_by(delivery.c.channel)
 )
 _NEW_ADDRESS = "moved_chat"  # a stored value: "old new", of one channel
-_SUBJECT_LENGTH = 200
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
@@ -58,52 +57,26 @@ class BrokenChannel(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-def enqueue(
-    connection: Connection,
-    alert: Alert,
-    channels: Sequence[str],
-    expires_at: datetime,
-    once_key: str | None = None,
-) -> bool:
-    """Write an alert and its deliveries into the caller's transaction.
-
-    Args:
-        channels: none is allowed: the alert is then recorded, and sent nowhere.
-        once_key: at most one alert ever bears it.
-
-    Returns:
-        False if an alert with this `once_key` exists; nothing is written then.
-    """
-    row = {
-        "alert_id": alert.alert_id,
-        "kind": alert.kind.value,
-        "severity": alert.severity.value,
-        "subject": alert.subject[:_SUBJECT_LENGTH],
-        "headline": alert.headline,
-        "watch": alert.watch,
-        "created_at_ms": to_ms(alert.created_at),
-        "expires_at_ms": to_ms(expires_at),
-        "body": msgspec.json.encode(alert).decode(),
-        "once_key": once_key,
-    }
-    if not insert_if_absent(connection, alerts, row, "once_key"):
-        return False
-    rows = [_new_delivery(alert.alert_id, channel) for channel in dict.fromkeys(channels)]
-    if rows:
-        connection.execute(_INSERT_DELIVERY, rows)
-    return True
-
-
 class Outbox:
     """The sender's side of the outbox (see `ports.DeliveryQueue`), and the queries of `doctor`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def enqueue(self, alert: Alert, channels: Sequence[str], expires_at: datetime, once_key: str | None = None) -> bool:
-        """`put`, in a transaction of its own."""
+    def enqueue(self, news: OutboxAlert) -> bool:
+        """`enqueue`, in a transaction of its own."""
         with self._database.write() as connection:
-            return enqueue(connection, alert, channels, expires_at, once_key)
+            return enqueue(connection, news)
+
+    def unrouted(self) -> Sequence[UnroutedAlert]:
+        """Alerts that were stored since `route`, oldest first; some of them, if there are many."""
+        with self._database.read() as connection:
+            return unrouted(connection)
+
+    def route(self, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
+        """Give alerts, by their ids, to channels. What has channels already keeps those."""
+        with self._database.write() as connection:
+            route(connection, channels, now)
 
     def start(self, channels: Sequence[str]) -> int:
         """A sender begins, with these channels.
@@ -121,7 +94,13 @@ class Outbox:
             return _hand_over(connection, channels) if channels else 0
 
     def lease(
-        self, now: datetime, limit: int, lease_s: float, channels: Sequence[str] | None = None
+        self,
+        now: datetime,
+        limit: int,
+        lease_s: float,
+        channels: Sequence[str] | None = None,
+        *,
+        only_critical: bool = False,
     ) -> Sequence[DueDelivery]:
         """Claim what is due, the oldest first; a channel in which anything is leased or rests gives nothing.
 
@@ -129,12 +108,12 @@ class Outbox:
         """
         now_ms = to_ms(now)
         with self._database.read() as connection:
-            if not _any(connection, _PENDING) or not _ready(connection, now_ms, 1, channels):
+            if not _any(connection, _PENDING) or not _ready(connection, now_ms, 1, channels, only_critical):
                 return ()
         with self._database.write() as connection:
             claimed: list[AnyRow] = []
             lost: set[str] = set()
-            for row in _ready(connection, now_ms, limit, channels):
+            for row in _ready(connection, now_ms, limit, channels, only_critical):
                 if row.channel in lost:
                     continue
                 if _claim(connection, row, now_ms, lease_s):
@@ -196,7 +175,7 @@ class Outbox:
         if not channels:
             return 0
         with self._database.write() as connection:
-            rows = [_new_delivery(alert_id, channel) for channel in channels]
+            rows = [new_delivery(alert_id, channel) for channel in channels]
             return sum(insert_if_absent(connection, delivery, row) for row in rows)
 
     def unreported_failures(self) -> Mapping[str, int]:
@@ -277,7 +256,7 @@ def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
     waiting = connection.execute(select(delivery.c.alert_id).where(gone)).scalars().all()
     for alert_id in dict.fromkeys(waiting):
         for channel in channels:
-            insert_if_absent(connection, delivery, _new_delivery(alert_id, channel))
+            insert_if_absent(connection, delivery, new_delivery(alert_id, channel))
     connection.execute(
         update(delivery)
         .where(gone)
@@ -292,7 +271,9 @@ def _any(connection: Connection, query: Select[Any]) -> bool:
     return connection.execute(query).first() is not None
 
 
-def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None) -> list[AnyRow]:
+def _ready(
+    connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None, only_critical: bool
+) -> list[AnyRow]:
     """Rows that may be leased, in the order of sending."""
     pending = delivery.c.state == "pending"
     other = delivery.alias()
@@ -315,6 +296,7 @@ def _ready(connection: Connection, now_ms: int, limit: int, channels: Sequence[s
         .where(_due_by(now_ms))
         .where(or_(delivery.c.settled_recipients.is_not(None), delivery.c.channel.not_in(quiet)))
         .where(true() if channels is None else delivery.c.channel.in_(channels))
+        .where(alerts.c.severity == Severity.CRITICAL.value if only_critical else true())
         .order_by(delivery.c.channel, alerts.c.created_at_ms, delivery.c.alert_id)
         .limit(limit)
     )
@@ -366,8 +348,3 @@ def _overdue(now_ms: int) -> ColumnElement[bool]:
 
 def _due_by(now_ms: int) -> ColumnElement[bool]:
     return or_(delivery.c.next_try_at_ms <= now_ms, delivery.c.next_try_at_ms > now_ms + _LONGEST_REST_MS)
-
-
-def _new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
-    # due from 1970 on, not from now: a clock that is set back must not hold a new alert
-    return {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": 0}

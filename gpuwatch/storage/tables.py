@@ -2,6 +2,7 @@
 
 Money is whole micro-dollars, times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
 both since 1970 in UTC. Booleans that are part of a key are 0 or 1, so that one SQL text serves SQLite and PostgreSQL.
+The tables of alerts are in `alert_tables.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     SmallInteger,
     String,
     Table,
@@ -25,15 +25,10 @@ from sqlalchemy import (
     text,
 )
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+from gpuwatch.storage.alert_tables import alert as alert  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.alert_tables import delivery as delivery  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.alert_tables import silence as silence  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
 
 _COVERS = text("covers = 1")
 
@@ -179,41 +174,6 @@ checklist_tick = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("note", Text),
     comment="the items of a watch's `require` that the owner has ticked",
-)
-
-alert = Table(
-    "alert",
-    metadata,
-    Column("alert_id", String(32), primary_key=True),
-    Column("kind", String(16), nullable=False),
-    Column("watch", String(200)),
-    Column("created_at_ms", BigInteger, nullable=False),
-    Column("expires_at_ms", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("once_key", String(200)),
-    Column("severity", String(12), nullable=False, server_default="info"),
-    Column("subject", String(200)),
-    Column("headline", Text),
-    UniqueConstraint("once_key"),
-    Index(None, "created_at_ms"),
-    comment="every event, sent or not; body is its JSON; once_key makes sure that it is stored once only",
-)
-
-delivery = Table(
-    "delivery",
-    metadata,
-    Column("alert_id", String(32), ForeignKey("alert.alert_id"), primary_key=True),
-    Column("channel", String(32), primary_key=True),
-    Column("state", String(12), nullable=False),
-    Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("next_try_at_ms", BigInteger, nullable=False),
-    Column("leased_until_ms", BigInteger),
-    Column("sent_at_ms", BigInteger),
-    Column("last_error", Text),
-    Column("settled_recipients", Text),  # of several, those that need no further try
-    CheckConstraint("state IN ('pending', 'sent', 'expired', 'refused')", name="state"),
-    Index(None, "state", "next_try_at_ms"),
-    comment="the outbox: one row per alert and channel",
 )
 
 # --- launches ---------------------------------------------------------------------------------------------------------

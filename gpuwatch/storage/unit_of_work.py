@@ -14,7 +14,7 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert, ProviderHealth
-from gpuwatch.storage import approvals, launch_admission, outbox
+from gpuwatch.storage import approvals, launch_admission, new_alerts
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.database import Database
@@ -97,7 +97,7 @@ class SqlUnitOfWork:
 
     def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox."""
-        return outbox.enqueue(self._connection, news.alert, news.channels, news.expires_at, news.once_key)
+        return new_alerts.enqueue(self._connection, news)
 
     def save_health(self, provider: str, sight: ProviderHealth) -> None:
         """Save the health of a provider."""

@@ -33,19 +33,38 @@ SEVERITIES = {
 }  # of the others: info
 COMMENTS = {
     "alert": (
-        "every event, sent or not; body is its JSON; once_key makes sure that it is stored once only",
+        "every event, sent or not; body is its JSON; once_key makes sure that it is stored once only; routed_at_ms NULL: not logged or given to channels yet",
         "one alert; body is its JSON; once_key makes sure that it is sent once only",
     ),
 }
 _ALERT = sa.table("alert", *map(sa.column, ("alert_id", "kind", "watch", "body", "severity", "subject", "headline")))
 _AT_ONCE = 1000  # rows
+_UNROUTED = sa.text("routed_at_ms IS NULL")
 
 
 def upgrade() -> None:
     op.add_column("alert", sa.Column("severity", sa.String(length=12), server_default="info", nullable=False))
     op.add_column("alert", sa.Column("subject", sa.String(length=200), nullable=True))
     op.add_column("alert", sa.Column("headline", sa.Text(), nullable=True))
+    op.add_column("alert", sa.Column("routed_at_ms", sa.BigInteger(), nullable=True))
+    op.execute("UPDATE alert SET routed_at_ms = created_at_ms")
     op.create_index(op.f("ix_alert_created_at_ms"), "alert", ["created_at_ms"], unique=False)
+    op.create_index(
+        "ix_alert_unrouted",
+        "alert",
+        ["created_at_ms"],
+        unique=False,
+        sqlite_where=_UNROUTED,
+        postgresql_where=_UNROUTED,
+    )
+    op.create_table(
+        "silence",
+        sa.Column("watch", sa.String(length=200), nullable=False),
+        sa.Column("created_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("until_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("watch", name=op.f("pk_silence")),
+        comment="the alerts of a watch are stored and logged, but not sent",
+    )
     _change_alerts(_as_event)
     _comment(new=0)
 
@@ -53,8 +72,10 @@ def upgrade() -> None:
 def downgrade() -> None:
     _comment(new=1)
     _change_alerts(_as_before)
+    op.drop_table("silence")
+    op.drop_index("ix_alert_unrouted", table_name="alert")
     op.drop_index(op.f("ix_alert_created_at_ms"), table_name="alert")
-    for name in ("headline", "subject", "severity"):
+    for name in ("routed_at_ms", "headline", "subject", "severity"):
         op.drop_column("alert", name)
 
 

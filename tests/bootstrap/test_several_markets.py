@@ -12,7 +12,7 @@ import pytest
 
 from gpuwatch.app.doctor import _extras
 from gpuwatch.app.doctor_account import image_findings
-from gpuwatch.bootstrap import build_adapters, http_client, open_store, provider_access, real_now
+from gpuwatch.bootstrap import build_adapters, http_client, open_store, provider_access
 from gpuwatch.bootstrap.rules import build_rules
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.daemon.tasks import periodic_tasks
@@ -20,7 +20,7 @@ from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 from gpuwatch.settings import Settings, load
-from gpuwatch.storage.outbox import Outbox
+from tests.outbox import new_alerts
 from tests.stalls import ONE, PRICES, open_stalls
 
 ALERTS = '[[watch]]\nname = "alerts"\ngpu = "H100"\nmax_price = 3.0\n'
@@ -68,7 +68,7 @@ def settings(market: Marketplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def rules(settings: Settings) -> Any:
-    return build_rules(settings, tuple(settings.providers), ())
+    return build_rules(settings, tuple(settings.providers))
 
 
 def test_a_view_is_fresh_by_its_own_providers_pace_and_the_number_of_its_questions(settings: Any) -> None:
@@ -106,7 +106,7 @@ def test_a_cheaper_offer_where_nothing_can_be_rented_never_keeps_the_daemon_from
         run(service, "follow vastai", "hunt one_stall", "hunt vastai")
         service.executor.shutdown(wait=True)
         (launch,) = service.launch_repository.all()
-        reported = [due.alert.did for due in Outbox(store).lease(real_now(), 10, 60.0, ["telegram"])]
+        reported = [alert.did for alert in new_alerts(store)]
     assert launch.provider == "vastai"
     assert len(market.ledger.creates) == 1
     assert reported[0] == "Not rented: gpuwatch cannot rent at one_stall."
@@ -118,10 +118,10 @@ def test_a_list_price_is_reported_by_the_daemon_and_starts_nothing(settings: Any
     loaded = settings(RENTS + ALERTS)
     with open_store(loaded) as store, build_service(loaded, store) as service:
         run(service, "follow vastai", "hunt prices_stall")
-        (due,) = Outbox(store).lease(real_now(), 10, 60.0, ["telegram"])
+        (alert,) = new_alerts(store)
         assert service.launch_repository.all() == []
-    assert due.alert.watch == "alerts"
-    assert due.alert.headline.endswith("(listed)")
+    assert alert.watch == "alerts"
+    assert alert.headline.endswith("(listed)")
 
 
 def run(service: Service, *names: str) -> None:

@@ -14,9 +14,9 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import AlertKind
-from gpuwatch.storage.outbox import Outbox
 from tests.cli.conftest import Shell
 from tests.cli.test_launches import ID, Rows, S, key, rent, rows
+from tests.outbox import new_alerts
 
 __all__ = ["key", "rows"]
 pytestmark = pytest.mark.usefixtures("key")
@@ -72,8 +72,8 @@ def test_an_adopted_instance_is_a_launch_with_price_and_deadline_from_now(
 
 def test_it_is_reported(shell: Shell, rows: Rows, market: Marketplace) -> None:
     shell("adopt", rent(market, f"gpuwatch-{FOREIGN_INSTANCE}"))
-    (due,) = Outbox(rows.store).lease(real_now(), 10, 60.0)
-    assert (due.alert.kind, due.alert.headline) == (AlertKind.RENT, "trains: adopted")
+    (alert,) = new_alerts(rows.store)
+    assert (alert.kind, alert.headline) == (AlertKind.RENT, "trains: adopted")
 
 
 def test_what_was_adopted_can_be_stopped(shell: Shell, market: Marketplace) -> None:

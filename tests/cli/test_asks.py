@@ -66,7 +66,6 @@ class House:
             commissions={"vastai": loaded.providers["vastai"].commission},
             budget=loaded.budget,
             dry_run=loaded.dry_run,
-            channels=(),
             zone=ZoneInfo("UTC"),
             expected_views={"h100": frozenset({("vastai", False)})},
             max_age=timedelta(hours=1),

@@ -21,6 +21,7 @@ from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.cli.conftest import Ran, Shell
 from tests.cli.test_asks import SETTINGS, House
 from tests.cli.test_launches import Rows
+from tests.outbox import news
 
 LAUNCH, REFUSED = "abcdefghijkl", "mnopqrstuvwx"
 PRIME = "tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz"
@@ -94,7 +95,7 @@ def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, req
     with SqlDecisionStore(house.store).open() as work:
         work.save_health("vastai", ProviderHealth(blind_since=now, last_error="502"))
     an_alert = Alert(alert_id="a1", kind=AlertKind.MATCH, created_at=now, headline="H100")
-    Outbox(house.store).enqueue(an_alert, ("email",), now + timedelta(hours=1))
+    Outbox(house.store).enqueue(news(an_alert, ("email",), now + timedelta(hours=1)))
     (shell.folder / "tests").symlink_to(request.config.rootpath / "tests")
     yield shell
     house.store.close()

@@ -17,10 +17,10 @@ from gpuwatch.ports import Alert, Instance, InstanceState, PriceIncrease
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused, UtilisationRepository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 from tests.engine.lying_provider import LyingProvider
+from tests.outbox import new_alerts
 from tests.reserving import launch_or_refusal
 
 
@@ -95,20 +95,15 @@ class GuardWorld:
 
     def start_process(self) -> None:
         """A new process on the same database: nothing in memory."""
-
-        def channels_of(_watch: str) -> tuple[str, ...]:
-            return ("telegram",)
-
         self.guard = ProviderGuard(
             self.repository,
             self.uses,
             self.host,
             self.probe,
-            LaunchAlerts(channels_of, lambda: next(self.ids)),
+            LaunchAlerts(lambda: next(self.ids)),
             watches={self.watch.name: self.watch},
             budget=self.budget,
             zone=UTC,
-            channels_of=channels_of,
             new_id=lambda: next(self.ids),
             start=lambda work: work() if self.held is None else self.held.append(work),
         )
@@ -156,11 +151,7 @@ class GuardWorld:
 
     def alerts(self) -> list[Alert]:
         """What was reported since the last question."""
-        outbox = Outbox(self.store)
-        found = outbox.lease(self.now, 1000, 60.0)
-        for due in found:
-            outbox.settle_sent(due, self.now)
-        return [due.alert for due in found]
+        return new_alerts(self.store)
 
 
 def an_instance(launch: Launch, **changes: Any) -> Instance:

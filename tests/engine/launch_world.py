@@ -20,11 +20,11 @@ from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import a_match, a_watch, an_offer, seen_at
 from tests.engine.lying_provider import LyingProvider
 from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
+from tests.outbox import new_alerts
 from tests.reserving import launch_or_refusal
 
 S = LaunchState
@@ -49,7 +49,7 @@ class World:
 
     def start_process(self) -> None:
         """A new process on the same database: nothing in memory."""
-        launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self.ids))
+        launch_alerts = LaunchAlerts(lambda: next(self.ids))
         self.slots = LaunchSlots()
         watches = {self.watch.name: self.watch}
         self.guard = ProviderGuard(
@@ -61,7 +61,6 @@ class World:
             watches=watches,
             budget=self.budget,
             zone=UTC,
-            channels_of=lambda _watch: ("telegram",),
             new_id=lambda: next(self.ids),
         )
         self.follower = LaunchReconciler(
@@ -113,8 +112,8 @@ class World:
         return [alert.kind for alert in self.alerts()]
 
     def alerts(self) -> list[Alert]:
-        """What is due to be sent at this moment; it is leased by the look."""
-        return [due.alert for due in Outbox(self.store).lease(self.now, 1000, 60.0)]
+        """What was reported since the last question."""
+        return new_alerts(self.store)
 
 
 def match_on(machine: str, offer_id: str, listed: float = 3.0) -> Match:

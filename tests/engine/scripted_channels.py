@@ -11,6 +11,7 @@ from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.ports import Alert, AlertKind, Channel
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
+from tests.outbox import news
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -83,7 +84,7 @@ class DeliveryBench:
     ) -> None:
         at = NOON + timedelta(seconds=after_s)
         alert = Alert(alert_id=alert_id, kind=kind, created_at=at, headline=f"headline of {alert_id}")
-        self.outbox.enqueue(alert, self.names if channels is None else channels, at + life)
+        self.outbox.enqueue(news(alert, self.names if channels is None else channels, at + life))
 
     def send_due(self, after_s: float = 1) -> int:
         return self.deliverer.send_due(NOON + timedelta(seconds=after_s))

@@ -43,7 +43,6 @@ class Bench:
             commissions={"vastai": Commission("0.20")},
             budget=Budget(),
             dry_run=dry_run,
-            channels=("telegram",),
             zone=ZoneInfo("UTC"),
             expected_views={watch.name: frozenset({("vastai", False)})},
             max_age=timedelta(hours=2),

@@ -21,11 +21,11 @@ from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.builders import a_watch, an_offer
 from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, Started, an_answer, evaluate
+from tests.outbox import new_alerts
 
 WATCH = a_watch(name="h100", gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("3.60"))
 RENTS = msgspec.structs.replace(WATCH, action=Action.LAUNCH, launch=LaunchSpec())
@@ -47,7 +47,6 @@ class Bench:
             commissions={"vastai": Commission("0.20")},
             budget=Budget(),
             dry_run=dry_run,
-            channels=("telegram", "email"),
             zone=ZoneInfo("UTC"),
             expected_views={watch.name: frozenset({("vastai", False)}) for watch in watches},
             max_age=timedelta(minutes=2),
@@ -334,8 +333,8 @@ def test_with_a_real_store_the_question_and_its_alert_are_one_transaction(databa
     )
     evaluate(evaluator, (ASKS,), an_answer(h100(machine_id="1")), False, NOON)
     (ask,) = SqlApprovalRepository(database).recent(NOON)
-    (due,) = Outbox(database).lease(NOON, 10, 60.0, ["telegram"])
-    assert f"Rent it: gpuwatch approve {ask.ask_id}" in due.alert.can_do
+    (alert,) = new_alerts(database)
+    assert f"Rent it: gpuwatch approve {ask.ask_id}" in alert.can_do
     assert SqlApprovalRepository(database).deny(ask.ask_id, "", NOON)
     later = NOON + timedelta(seconds=30)
     evaluate(evaluator, (ASKS,), an_answer(h100(2.0, machine_id="1"), at=later), False, later)  # cheaper, and denied

@@ -36,7 +36,6 @@ class Several:
             commissions={},
             budget=Budget(),
             dry_run=dry_run,
-            channels=("telegram",),
             zone=ZoneInfo("UTC"),
             expected_views={watch.name: frozenset((name, False) for name in poll_minutes)},
             max_age=max(ages.values()),

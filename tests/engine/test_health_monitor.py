@@ -15,7 +15,7 @@ INTERVAL_S = 30.0
 
 def health_monitor(uow_factory: MemoryUnitOfWork, started_at: datetime = NOON) -> HealthMonitor:
     ids = (f"a{n}" for n in itertools.count())
-    return HealthMonitor("vastai", uow_factory, ("telegram",), lambda: next(ids), started_at)
+    return HealthMonitor("vastai", uow_factory, lambda: next(ids), started_at)
 
 
 def later(seconds: float) -> datetime:

@@ -78,7 +78,6 @@ def an_evaluator(watch: Watch, uow_factory: UnitOfWorkFactory, executor: FakeExe
         commissions=VAST,
         budget=Budget(),
         dry_run=False,
-        channels=("telegram",),
         zone=ZoneInfo("UTC"),
         expected_views={watch.name: frozenset({("vastai", False)})},
         max_age=timedelta(minutes=2),

@@ -17,7 +17,7 @@ RUNNING = a_running_launch(machine_id="60006")
 
 
 def alert_of(launch: Launch) -> Alert:
-    return LaunchAlerts(lambda _watch: ("telegram",), lambda: "abc").moved(launch, "ended", "", NOON).alert
+    return LaunchAlerts(lambda: "abc").moved(launch, "ended", "", NOON).alert
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ class Snapshot:
             SqlHookQueue(self.world.store),
             self._run,
             watches={self.watch.name: self.watch},
-            channels_of=lambda _: ("telegram",),
             new_id=lambda: next(self.world.ids),
             clock=lambda: self.world.now,
             monotonic=lambda: self.world.tick_s,
@@ -85,7 +84,7 @@ class Snapshot:
         self.world.follower = LaunchReconciler(
             world.repository,
             world.provider,
-            LaunchAlerts(lambda _: ("telegram",), lambda: next(world.ids)),
+            LaunchAlerts(lambda: next(world.ids)),
             watches={world.watch.name: world.watch},
             in_flight=world.slots.in_flight,
             monotonic=lambda: world.tick_s,

@@ -100,7 +100,7 @@ class Renting(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Killed and started again: what was in memory is gone."""
-        launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self.ids))
+        launch_alerts = LaunchAlerts(lambda: next(self.ids))
         context = ProviderContext(self.place, ScriptedMarket(an_answer()), Commission("0.20"))
         slots = LaunchSlots()
         contexts = {"vastai": context}

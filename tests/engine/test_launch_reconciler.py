@@ -15,7 +15,6 @@ from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.errors import KeyRejected, OutcomeUnknown, ProviderDown, StoreError
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.tables import alert as alerts
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
@@ -239,7 +238,7 @@ def test_a_provider_that_lists_nothing_while_something_runs_there_is_reported_on
     world.provider.on_list = [KeyRejected("403 not_authorized")] * 40
     world.look(40, every_s=30)
     world.look(2)
-    reported = [due.alert.kind for due in Outbox(world.store).lease(world.now + timedelta(hours=1), 100, 60.0)]
+    reported = world.reported()
     assert reported.count(AlertKind.BLIND) == 1
     assert reported.count(AlertKind.RECOVERED) == 1
 

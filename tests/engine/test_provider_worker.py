@@ -61,8 +61,8 @@ class Post:
         self.bench = Bench(WATCH)
         self.market = ScriptedMarket(an_answer(h100()))
         uow_factory: MemoryUnitOfWork = self.bench.uow_factory
-        health_monitor = HealthMonitor("vastai", uow_factory, ("telegram",), lambda: "x", NOON)
-        drift_detector = DriftDetector("vastai", uow_factory, ("telegram",), lambda: "y")
+        health_monitor = HealthMonitor("vastai", uow_factory, lambda: "x", NOON)
+        drift_detector = DriftDetector("vastai", uow_factory, lambda: "y")
         self.recorder = AnswerRecorder("vastai", history, health_monitor, drift_detector)
         stopping = threading.Event()
         hunter = Hunter(self.market, (WATCH,), TWENTY, self.bench.evaluator, self.recorder.record_hunt, stopping)

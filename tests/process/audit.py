@@ -48,7 +48,9 @@ def launches(database_url: str) -> list[Row]:
 
 def undelivered(database_url: str) -> set[str]:
     """The alerts that wait for a channel."""
-    return {row["alert_id"] for row in rows(database_url, "SELECT alert_id FROM delivery WHERE state = 'pending'")}
+    waiting = "SELECT alert_id FROM delivery WHERE state = 'pending'"
+    unrouted = "SELECT alert_id FROM alert WHERE routed_at_ms IS NULL"
+    return {row["alert_id"] for row in rows(database_url, f"{waiting} UNION {unrouted}")}
 
 
 class Audit:
@@ -71,7 +73,7 @@ class Audit:
         try:
             self._launches = {row["label"]: row for row in rows_of(store, "SELECT * FROM launch")}
             self._events = rows_of(store, "SELECT launch_id, to_state FROM launch_event")
-            self._alerts = rows_of(store, "SELECT alert_id, kind, body FROM alert")
+            self._alerts = rows_of(store, "SELECT alert_id, kind, body, routed_at_ms FROM alert")
             self._deliveries = rows_of(store, "SELECT alert_id, channel, state FROM delivery")
             self._whole = not store.is_sqlite or rows_of(store, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
         finally:
@@ -132,7 +134,7 @@ class Audit:
         shown = "\n".join(message.text for message in self._double.shown)
         state = {delivery["alert_id"]: delivery["state"] for delivery in self._deliveries}
         for alert in self._alerts:
-            found = state.get(alert["alert_id"], "never queued")
+            found = state.get(alert["alert_id"], "pending" if alert["routed_at_ms"] is None else "never queued")
             if found not in {"sent", "pending"}:
                 yield f"alert {alert['alert_id']} ({alert['kind']}) is lost: {found}"
             elif found == "sent" and alert["alert_id"] not in shown:

@@ -98,7 +98,7 @@ class Chapter:
 
     def _start(self) -> None:
         """A new process: nothing is left in memory."""
-        launch_alerts = LaunchAlerts(lambda _watch: ("telegram",), lambda: next(self._ids))
+        launch_alerts = LaunchAlerts(lambda: next(self._ids))
         context = ProviderContext(self.market, ScriptedMarket(an_answer()), Commission("0.20"))
         slots = LaunchSlots()
         self._actor = LaunchExecutor(
@@ -152,8 +152,12 @@ class Chapter:
         self.counts["restarts"] += 1
         self._start()
 
+    def _route(self) -> None:
+        self._outbox.route({one.alert.alert_id: ("telegram",) for one in self._outbox.unrouted()}, self._now)
+
     def _deliver(self) -> None:
         """The channel takes what is due, and now and then the sender dies before or after."""
+        self._route()
         for due in self._outbox.lease(self._now, 100, 60.0):
             lot = self._rng.random()
             if lot > 0.03:
@@ -225,6 +229,8 @@ class Chapter:
         self._count_alerts()
 
     def _deliver_all(self) -> None:
+        while self._outbox.unrouted():
+            self._route()
         while dues := self._outbox.lease(self._now, 100, 60.0):
             for due in dues:
                 self._outbox.settle_sent(due, self._now)

@@ -15,8 +15,8 @@ from gpuwatch.ports.hooks import BEFORE_STOP, ON_ENDED, ON_RUNNING, HookRun
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.hook_runs import SqlHookQueue
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.outbox import Outbox
 from tests.builders import NOON, a_match, a_watch
+from tests.outbox import new_alerts
 from tests.reserving import launch_or_refusal
 
 S = LaunchState
@@ -120,7 +120,7 @@ def test_given_up_and_reported_are_one_transaction_and_happen_once(database: Dat
     leased(database)
     assert SqlHookQueue(database).failed(ID, ON_RUNNING, "code 1", NEWS)
     assert not SqlHookQueue(database).failed(ID, ON_RUNNING, "code 1", NEWS)
-    assert [due.alert.headline for due in Outbox(database).lease(NOON, 10, 60.0)] == ["h100: its hook failed"]
+    assert [alert.headline for alert in new_alerts(database)] == ["h100: its hook failed"]
     assert leased(database, 10_000) == []
 
 

@@ -30,7 +30,6 @@ from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.tables import alert as alerts
-from gpuwatch.storage.tables import delivery
 from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.reserving import launch_or_refusal
 from tests.storage.test_launch_repository import launch_ids, race
@@ -102,8 +101,8 @@ def trip(store: Database, began: datetime = NOON) -> datetime:
 
 
 def breaker_alerts(store: Database) -> list[tuple[str, str]]:
-    """(kind, channel) of each delivery of a breaker's alert."""
-    query = select(alerts.c.kind, delivery.c.channel).join(delivery, delivery.c.alert_id == alerts.c.alert_id)
+    """(kind, watch) of each alert of a breaker."""
+    query = select(alerts.c.kind, alerts.c.watch)
     with store.read() as connection:
         return [(row[0], row[1]) for row in connection.execute(query.where(alerts.c.once_key.startswith("breaker:")))]
 
@@ -158,7 +157,7 @@ def test_every_alert_that_is_sent_says_what_is_paused(database: Database) -> Non
     box, book = Outbox(database), SqlPauseRepository(database)
     for name, watch in (("a1", None), ("a2", "h100"), ("a3", "another")):
         reported = Alert(alert_id=name, kind=AlertKind.HELD, created_at=NOON, headline="x", watch=watch)
-        box.enqueue(reported, ("telegram", "email"), NOON + HOUR)
+        box.enqueue(OutboxAlert(alert=reported, channels=("telegram", "email"), expires_at=NOON + HOUR))
     book.pause(Pause(watch=None, at=NOON, until=NOON + HOUR))
     book.pause(Pause(watch="h100", at=NOON, why="mine"))
     dues = {due.alert.alert_id: due for due in box.lease(NOON, 10, 60.0, ("telegram",))}
@@ -175,7 +174,7 @@ def test_every_alert_that_is_sent_says_what_is_paused(database: Database) -> Non
 
 def test_the_third_failure_opens_it_and_tells_in_its_own_transaction(database: Database) -> None:
     last = trip(database)
-    assert breaker_alerts(database) == [("refused", "telegram")]
+    assert breaker_alerts(database) == [("refused", "h100")]
     refused = reserve(database, "z" * 12, at=last + 50 * MINUTE)
     assert isinstance(refused, LaunchRefusal)
     assert refused.reason is RefusalReason.BREAKER

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gpuwatch.ports import Alert, AlertKind
-from gpuwatch.storage import outbox
+from gpuwatch.storage import new_alerts
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.prune import prune
 from tests.builders import NOON
+from tests.outbox import news
 
 MONTH = timedelta(days=30)
 
@@ -20,7 +21,7 @@ def an_alert(alert_id: str) -> Alert:
 
 def put(database: Database, alert_id: str, once_key: str | None = None) -> None:
     with database.write() as connection:
-        outbox.enqueue(connection, an_alert(alert_id), ["telegram"], NOON + timedelta(hours=1), once_key)
+        new_alerts.enqueue(connection, news(an_alert(alert_id), ["telegram"], NOON + timedelta(hours=1), once_key))
 
 
 def send_all(database: Database) -> None:

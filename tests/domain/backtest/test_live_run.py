@@ -151,7 +151,6 @@ class Daemon:
             commissions={"vastai": TWENTY},
             budget=BUDGET,
             dry_run=False,
-            channels=("telegram",),
             zone=ZoneInfo("UTC"),
             expected_views={
                 watch.name: frozenset(

@@ -1,0 +1,19 @@
+"""Every alert in the log, whole: in the journal, on a terminal, or as JSON, whatever channels there are."""
+
+from __future__ import annotations
+
+import logging
+
+from gpuwatch.notifiers.toolkit import lines, plain
+from gpuwatch.ports import Alert, Severity
+
+log = logging.getLogger("gpuwatch.alerts")
+
+_LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.CRITICAL: logging.CRITICAL}
+
+
+def log_alert(alert: Alert) -> None:
+    """Write its headline as the message, and all that a channel would show below it."""
+    rest = [text for line in lines(alert)[1:] if (text := plain(line))]
+    about = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": rest}
+    log.log(_LEVELS[alert.severity], "%s", alert.headline, extra=about)

@@ -1,0 +1,48 @@
+"""Which channels get an alert, when, and with or without a sound: decided here, for every alert. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, tzinfo
+
+import msgspec
+
+from gpuwatch.domain.watches.windows import is_open
+from gpuwatch.ports import Alert, AlertKind, Severity, UnroutedAlert
+
+SILENCED_KINDS = frozenset({AlertKind.MATCH, AlertKind.APPROVAL})  # what `gpuwatch silence` holds back
+
+
+class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
+    """The owner's wishes.
+
+    Attributes:
+        channels: all that are configured.
+        watch_channels: by watch, where it names its own.
+        min_severity: by channel; what is below comes without a sound.
+        silent_channels: those that can deliver without a sound; the others do not get what is below.
+        quiet_hours: local windows in which only critical alerts are sent; the others wait.
+        zone: of the wall clock for `quiet_hours`.
+    """
+
+    channels: tuple[str, ...]
+    watch_channels: Mapping[str, tuple[str, ...]] = {}
+    min_severity: Mapping[str, Severity] = {}
+    silent_channels: Collection[str] = frozenset()
+    quiet_hours: tuple[str, ...] = ()
+    zone: tzinfo = UTC
+
+    def channels_for(self, one: UnroutedAlert) -> tuple[str, ...]:
+        """The channels that are to send it; none if its watch is silenced."""
+        if one.silenced and one.alert.kind in SILENCED_KINDS:
+            return ()
+        wanted = self.watch_channels.get(one.alert.watch or "", self.channels)
+        return tuple(name for name in wanted if name in self.silent_channels or not self.is_below(name, one.alert))
+
+    def is_below(self, channel: str, alert: Alert) -> bool:
+        """Is it less urgent than what this channel is for?"""
+        return alert.severity.rank < self.min_severity.get(channel, Severity.INFO).rank
+
+    def is_quiet(self, now: datetime) -> bool:
+        """Do quiet hours hold back what is not critical?"""
+        return bool(self.quiet_hours) and is_open(self.quiet_hours, now, self.zone)
