@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -15,6 +15,8 @@ from gpuwatch.engine.search import RENTAL_TYPES
 from gpuwatch.ports import SilentChannel
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.price_rank import PriceRank
+    from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.market.pricing import Commission
     from gpuwatch.ports import Channel
     from gpuwatch.settings import Settings
@@ -23,11 +25,16 @@ _LOOKS_MISSED = 3  # this many polls may fail before the market counts as unknow
 _SLACK = timedelta(seconds=60)
 
 
-def build_rules(settings: Settings, names: Collection[str]) -> EvaluationRules:
+def build_rules(
+    settings: Settings,
+    names: Collection[str],
+    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
+) -> EvaluationRules:
     """The rules of a daemon.
 
     Args:
         names: the providers that can be polled.
+        rank_of: the place of an offer's price in its history; None: not known.
     """
     ages = max_ages(settings, names)
     return EvaluationRules(
@@ -43,6 +50,7 @@ def build_rules(settings: Settings, names: Collection[str]) -> EvaluationRules:
         },
         max_age=max(ages.values(), default=_SLACK),
         max_ages=ages,
+        rank_of=rank_of,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},
         unable=unrentable(settings),
     )

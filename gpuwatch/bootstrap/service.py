@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -28,11 +29,14 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.price_ranks import PriceRanks
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from gpuwatch.storage.hourly_lows import SqlHourlyLows
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
@@ -95,7 +99,8 @@ class Service:
         self.executor = LaunchExecutor(
             self.launch_repository, self._contexts, self.launch_alerts, time_source.now, settings.budget, self.slots
         )
-        rules = build_rules(settings, tuple(self.adapters))
+        self.price_ranks = PriceRanks(SqlHourlyLows(store), _watched_gpus(settings), REFERENCE_DISK_GB)
+        rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of)
         self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
         self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
         self.workers = {name: self._worker(name, adapter) for name, adapter in self.adapters.items()}
@@ -197,6 +202,12 @@ class Service:
         self.executor.shutdown()
         self.hooks.close(within_s=1.5)
         self.deliverer.close(timeout_s=1.0)
+
+
+def _watched_gpus(settings: Settings) -> frozenset[str] | None:
+    """None: some watch takes any GPU."""
+    named = [watch.gpu_names for watch in settings.watches]
+    return frozenset(chain(*named)) if all(named) else None
 
 
 @contextmanager

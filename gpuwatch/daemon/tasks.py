@@ -25,6 +25,7 @@ GUARD_EVERY_S = 5.0
 HOOKS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
+RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
 _STUCK_FACTOR = 5  # intervals without a finished hunt, after which the watchdog is not fed
 
@@ -36,6 +37,9 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
         PeriodicTask(name="hooks", run=_at_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
         PeriodicTask(name="roll-up", run=_at_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
+        PeriodicTask(
+            name="price ranks", run=_at_now(service, service.price_ranks.refresh_if_due), every_s=RANKS_EVERY_S
+        ),
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]

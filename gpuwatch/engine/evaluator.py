@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from gpuwatch.domain.analysis.price_rank import PriceRank
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import checklist_warning
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.watch_limits import free_slot
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
@@ -55,6 +57,7 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
     links: Mapping[str, str]  # provider → URL of its console
+    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # of a price in its history, without reading it
     max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
 
     def age_of(self, provider: str) -> timedelta:
@@ -325,6 +328,7 @@ class Evaluator:
             links=rules.links,
             approval=approval,
             can_do=can_do,
+            rank_of=rules.rank_of,
         )
         uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))
 

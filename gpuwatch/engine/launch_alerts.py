@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason, cost_microusd
 from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
-from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.money import distinct_prices, dollars
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import outbox_alert
@@ -235,13 +235,13 @@ _FOLLOW_IT = ("Follow it: gpuwatch launches",)
 
 
 def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
+    price, listed = distinct_prices([usd(launch.price_microusd_hour), usd(launch.listed_microusd_hour)])
     facts = [
         ("Launch", launch.launch_id),
         ("GPU", f"{launch.gpu} × {launch.gpu_count}" + (", interruptible (spot)" if launch.spot else "")),
         (
             "Price",
-            f"${price_text(usd(launch.price_microusd_hour))} per hour;"
-            f" listed ${price_text(usd(launch.listed_microusd_hour))}",
+            f"${price} per hour; listed ${listed}",
         ),
         ("Provider", f"{launch.provider}, offer {launch.offer_id}, machine {launch.machine_id or 'unknown'}"),
     ]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
 from decimal import Decimal
 from urllib.parse import quote
 
 import msgspec
 
+from gpuwatch.domain.analysis.price_rank import PriceRank
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.launch import most_microusd_hour
-from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.money import distinct_prices, dollars, price_text
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
@@ -20,7 +21,7 @@ from gpuwatch.domain.watches.decide import REASON_TEXTS, Decision, DecisionReaso
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts import format_moment
-from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, rare_facts
+from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, machine_facts, price_facts, rare_facts
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 
 _OFFERS_SHOWN = 3
@@ -36,6 +37,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     links: Mapping[str, str] | None = None,
     approval: Approval | None = None,
     can_do: tuple[str, ...] = (),
+    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
 ) -> Alert:
     """A watch fired.
 
@@ -45,15 +47,24 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         links: provider → URL of its console; `{offer_id}` and `{machine_id}` in it are filled in.
         approval: the request for approval of the first match that goes with it.
         can_do: what to do about the result; empty: the advice of an alert without a launch.
+        rank_of: the place of an offer's price in its history; None: not known.
     """
     folded = _shown(watch, decision)
     decision = msgspec.structs.replace(decision, matches=tuple(one.shown for one in folded))
     best = decision.matches[0]
-    lines = [offer_line(one.shown, links, (*job_mark(one.shown), *line_marks(one))) for one in folded[:_OFFERS_SHOWN]]
-    facts = _offer_facts(watch, folded[0], lines[0])
-    if approval is not None:
-        facts += _quote_facts(approval, watch, zone)
-    facts.append(("Seen", format_moment(decision.decided_at, zone)))
+    by_hand = approval is None and not can_do  # what gpuwatch rents, or will, must not be rented beside it
+    lines = _lines(watch, folded, links if by_hand else None)
+    facts = [
+        *price_facts(best, lines[0], rank_of(best.offer)),
+        *job_facts(watch, best),
+        ("Threshold", _threshold(watch)),
+        *([] if approval is None else _quote_facts(approval, watch, zone)),
+        ("Place", lines[0].place),
+        *machine_facts(best.offer, zone),
+        *rare_facts(folded[0]),
+        *_traffic_facts(watch, best.offer),
+        ("Seen", format_moment(decision.decided_at, zone)),
+    ]
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.MATCH if approval is None else AlertKind.APPROVAL,
@@ -73,23 +84,6 @@ def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
     return (
         f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{marks}{_sure(match)}"
     )
-
-
-def _offer_facts(watch: Watch, folded: FoldedOffer[Match], line: OfferLine) -> list[tuple[str, str]]:
-    match = folded.shown
-    facts = [
-        ("GPU", f"{line.gpu} × {line.gpu_count}" + (", interruptible (spot)" if line.spot else "")),
-        ("Price", f"${line.price_usd_gpu_hour} per GPU-hour with commission; listed ${line.listed_usd_gpu_hour}"),
-        ("Total", f"${line.price_usd_hour} per hour for {_gpus(line.gpu_count)}"),
-        *job_facts(watch, match),
-        ("Threshold", _threshold(watch)),
-        ("Place", line.place),
-        ("Reliability", line.reliability + _VERIFIED[line.verified]),
-    ]
-    facts += rare_facts(folded)
-    if traffic := _traffic(watch, match.offer):
-        facts.append(("Traffic", traffic))
-    return facts
 
 
 def _threshold(watch: Watch) -> str:
@@ -123,15 +117,17 @@ def _sure(best: Match) -> str:
     return "" if best.offer.kind is OfferKind.LIVE else f" ({best.offer.kind.value})"
 
 
-def offer_line(match: Match, links: Mapping[str, str] | None = None, marks: tuple[str, ...] = ()) -> OfferLine:
-    """Return one offer with its prices as text."""
-    offer, price = match.offer, match.price
+def offer_line(
+    match: Match, price: str, listed: str, links: Mapping[str, str] | None = None, marks: tuple[str, ...] = ()
+) -> OfferLine:
+    """Return one offer as an alert shows it; `price` and `listed`: of one GPU, as text."""
+    offer = match.offer
     return OfferLine(
         gpu=offer.gpu,
         gpu_count=offer.gpu_count,
-        price_usd_gpu_hour=price_text(price.gpu_price_usd_hour(offer.gpu_count)),
-        listed_usd_gpu_hour=price_text(usd(price.listed_microusd_hour) / offer.gpu_count),
-        price_usd_hour=price_text(usd(price.price_microusd_hour)),
+        price_usd_gpu_hour=price,
+        listed_usd_gpu_hour=listed,
+        price_usd_hour=price_text(usd(match.price.price_microusd_hour), most=2),
         place=offer.place or "unknown",
         reliability="unknown" if offer.reliability is None else f"{offer.reliability * 100:.1f} %",
         provider=offer.provider,
@@ -144,7 +140,16 @@ def offer_line(match: Match, links: Mapping[str, str] | None = None, marks: tupl
     )
 
 
-_VERIFIED = {True: ", verified", False: ", not verified", None: ""}
+def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[str, str] | None) -> list[OfferLine]:
+    """The offers that are shown. Prices that a reader compares look alike only if they are."""
+    shown = [one.shown for one in folded[:_OFFERS_SHOWN]]
+    prices = [one.price.gpu_price_usd_hour(one.offer.gpu_count) for one in shown]
+    listed = [usd(one.price.listed_microusd_hour) / one.offer.gpu_count for one in shown]
+    texts = distinct_prices([*prices, *listed, watch.max_price_usd_gpu_hour])
+    return [
+        offer_line(one.shown, price, its_listed, links, (*job_mark(one.shown), *line_marks(one)))
+        for one, price, its_listed in zip(folded, texts, texts[len(shown) :], strict=False)
+    ][: len(shown)]
 
 
 def _quote_facts(approval: Approval, watch: Watch, zone: tzinfo) -> list[tuple[str, str]]:
@@ -164,15 +169,15 @@ def _can_do(best: Offer, approval: Approval | None) -> tuple[str, ...]:
     return (hint(best),)
 
 
-def _traffic(watch: Watch, offer: Offer) -> str | None:
+def _traffic_facts(watch: Watch, offer: Offer) -> list[tuple[str, str]]:
     """The cost of one job's traffic at the listed rates; it is not in the price."""
     wanted = ((watch.download_gb, offer.download_usd_gb, "down"), (watch.upload_gb, offer.upload_usd_gb, "up"))
     known = [(gb, rate, way) for gb, rate, way in wanted if gb and rate is not None]
     if not known:
-        return None
+        return []
     cost = sum((Decimal(str(gb)) * Decimal(str(rate)) for gb, rate, _ in known), Decimal(0))
     moved = ", ".join(f"{gb:g} GB {way}" for gb, _, way in known)
-    return f"{dollars(cost)} listed for one job ({moved}), not in the price"
+    return [("Traffic", f"{dollars(cost)} listed for one job ({moved}), not in the price")]
 
 
 def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
@@ -181,7 +186,3 @@ def _link(offer: Offer, links: Mapping[str, str]) -> str | None:
         return None
     filled = template.replace("{offer_id}", quote(offer.offer_id, safe=""))
     return filled.replace("{machine_id}", quote(offer.machine_id or "", safe=""))
-
-
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"

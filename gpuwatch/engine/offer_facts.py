@@ -1,7 +1,10 @@
-"""What an alert says about an offer besides its price: its certainty and terms, and the cost of a job there. Pure."""
+"""What an alert says about an offer: its price, machine, certainty and terms, and the cost of a job there. Pure."""
 
 from __future__ import annotations
 
+from datetime import datetime, tzinfo
+
+from gpuwatch.domain.analysis.price_rank import PriceRank
 from gpuwatch.domain.market.marks import ARM64, arch_of, marks
 from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.offer import Offer, OfferKind
@@ -9,13 +12,55 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.resold import FoldedOffer
 from gpuwatch.domain.planning.job import JobBill, JobCost
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.job_cost import job_cost
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.ports import OfferLine
 
 _KINDS = {
     OfferKind.LISTED: "listed: a list price; stock is unknown",
     OfferKind.HISTORY: "history: a price of the past",
 }
+
+
+def price_facts(match: Match, line: OfferLine, rank: PriceRank | None) -> list[tuple[str, str]]:
+    """Return label and value of what it costs.
+
+    Args:
+        rank: None: the history is too short to say anything.
+    """
+    offer, price = match.offer, match.price
+    facts = [("GPU", f"{line.gpu} × {line.gpu_count}"), ("Price", f"${line.price_usd_gpu_hour} per GPU-hour")]
+    if rank is not None:
+        facts.append(("Rank", f"{rank.text} of {offer.gpu} {_rental(offer)} at {offer.provider}"))
+    listed = f"${line.listed_usd_gpu_hour} per GPU-hour"
+    facts.append(("Listed", f"{listed}, before {price.commission_rate * 100:g} % commission"))
+    if offer.gpu_count > 1:
+        facts.append(("Total", f"{dollars(usd(price.price_microusd_hour))} per hour for {offer.gpu_count} GPUs"))
+    facts.append(("Rental", "spot (interruptible)" if offer.spot else "on demand"))
+    return facts
+
+
+def machine_facts(offer: Offer, zone: tzinfo) -> list[tuple[str, str]]:
+    """Return label and value of what the provider states about the machine; what it does not state is left out."""
+    sizes = (
+        (offer.gpu_memory_gib, "GiB per GPU"),
+        (offer.vcpu, "vCPU"),
+        (offer.ram_gib, "GiB RAM"),
+        (offer.disk_free_gb, "GB disk"),
+    )
+    speeds = (("down", offer.download_mbps), ("up", offer.upload_mbps))
+    values = {
+        "Machine": ", ".join(f"{_whole(size)} {unit}" for size, unit in sizes if size),
+        "Network": ", ".join(f"{_whole(mbps)} Mbit/s {way}" for way, mbps in speeds if mbps),
+        "CUDA": "" if offer.cuda_max is None else f"up to {offer.cuda_max:g}",
+        "Reliability": _reliability(offer),
+        "Available": "" if offer.available_until is None else f"until {_until(offer.available_until, offer, zone)}",
+        "Offer": f"{offer.offer_id} at {offer.provider}"
+        + (f", machine {offer.machine_id}" if offer.machine_id else ""),
+    }
+    return [(label, value) for label, value in values.items() if value]
 
 
 def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
@@ -38,6 +83,24 @@ def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
 def line_marks(folded: FoldedOffer[Match]) -> tuple[str, ...]:
     """Return the short marks of one line, and where else the same stock is offered."""
     return (*marks(folded.shown.offer), *([folded.also_text] if folded.also else []))
+
+
+def _rental(offer: Offer) -> str:
+    return "on spot" if offer.spot else "on demand"
+
+
+def _whole(size: float) -> str:
+    return f"{size:.0f}" if size >= 10 else f"{size:.2g}"
+
+
+def _reliability(offer: Offer) -> str:
+    known = "unknown" if offer.reliability is None else f"{offer.reliability * 100:.1f} %"
+    return known + {True: ", verified", False: ", not verified", None: ""}[offer.verified]
+
+
+def _until(moment: datetime, offer: Offer, zone: tzinfo) -> str:
+    left_h = max((moment - offer.observed_at).total_seconds(), 0) // 3600
+    return f"{format_moment(moment, zone)} ({format_duration(left_h * 3600) if left_h else 'less than an hour'})"
 
 
 def _terms(offer: Offer) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.toolkit import CHECK_S, Line, Piece, as_text, checked, footer, lines
+from gpuwatch.notifiers.toolkit import CHECK_S, Line, Piece, Role, as_text, checked, footer, lines
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
 from gpuwatch.ports.http import NetError
@@ -62,7 +62,7 @@ INFO = ChannelInfo(
 MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
 _DEADLINE_S = 10.0  # three requests at most (plain text, a moved chat) stay within a lease
-_MORE: Line = (Piece("… truncated; the whole list: gpuwatch check"),)
+_MORE = Line(Role.ITEM, (Piece("… truncated; the whole alert: gpuwatch alerts"),))
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
@@ -198,17 +198,19 @@ def render(alert: Alert) -> str:
 
 
 def _units(line: Line) -> int:
-    return sum(len(piece.text.encode("utf-16-le")) // 2 for piece in line) + 1
+    return sum(len(piece.text.encode("utf-16-le")) // 2 for piece in line.pieces) + 1
 
 
 def _marked_up(line: Line) -> str:
-    return "".join(map(_mark_up, line))
+    return "".join(map(_mark_up, line.pieces))
 
 
 def _mark_up(piece: Piece) -> str:
     if piece.url:
         marked = f'<a href="{html.escape(piece.url)}">{_escaped(piece.text)}</a>'
         return f"<b>{marked}</b>" if piece.bold else marked
+    if piece.code:
+        return f"<code>{_escaped(piece.text)}</code>"
     stretches = _LINKS_ITSELF.split(piece.text)  # every second one would become a link
     return "".join(
         f"<code>{_escaped(text)}</code>" if index % 2 else _emphasised(text, piece.bold)

@@ -14,10 +14,12 @@ from gpuwatch.ports.alerts import OutboxAlert
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.price_rank import HourlyLows
     from gpuwatch.domain.analysis.price_series import PriceSeries
     from gpuwatch.domain.launches.approval import Approval
     from gpuwatch.domain.launches.invoices import InvoiceRow
     from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
+    from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Budget, Watch
 
@@ -152,6 +154,15 @@ class LaunchRepository(Protocol):
 
     def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` is there already. Raises StoreError."""
+
+
+class HourlyLowsReader(Protocol):
+    """The cheapest price of each hour."""
+
+    def hourly_lows(
+        self, gpus: Collection[str] | None, since: datetime, until: datetime
+    ) -> Mapping[tuple[str, OfferKind, str, bool], HourlyLows]:
+        """By provider, kind of price, GPU and spot; `gpus` None: all. Raises StoreError."""
 
 
 class AutoPriceRepository(Protocol):

@@ -66,11 +66,15 @@ def test_an_offer_is_reported_with_every_number_that_decides() -> None:
     assert alert.headline == "h100-night: H100 SXM × 2 at $3.60 per GPU-hour"
     assert facts(alert) == {
         "GPU": "H100 SXM × 2",
-        "Price": "$3.60 per GPU-hour with commission; listed $3.00",
+        "Price": "$3.60 per GPU-hour",
+        "Listed": "$3.00 per GPU-hour, before 20 % commission",
         "Total": "$7.20 per hour for 2 GPUs",
+        "Rental": "on demand",
         "Threshold": "$3.60 per GPU-hour",
         "Place": "Iceland, IS",
+        "Machine": "80 GiB per GPU",
         "Reliability": "99.2 %, verified",
+        "Offer": "28123456 at vastai, machine 4711",
         "Seen": "2026-11-21 13:00 CET",
     }
     assert alert.did == "Alerted only."
@@ -84,7 +88,7 @@ def test_what_a_provider_does_not_say_is_unknown() -> None:
 
 
 def test_an_interruptible_offer_says_so() -> None:
-    assert facts(reported(a_match(spot=True)))["GPU"] == "H100 SXM × 2, interruptible (spot)"
+    assert facts(reported(a_match(spot=True)))["Rental"] == "spot (interruptible)"
 
 
 def test_the_cheapest_three_are_listed() -> None:

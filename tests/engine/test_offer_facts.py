@@ -36,7 +36,8 @@ def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
     assert alert.headline.endswith("per GPU-hour (listed)")
     assert dict(alert.facts)["Kind"] == "listed: a list price; stock is unknown"
     assert alert.can_do[0] == "Check whether azure has it: ND96isr H100 v5"
-    assert "· azure (listed) azure-1" in as_text(alert)
+    beside = as_text(reported(sold("vastai"), sold("azure", kind=OfferKind.LISTED)))
+    assert "· azure (listed), offer azure-1" in beside
 
 
 def test_seller_currency_payment_and_processor_are_reported_in_words() -> None:

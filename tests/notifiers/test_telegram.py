@@ -56,17 +56,17 @@ def test_an_alert_is_shown_with_all_its_parts(channel: TelegramChannel, server: 
     channel.send(an_alert())
     (shown,) = server.shown
     for part in (
-        "h100-night", "H100 SXM × 2", "$3.48", "listed $2.90", "$6.96/h", "$3.50", "Iceland, IS", "99.2 %",
+        "h100-night", "H100 SXM × 2", "$3.48", "Listed: $2.90", "$6.96 per hour", "$3.50", "Iceland, IS", "99.2 %",
         "first_match", "Alerted only.", "gpuwatch check h100-night", "abcdefgh2345",
     ):  # fmt: skip
         assert part in shown.text
     assert shown.parse_mode == "HTML"
 
 
-def test_offers_are_links_and_previews_are_off(channel: TelegramChannel, server: TelegramDouble) -> None:
+def test_the_offer_is_one_link_and_previews_are_off(channel: TelegramChannel, server: TelegramDouble) -> None:
     channel.send(an_alert())
     links = [entity for entity in server.shown[0].entities if entity.kind == "text_link"]
-    assert links[0].text == "28123456"
+    assert [link.text for link in links] == ["Open offer 28123456 at vastai"]
     assert links[0].url == "https://cloud.vast.ai/create/?id=28123456&x=1"
     assert not server.shown[0].previews
 
@@ -127,6 +127,11 @@ def test_several_watches_are_one_message_with_every_id(channel: TelegramChannel,
     for n in range(5):
         assert f"watch-{n}" in shown.text
         assert f"part{n}" in shown.text
+
+
+def test_a_command_is_copied_by_one_tap() -> None:
+    shown = render(an_alert(can_do=("Rent it: gpuwatch approve uoyauilxpk2f",)))
+    assert "• Rent it: <code>gpuwatch approve uoyauilxpk2f</code>" in shown
 
 
 def test_a_config_key_can_be_copied_as_it_is() -> None:

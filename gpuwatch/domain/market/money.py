@@ -6,6 +6,7 @@ Prices (per hour) show two to four decimals, amounts (costs, budgets, balances) 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 from gpuwatch.domain.market.pricing import MICRO
@@ -25,6 +26,21 @@ def price_text(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
     if not fraction:
         return whole  # a provider's "infinity"
     return f"{whole}.{fraction.rstrip('0').ljust(least, '0')}"
+
+
+def distinct_prices(prices: Sequence[Decimal]) -> list[str]:
+    """Prices without their currency sign, in cents: four decimals only where two different ones would look alike.
+
+    A price of less than half a cent would look free: it has four decimals, too.
+    """
+    in_cents = [_rounded(price, 2) for price in prices]
+    alike = {cents for cents, price in zip(in_cents, prices, strict=True) if not cents and price}
+    for cents, price in zip(in_cents, prices, strict=True):
+        if any(cents == other and price != its for other, its in zip(in_cents, prices, strict=True)):
+            alike.add(cents)
+    return [
+        price_text(price) if cents in alike else f"{cents:f}" for cents, price in zip(in_cents, prices, strict=True)
+    ]
 
 
 def amount_text(usd: Decimal | float, sign: str = "", rounding: str = ROUND_HALF_EVEN) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import smtplib
 import socket
 import ssl
@@ -18,20 +17,18 @@ import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email.connection import BoundedSmtp
+from gpuwatch.notifiers.email.page import as_html
 from gpuwatch.notifiers.toolkit import (
     CHECK_S,
-    Line,
     as_text,
     checked,
     cleaned,
-    footer,
     key_of,
-    lines,
     remaining,
     settle,
     subject,
 )
-from gpuwatch.ports import Alert, ChannelSettings
+from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
 from gpuwatch.ports.settings import Option
 from gpuwatch.redaction import redact, register_secret
@@ -293,29 +290,11 @@ def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     mail["Message-ID"] = f"<{_word(alert.alert_id)}.gpuwatch@{_word(domain)}>"
     mail["Auto-Submitted"] = "auto-generated"
     mail["X-Gpuwatch-Alert"] = _word(alert.alert_id)
+    if alert.severity is Severity.CRITICAL:
+        mail["Importance"] = "high"
     mail.set_content(as_text(alert) + "\n")
     mail.add_alternative(as_html(alert), subtype="html")
     return mail
-
-
-def as_html(alert: Alert) -> str:
-    """The whole alert as a small HTML page, everything escaped; it loads nothing."""
-    body = "\n".join(_paragraph(line) for line in (*lines(alert), *footer(alert)))
-    return (
-        '<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head>\n'
-        f'<body style="font-family: sans-serif; overflow-wrap: anywhere">\n{body}\n</body></html>\n'
-    )
-
-
-def _paragraph(line: Line) -> str:
-    if not line:
-        return "<br>"
-    marked = []
-    for piece in line:
-        text = html.escape(piece.text)
-        text = f'<a href="{html.escape(piece.url)}">{text}</a>' if piece.url else text
-        marked.append(f"<strong>{text}</strong>" if piece.bold else text)
-    return f"<div>{''.join(marked)}</div>"
 
 
 def _translated(error: Exception) -> DeliverLater | DeliveryRefused:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.json_values import number
-from gpuwatch.domain.market.money import above_text, amount_text, dollars, price_text, usd_number
+from gpuwatch.domain.market.money import above_text, amount_text, distinct_prices, dollars, price_text, usd_number
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,19 @@ def test_json_shows_exact_dollars() -> None:
 def test_a_json_number_is_a_float_or_unknown() -> None:
     assert number(Decimal("1.5")) == 1.5
     assert number(None) is None
+
+
+# --- prices beside each other ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("prices", "texts"),
+    [
+        (["3.4816", "2.9013", "3.5"], ["3.48", "2.90", "3.50"]),
+        (["3.5951", "3.6"], ["3.5951", "3.60"]),  # both would be 3.60
+        (["3.6", "3.6"], ["3.60", "3.60"]),
+        (["0.0042", "0.5"], ["0.0042", "0.50"]),  # it is not free
+        (["0", "1"], ["0.00", "1.00"]),
+        ([], []),
+    ],
+)
+def test_prices_have_cents_unless_two_would_look_alike(prices: list[str], texts: list[str]) -> None:
+    assert distinct_prices([Decimal(price) for price in prices]) == texts

@@ -1,0 +1,47 @@
+"""The place of a price among the lowest prices of the last 30 days, as an alert states it. Pure."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+import msgspec
+
+WINDOW_DAYS = 30
+MIN_HOURS = 72  # with offers; fewer say nothing about a month
+
+
+class PriceRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A percentile rank, and what it rests on."""
+
+    share: float  # mid-rank, 0 to 1: 0 is lower than ever before
+    hours: int  # with offers, that the price was compared with
+    days: int  # from the first of them to the last
+
+    @property
+    def text(self) -> str:
+        """ "cheapest 4 % of 30 days (n = 702 hours)"."""
+        if self.share == 0:
+            rank = f"the lowest of {self.days} days"
+        elif self.share > 0.5:
+            rank = f"{math.floor(self.share * 100)} % of {self.days} days were cheaper"
+        else:
+            rank = f"cheapest {math.ceil(self.share * 100)} % of {self.days} days"
+        return f"{rank} (n = {self.hours} hours)"
+
+
+class HourlyLows(msgspec.Struct, frozen=True):
+    """The lowest listed GPU prices of the hours with offers, in micro-dollars, ascending."""
+
+    lows: Sequence[int]
+    days: int
+
+
+def rank_in(history: HourlyLows, gpu_microusd_hour: float) -> PriceRank | None:
+    """The rank of a listed GPU price; None: fewer than `MIN_HOURS` hours to compare with."""
+    if len(history.lows) < MIN_HOURS:
+        return None
+    cheaper, not_dearer = bisect_left(history.lows, gpu_microusd_hour), bisect_right(history.lows, gpu_microusd_hour)
+    share = (cheaper + not_dearer) / 2 / len(history.lows)  # as `price_series.percentile_rank`, for sorted prices
+    return PriceRank(share=share, hours=len(history.lows), days=history.days)

@@ -1,0 +1,46 @@
+"""What is dear and what is cheap, kept ready: an alert states the rank of its price without reading the history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.analysis.price_rank import WINDOW_DAYS, HourlyLows, PriceRank, rank_in
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.ports.store import HourlyLowsReader
+
+REFRESH_EVERY = timedelta(hours=1)  # a history of hours changes once an hour
+
+
+class PriceRanks:
+    """The ranks of offers of some GPUs. One task refreshes them; hunts read them at any time.
+
+    Args:
+        gpus: None: all.
+        disk_gb: the disk that the history's prices include.
+    """
+
+    def __init__(self, reader: HourlyLowsReader, gpus: Collection[str] | None, disk_gb: float) -> None:
+        self._reader = reader
+        self._gpus = gpus
+        self._disk_gb = disk_gb
+        self._lows: Mapping[tuple[str, OfferKind, str, bool], HourlyLows] = {}
+        self._read_at: datetime | None = None
+
+    def refresh_if_due(self, now: datetime) -> bool:
+        """Read the history again if an hour has passed. Raises StoreError: the old ranks stay."""
+        read_at = self._read_at
+        if read_at is not None and timedelta(0) <= now - read_at < REFRESH_EVERY:  # a clock may be put back
+            return False
+        self._lows = self._reader.hourly_lows(self._gpus, now - timedelta(days=WINDOW_DAYS), now)
+        self._read_at = now
+        return True
+
+    def rank_of(self, offer: Offer) -> PriceRank | None:
+        """The rank among its provider's prices for this GPU and rental type; None: too little is known."""
+        history = self._lows.get((offer.provider, offer.kind, offer.gpu, offer.spot))
+        if history is None:
+            return None
+        listed = price_of(offer, self._disk_gb, Commission()).listed_microusd_hour
+        return rank_in(history, listed / offer.gpu_count)

@@ -1,0 +1,168 @@
+"""An alert as lines of plain pieces: the one layout that plain text, Telegram and mail render. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+
+import msgspec
+
+from gpuwatch.ports import Alert, OfferLine, Severity
+
+MAX_TEXT = 300  # of one value: a long text of a host must not push the rest out of a message
+_FULL_PARTS = 3  # more parts than that get one line each …
+_SHORT_PARTS = 20  # … up to here; the rest is counted
+_COMMAND = ": gpuwatch "  # what stands behind it can be pasted into a shell
+_WORTH_SKIPPING = 6  # characters; what is shorter may be in the headline by chance
+_SEPARATORS = frozenset({"\u2028", "\u2029"})
+_PREFIXES = {Severity.CRITICAL: "CRITICAL: ", Severity.WARNING: "Warning: "}
+
+
+class Role(Enum):
+    """What a line is for."""
+
+    TITLE = auto()  # of the message
+    PART = auto()  # the title of one of several alerts in a message
+    FACT = auto()  # a label, then its value
+    LINK = auto()  # the one thing to tap
+    HEADING = auto()
+    ITEM = auto()
+    GAP = auto()  # a blank line
+    FOOTER = auto()
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of one line, cleaned, not escaped."""
+
+    text: str
+    bold: bool = False
+    url: str | None = None
+    code: bool = False  # to be copied as it is
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a message."""
+
+    role: Role
+    pieces: tuple[Piece, ...] = ()
+
+
+GAP = Line(Role.GAP)
+
+
+def as_text(alert: Alert) -> str:
+    """The whole alert as plain text."""
+    return "\n".join(plain(line) for line in (*lines(alert), *footer(alert)))
+
+
+def plain(line: Line) -> str:
+    """One line without markup; a link follows its text."""
+    return "".join(piece.text + (f" <{piece.url}>" if piece.url else "") for piece in line.pieces)
+
+
+def subject(alert: Alert) -> str:
+    """The headline as one line, with its severity in front."""
+    return cleaned(_PREFIXES.get(alert.severity, "") + alert.headline, 150)
+
+
+def lines(alert: Alert) -> list[Line]:
+    """Everything but the footer, most important first."""
+    title = _PREFIXES.get(alert.severity, "") + cleaned(alert.headline)
+    return [Line(Role.TITLE, (Piece(title, bold=True),)), *_body(alert)]
+
+
+def footer(alert: Alert) -> list[Line]:
+    """Shows the id, by which people recognise a message that came twice."""
+    return [GAP, Line(Role.FOOTER, (Piece(f"gpuwatch · alert {cleaned(alert.alert_id)}"),))]
+
+
+def cleaned(text: str, most: int = MAX_TEXT) -> str:
+    """One line of at most so many characters, without controls, invisible formatting and lone surrogates."""
+    kept = "".join(" " if _is_unfit(character) else character for character in text[: most * 4])
+    kept = " ".join(kept.split())
+    return kept if len(kept) <= most else kept[: most - 1] + "…"
+
+
+def _is_unfit(character: str) -> bool:
+    return character in _SEPARATORS or unicodedata.category(character)[0] == "C"
+
+
+def _body(alert: Alert) -> Iterator[Line]:
+    yield from (_fact(label, value) for label, value in alert.facts if not _is_in(value, alert.headline))
+    if alert.why:
+        yield _fact("Why now", alert.why)
+    if alert.did:
+        yield _fact("Done", alert.did)
+    link = _link_to(alert.offers[0]) if alert.offers and not alert.parts else None
+    if link is not None or alert.can_do:
+        yield GAP
+        yield Line(Role.HEADING, (Piece("You can", bold=True),))
+        if link is not None:
+            yield Line(Role.LINK, (Piece("• "), link))
+        yield from map(_hint, alert.can_do)
+    yield from _parts(alert.parts)
+    if len(alert.offers) > 1:  # the facts are about the first
+        yield GAP
+        yield Line(Role.HEADING, (Piece("Next cheapest", bold=True),))
+        yield from (_offer(number, offer) for number, offer in enumerate(alert.offers[1:], start=2))
+
+
+def _parts(parts: Sequence[Alert]) -> Iterator[Line]:
+    if len(parts) > _FULL_PARTS:
+        yield from (_short(part) for part in parts[:_SHORT_PARTS])
+        if len(parts) > _SHORT_PARTS:
+            yield _hint(f"{len(parts) - _SHORT_PARTS} more; see them all: gpuwatch alerts")
+        return
+    for part in parts:
+        yield GAP
+        title, *rest = lines(part)
+        yield Line(Role.PART, title.pieces)
+        yield from rest
+        yield Line(Role.FOOTER, (Piece(f"alert {cleaned(part.alert_id)}"),))
+
+
+def _short(part: Alert) -> Line:
+    place = f" · {cleaned(part.offers[0].place)} · {cleaned(part.offers[0].provider)}" if part.offers else ""
+    done = f" · {cleaned(part.did)}" if part.did else ""
+    title = _PREFIXES.get(part.severity, "") + cleaned(part.headline)
+    rest = f"{place}{done} · {cleaned(part.alert_id)}"
+    return Line(Role.ITEM, (Piece("• "), Piece(title, bold=True), Piece(rest)))
+
+
+def _is_in(value: str, headline: str) -> bool:
+    """What the headline says is not said again: the GPU, the price, the provider."""
+    return len(value) >= _WORTH_SKIPPING and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", headline) is not None
+
+
+def _fact(label: str, value: str) -> Line:
+    return Line(Role.FACT, (Piece(f"{cleaned(label)}: "), Piece(cleaned(value))))
+
+
+def _hint(hint: str) -> Line:
+    what, found, command = cleaned(hint).partition(_COMMAND)
+    if not found:
+        return Line(Role.ITEM, (Piece(f"• {what}"),))
+    return Line(Role.ITEM, (Piece(f"• {what}: "), Piece(f"gpuwatch {command}", code=True)))
+
+
+def _offer(number: int, offer: OfferLine) -> Line:
+    spot = ", spot" if offer.spot else ""
+    marks = f" ({cleaned(', '.join(offer.marks))})" if offer.marks else ""
+    rest = (
+        f" per GPU-hour · {cleaned(offer.gpu)} × {offer.gpu_count}{spot} · {cleaned(offer.place)}"
+        f" · {cleaned(offer.reliability)} · {cleaned(offer.provider)}{marks}, offer {cleaned(offer.offer_id)}"
+    )
+    price = Piece(f"${cleaned(offer.price_usd_gpu_hour)}", bold=True)
+    return Line(Role.ITEM, (Piece(f"{number}. "), price, Piece(rest)))
+
+
+def _link_to(offer: OfferLine) -> Piece | None:
+    """The provider's page of this offer where it has one, else the page where a person rents."""
+    if not offer.url or not offer.url.startswith(("https://", "http://")):
+        return None
+    url = cleaned(offer.url, 1000).replace(" ", "%20")
+    is_its_own = bool(offer.offer_id) and offer.offer_id in url
+    what = f"offer {cleaned(offer.offer_id)} at" if is_its_own else "the console of"
+    return Piece(f"Open {what} {cleaned(offer.provider)}", url=url)

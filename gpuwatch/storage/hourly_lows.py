@@ -1,0 +1,49 @@
+"""The lowest listed price of each hour, by provider, GPU and rental type, out of the hourly aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from sqlalchemy import func, select
+
+from gpuwatch.domain.analysis.price_rank import HourlyLows
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.hourly_rollup import HOUR_S
+from gpuwatch.storage.price_sources import kind_of_source, provider_of_source
+from gpuwatch.storage.recording import seconds
+from gpuwatch.storage.tables import hourly, segment
+
+_Part = tuple[str, OfferKind, str, bool]
+
+
+class SqlHourlyLows:
+    """Implements `ports.store.HourlyLowsReader` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
+        """By provider, kind of price, GPU and spot. Imported prices go with what they are. Raises StoreError."""
+        first, after = seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
+        part = (segment.c.provider, segment.c.gpu, segment.c.spot)
+        wanted = (
+            select(*part, hourly.c.hour, func.min(hourly.c.min_microusd))
+            .join_from(hourly, segment, hourly.c.segment_id == segment.c.id)
+            .where(hourly.c.hour >= first, hourly.c.hour < after, segment.c.gpu_count > 0)  # 0: older sums
+            .group_by(*part, hourly.c.hour)
+        )
+        if gpus is not None:
+            wanted = wanted.where(segment.c.gpu.in_(list(gpus)))
+        found: dict[_Part, dict[int, int]] = {}
+        with self._database.read() as connection:
+            for source, gpu, spot, hour, low in connection.execute(wanted):
+                lows = found.setdefault((provider_of_source(source), kind_of_source(source), gpu, bool(spot)), {})
+                lows[hour] = min(low, lows.get(hour, low))
+        return {key: _sorted(lows) for key, lows in found.items()}
+
+
+def _sorted(lows: Mapping[int, int]) -> HourlyLows:
+    hours = max(lows) - min(lows) + 1
+    return HourlyLows(lows=tuple(sorted(lows.values())), days=-(-hours // 24))

@@ -1,0 +1,76 @@
+"""Ranks are read from the history once an hour, never for an alert."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+import pytest
+
+from gpuwatch.domain.analysis.price_rank import HourlyLows
+from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.engine.price_ranks import PriceRanks
+from gpuwatch.errors import StoreError
+from tests.builders import NOON, an_offer
+
+LOWS = HourlyLows(lows=tuple(range(2_900_000, 3_100_000, 2_000)), days=5)  # 100 hours around 3 $
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Collection[str] | None, datetime, datetime]] = []
+        self.broken = False
+
+    def hourly_lows(
+        self, gpus: Collection[str] | None, since: datetime, until: datetime
+    ) -> Mapping[tuple[str, OfferKind, str, bool], HourlyLows]:
+        if self.broken:
+            raise StoreError("no disk")
+        self.asked.append((gpus, since, until))
+        return {("vastai", OfferKind.LIVE, "H100 SXM", False): LOWS}
+
+
+def test_the_history_is_read_once_an_hour() -> None:
+    reader = Reader()
+    ranks = PriceRanks(reader, {"H100 SXM"}, 8.0)
+    assert [ranks.refresh_if_due(NOON + timedelta(minutes=minutes)) for minutes in (0, 1, 59, 60, 61)] == [
+        True, False, False, True, False,
+    ]  # fmt: skip
+    assert reader.asked[0] == ({"H100 SXM"}, NOON - timedelta(days=30), NOON)
+    for _ in range(10):
+        assert ranks.rank_of(an_offer()) is not None
+    assert len(reader.asked) == 2
+
+
+def test_a_rank_is_among_the_same_provider_gpu_and_rental_type() -> None:
+    ranks = PriceRanks(Reader(), None, 8.0)
+    assert ranks.rank_of(an_offer()) is None  # nothing was read yet
+    ranks.refresh_if_due(NOON)
+    for other in ({"provider": "runpod"}, {"gpu": "H100 PCIe"}, {"spot": True}, {"kind": OfferKind.LISTED}):
+        assert ranks.rank_of(an_offer(**other)) is None
+    rank = ranks.rank_of(an_offer(gpu_count=2, quoted_usd_hour=5.85))  # 2.925 $ a GPU
+    assert rank is not None
+    assert rank.text == "cheapest 13 % of 5 days (n = 100 hours)"
+
+
+def test_a_larger_disk_does_not_make_an_offer_dear() -> None:
+    """The history holds prices with the default disk: the quote is compared without what the watch's disk adds."""
+    ranks = PriceRanks(Reader(), None, 8.0)
+    ranks.refresh_if_due(NOON)
+    small, large = an_offer(), an_offer(quoted_usd_hour=3.0 + 0.2 * 992 / 720, quoted_disk_gb=1000.0)
+    rank, same = ranks.rank_of(small), ranks.rank_of(large)
+    assert rank is not None
+    assert same is not None
+    assert same.share == pytest.approx(rank.share, abs=0.01)
+
+
+def test_a_store_that_fails_leaves_the_old_ranks() -> None:
+    reader = Reader()
+    ranks = PriceRanks(reader, None, 8.0)
+    ranks.refresh_if_due(NOON)
+    reader.broken = True
+    with pytest.raises(StoreError):
+        ranks.refresh_if_due(NOON + timedelta(hours=1))
+    assert ranks.rank_of(an_offer()) is not None
+    reader.broken = False
+    assert ranks.refresh_if_due(NOON + timedelta(hours=1))
