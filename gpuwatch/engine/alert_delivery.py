@@ -28,6 +28,7 @@ from gpuwatch.ports import (
     DueDelivery,
     ManyRecipients,
     MovableChannel,
+    OneByOneChannel,
     SilentChannel,
 )
 from gpuwatch.redaction import redact
@@ -170,7 +171,7 @@ class AlertDelivery:
 
     def _work(self, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
         began, failures = clock(), 0
-        waiting = list(messages(dues))
+        waiting = list(messages(dues, one_by_one=isinstance(channel, OneByOneChannel)))
         try:
             with channel.batch() if isinstance(channel, BatchingChannel) else nullcontext():
                 while waiting and failures < _MOST_FAILURES and not self._is_over(began, clock):
@@ -308,11 +309,15 @@ class AlertDelivery:
             log.critical("no channel accepts alerts: %s", ", ".join(sorted(self._channels)))
 
 
-def messages(dues: Sequence[DueDelivery]) -> Iterator[OutgoingMessage]:
-    """Yield what is due as messages, in order: consecutive offers become one. The first mentions what was missed."""
+def messages(dues: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:
+    """Yield what is due as messages, in order: consecutive offers become one. The first mentions what was missed.
+
+    Args:
+        one_by_one: the channel takes single alerts only.
+    """
     run: list[DueDelivery] = []
     for due in dues:
-        if run and not _belong_together(run[-1], due):
+        if run and (one_by_one or not _belong_together(run[-1], due)):
             yield _message(run)
             run = []
         run.append(due if not run and due is dues[0] else msgspec.structs.replace(due, missed=()))

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.domain.market.text import clean
 from gpuwatch.hooks.command import run_command
-from gpuwatch.hooks.webhook import post_signed
+from gpuwatch.hooks.signed_post import post_signed
 
 if TYPE_CHECKING:
     from gpuwatch.ports.hooks import HookCall

@@ -175,6 +175,13 @@ class BatchingChannel(Protocol):
 
 
 @runtime_checkable
+class OneByOneChannel(Protocol):
+    """A channel for programs: alerts are never put together for it."""
+
+    one_by_one: bool
+
+
+@runtime_checkable
 class MovableChannel(Protocol):
     """A channel whose address may change while it is used; it goes on with the new one."""
 

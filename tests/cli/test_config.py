@@ -71,7 +71,11 @@ def test_the_template_loads_with_every_comment_taken_out(here: Path) -> None:
     lines = [re.sub(r"^# (?=[\[a-z_]+\]? ?(=|\]|$))", "", line) for line in template().splitlines()]
     toml = re.sub(r"^# (\[[a-z.]+\])", r"\1", "\n".join(lines), flags=re.MULTILINE)
     assert "\nidle_for = " in toml
-    env = {"GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN": "1:x", "GPUWATCH_NOTIFY__EMAIL__PASSWORD": "x"}
+    env = {
+        "GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN": "1:x",
+        "GPUWATCH_NOTIFY__EMAIL__PASSWORD": "x",
+        "GPUWATCH_NOTIFY__WEBHOOK__SECRET": "a long shared secret",
+    }
     (here / "gpuwatch.toml").write_text(toml)
     settings = load(env=env, cwd=here)
     assert "email" in settings.channels

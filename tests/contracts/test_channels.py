@@ -19,6 +19,7 @@ from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
 from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
+from gpuwatch.notifiers.webhook import WebhookChannel, WebhookSettings
 from gpuwatch.ports import AlertKind, Channel, ChannelSettings
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from tests.notifiers.alerts import a_line, an_alert
@@ -76,15 +77,16 @@ def _email(stack: ExitStack) -> Case:
     )
 
 
-def _posts(stack: ExitStack, key: str) -> tuple[int, list[int], list[str]]:
-    """A server that takes POSTs: its port, the status it answers, and what `key` held in each body."""
+def _posts(stack: ExitStack, key: str | None) -> tuple[int, list[int], list[str]]:
+    """A server that takes POSTs: its port, the status it answers, and what `key` held in each body; None: all of it."""
     status, bodies = [200], list[str]()
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if status[0] == 200:
-                bodies.append(str(msgspec.json.decode(body)[key]))
+                event = msgspec.json.decode(body)
+                bodies.append(str(event if key is None else event[key]))
             self.send_response(status[0])
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -108,6 +110,21 @@ def _apprise(stack: ExitStack) -> Case:
     return Case(channel, lambda: bodies, lambda: status.__setitem__(0, 503), None, (SECRET, url))
 
 
+def _webhook(stack: ExitStack) -> Case:
+    port, status, bodies = _posts(stack, None)
+    http = HttpxClient()
+    stack.callback(http.close)
+    url = f"http://127.0.0.1:{port}/{SECRET}?token={SECRET}"
+    channel = WebhookChannel(WebhookSettings(url=url, secret=SECRET), http)
+    return Case(
+        channel,
+        lambda: bodies,
+        lambda: status.__setitem__(0, 503),
+        lambda: status.__setitem__(0, 410),
+        (SECRET, url),
+    )
+
+
 def _documented(stack: ExitStack) -> Case:
     """The channel that docs/write-a-provider.md shows."""
     port, status, bodies = _posts(stack, "text")
@@ -128,7 +145,13 @@ def _documented(stack: ExitStack) -> Case:
     )
 
 
-CASES = {"telegram": _telegram, "email": _email, "apprise": _apprise, "poster": _documented}
+CASES = {
+    "telegram": _telegram,
+    "email": _email,
+    "apprise": _apprise,
+    "webhook": _webhook,
+    "poster": _documented,
+}
 
 
 @pytest.fixture(params=sorted(CASES))
@@ -174,7 +197,7 @@ def test_a_service_in_trouble_is_tried_later(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["telegram", "email", "poster"], indirect=True
+    "case", ["telegram", "email", "webhook", "poster"], indirect=True
 )  # Apprise does not tell a no from a "not now"
 def test_a_service_that_says_no_is_a_refusal(case: Case) -> None:
     assert case.refuse is not None

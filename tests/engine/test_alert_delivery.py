@@ -59,6 +59,18 @@ def test_watches_that_fire_together_are_one_message(db: Database) -> None:
     assert bench.send_due(2) == 0
 
 
+def test_a_channel_for_programs_gets_each_alert_by_itself(db: Database) -> None:
+    class Programs(Scripted):
+        one_by_one = True
+
+    channel = Programs("webhook")
+    bench = DeliveryBench(db, channel)
+    for number in range(3):
+        bench.enqueue(f"a{number}", AlertKind.MATCH)
+    bench.send_due()
+    assert channel.tries == ["a0", "a1", "a2"]
+
+
 def test_five_hundred_firing_watches_are_at_most_five_messages(db: Database) -> None:
     """A09."""
     channel = Scripted("telegram")

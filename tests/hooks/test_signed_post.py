@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gpuwatch.domain.watches.watch import HookSpec
-from gpuwatch.hooks.webhook import post_signed, signature
+from gpuwatch.hooks.signed_post import post_signed
 from gpuwatch.ports.hooks import HookCall
+from gpuwatch.ports.signing import signature
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 

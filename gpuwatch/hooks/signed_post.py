@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuwatch.ports.http import NetError
+from gpuwatch.ports.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
 _ANSWER_MAX = 65_536
-
-
-def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """`sha256=` and HMAC-SHA256 in hex over the timestamp, a dot, and the body as it is sent."""
-    message = timestamp.encode() + b"." + body
-    return "sha256=" + hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
 
 
 def post_signed(http: HttpClient, call: HookCall) -> str | None:
@@ -33,10 +26,10 @@ def post_signed(http: HttpClient, call: HookCall) -> str | None:
     headers = {
         "Content-Type": "application/json",
         "X-Gpuwatch-Event": call.event,
-        "X-Gpuwatch-Timestamp": timestamp,
+        TIMESTAMP_HEADER: timestamp,
     }
     if call.spec.secret is not None:
-        headers["X-Gpuwatch-Signature-256"] = signature(call.spec.secret, timestamp, body)
+        headers[SIGNATURE_HEADER] = signature(call.spec.secret, timestamp, body)
     try:
         return _posted(http, call.spec.url or "", headers, body, call.timeout_s)
     except NetError as error:

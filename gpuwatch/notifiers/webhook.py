@@ -1,0 +1,172 @@
+"""A webhook: each event as JSON, signed, to an address of the owner; the receiver is described in docs/alerts.md."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.notifiers.toolkit import CHECK_S, checked, cleaned
+from gpuwatch.ports import Alert, ChannelSettings
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_password
+from gpuwatch.ports.event_json import event_json
+from gpuwatch.ports.http import NetError
+from gpuwatch.ports.signing import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
+from gpuwatch.redaction import redact, register_secret
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import HttpClient
+
+_DEADLINE_S = 10.0
+_ANSWER_MAX = 4096  # bytes of a refusal that are read, for its last line
+_SECRET_LENGTH = 16
+# The owner has to change something: the address, the receiver's access rules, or the secret.
+_GONE = 410
+_REFUSALS = frozenset({401, 403, 404, 405, _GONE})
+_NOBODY_BEHIND = frozenset({502, 503, 504})
+
+
+def _address(value: object) -> str:
+    wrong = ValueError('expected an https:// address, such as "https://hooks.example.org/gpuwatch"')
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
+        raise wrong
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.fragment:
+        raise wrong
+    return value
+
+
+def _secret(value: object) -> str:
+    text = parse_password(value)
+    if len(text) < _SECRET_LENGTH:
+        raise ValueError(f"expected at least {_SECRET_LENGTH} characters, such as the output of: openssl rand -hex 32")
+    return text
+
+
+INFO = ChannelInfo(
+    name="webhook",
+    title="Webhook",
+    options=(
+        OptionSpec(
+            name="url",
+            kind="text",
+            about="Secret; http(s) address that every event is posted to.",
+            secret=True,
+            needed=True,
+            is_url=True,
+            parse=_address,
+        ),
+        OptionSpec(
+            name="secret",
+            kind="text",
+            about="Secret; signs what is sent, so that the receiver can check it. At least 16 characters.",
+            secret=True,
+            needed=True,
+            parse=_secret,
+        ),
+    ),
+    template='url = "https://hooks.example.org/gpuwatch"   # and the secret GPUWATCH_NOTIFY__WEBHOOK__SECRET\n',
+    docs="alerts.md#webhook",
+    doctor=lambda settings, http: checked("webhook", build(settings, http).check),
+)
+
+
+def build(settings: ChannelSettings, http: HttpClient) -> WebhookChannel:
+    """The channel of `[notify.webhook]`."""
+    options: dict[str, Any] = dict(settings.options)
+    return WebhookChannel(WebhookSettings(**options), http)
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.webhook]`. `url` may hold a token, so both are secrets."""
+
+    url: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"WebhookSettings({urlsplit(self.url).hostname!r})"
+
+
+class WebhookChannel:
+    """One receiver. It is sent one event at a time, never several put together.
+
+    Args:
+        unix: the moment of sending, in seconds since 1970: the receiver compares it with its own clock.
+    """
+
+    name = "webhook"
+    one_by_one = True
+
+    def __init__(self, settings: WebhookSettings, http: HttpClient, *, unix: Callable[[], float] = time.time) -> None:
+        path = settings.url.partition("?")[0]
+        register_secret(settings.url, settings.secret, path)
+        self._settings = settings
+        self._host = urlsplit(settings.url).hostname
+        self._http = http
+        self._unix = unix
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once: any 2xx; redirects are not followed.
+
+        Raises:
+            DeliverLater: no answer (it may have arrived), or an answer that may change.
+            DeliveryRefused: the address or the signature is not accepted.
+        """
+        # a lone surrogate has no UTF-8: it arrives as "?"
+        body = json.dumps(event_json(alert), ensure_ascii=False).encode("utf-8", "replace")
+        timestamp = str(int(self._unix()))
+        headers = {
+            "Content-Type": "application/json",
+            "X-Gpuwatch-Event": alert.kind.value,
+            "X-Gpuwatch-Id": cleaned(alert.alert_id).encode("ascii", "replace").decode(),
+            TIMESTAMP_HEADER: timestamp,
+            SIGNATURE_HEADER: signature(self._settings.secret, timestamp, body),
+        }
+        status, words, retry_after = self._ask("POST", _DEADLINE_S, headers, body)
+        if 200 <= status < 300:
+            return
+        if 300 <= status < 400 or status in _REFUSALS:
+            raise DeliveryRefused(words)
+        raise DeliverLater(words, _retry_after_s(retry_after, self._unix()))
+
+    def check(self) -> str:
+        """Whether anything answers there; no event is sent. Raises DeliverLater, DeliveryRefused."""
+        status, words, _ = self._ask("HEAD", CHECK_S, {}, b"")
+        if status in _NOBODY_BEHIND:
+            raise DeliverLater(words)
+        if status == _GONE:
+            raise DeliveryRefused(words)
+        return f"{self._host} answers"  # many a receiver of POST says 404, 405 or 501 to a HEAD
+
+    def _ask(self, method: str, deadline_s: float, headers: dict[str, str], body: bytes) -> tuple[int, str, str]:
+        """The status, a line about it, and the header Retry-After."""
+        try:
+            with self._http.stream(
+                method, self._settings.url, headers=headers, content=body, deadline_s=deadline_s
+            ) as answer:
+                if 200 <= answer.status < 300:
+                    return answer.status, "", ""  # the body of a success does not matter
+                said = answer.read(_ANSWER_MAX).decode("utf-8", "replace").strip().splitlines()
+                retry_after = answer.headers.get("retry-after", "")
+        except NetError as error:
+            reason = str(error).partition(": ")[2]  # before it stands the address
+            raise DeliverLater(f"webhook: {self._host}: {redact(reason)}") from None
+        moved = "; redirects are not followed" if 300 <= answer.status < 400 else ""
+        words = f": {cleaned(said[-1], 200)}" if said else ""
+        return answer.status, redact(f"webhook: {self._host} answered {answer.status}{moved}{words}"), retry_after
+
+
+def _retry_after_s(header: str, now_unix: float) -> float | None:
+    """Seconds, from a number or a date; None: the header says neither."""
+    if header.isdecimal():
+        return float(header)
+    try:
+        return max(parsedate_to_datetime(header).timestamp() - now_unix, 0.0)
+    except ValueError:
+        return None
