@@ -10,23 +10,20 @@ while all tasks wait (`virtual_time`). Ordering, alerts' delivery and hooks do n
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
 import random
 import sqlite3
-import statistics
 import tempfile
-import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import msgspec
 
-from benchmarks.day_market import Bargain, DayMarket, describe, limit_usd, models
+from benchmarks.day_market import Bargain, DayMarket, limit_usd, models
+from benchmarks.polling_table import ANSWER_S, SPACING_S, UPLINK_S, Day, Scenario, Search, report
 from benchmarks.virtual_time import VirtualTime
 from gpuwatch import settings
 from gpuwatch.bootstrap import open_store
@@ -37,26 +34,8 @@ from gpuwatch.emulator.http_server import parse_request
 from gpuwatch.providers.toolkit.http.client import HttpxClient
 from gpuwatch.providers.vastai.query import wire_names
 
-SPACING_S = 6.0  # source: clients report ten searches a minute
-UPLINK_S, ANSWER_S = 0.1, (0.2, 0.9)  # assumed: the request's way, and until the answer is there
 RECORDED_BESIDES = 2  # GPUs that are recorded and not watched
-GAP_S = 3600.0  # the history's sums are by the hour
 TASKS = ("hunt", "sweep", "health", "roll-up", "auto price")
-MIDNIGHT = datetime(2026, 11, 23, tzinfo=UTC)
-
-
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched, and what the marketplace grants."""
-
-    title: str
-    watches: int
-    rows_per_day: int = 20_000  # as the settings say; 0: no quota
-    granted_rows: int | None = None  # what the marketplace really grants; None: the same
-    refusals_a_day: float = 24.0  # times that the marketplace is busy
-    hours: float = 24.0
-    start: datetime = MIDNIGHT
-
-
 SCENARIOS = {
     "1": Scenario(title="1 watch", watches=1),
     "5": Scenario(title="5 watches", watches=5),
@@ -65,38 +44,12 @@ SCENARIOS = {
 }
 
 
-class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """One search as it went over the wire; times in seconds since the start."""
-
-    sent_s: float
-    answered_s: float
-    task: str  # "hunt", "sweep"
-    gpu: str
-    status: int
-    rows: int = 0
-    retry_after_s: float | None = None
-    quota_spent: bool = False
-
-
-class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """What a day brought."""
-
-    scenario: Scenario
-    watched: Sequence[str]
-    recorded: Sequence[str]  # watched ones included, and every model of their names, such as an RTX 4090 of 48 GB
-    searches: Sequence[Search]
-    bargains: Sequence[Bargain]
-    covered_s: dict[str, list[float]]  # by GPU: when it was read completely for the history, since the start
-    alerts: int
-    processor_s: float
-
-
 class Wire(httpx.BaseTransport):
     """The network between gpuwatch's HTTP client and the marketplace, in this process and on the virtual clock."""
 
-    def __init__(self, clock: VirtualTime, answer: Marketplace, market: DayMarket, seed: int) -> None:
+    def __init__(self, clock: VirtualTime, marketplace: Marketplace, market: DayMarket, seed: int) -> None:
         self.searches: list[Search] = []
-        self._clock, self._marketplace, self._market = clock, answer, market
+        self._clock, self._marketplace, self._market = clock, marketplace, market
         self._rng = random.Random(seed)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -224,146 +177,6 @@ def _covered(path: Path, targets: Iterable[tuple[str, bool]], start_s: float) ->
 def _count(path: Path, query: str) -> int:
     with sqlite3.connect(path) as connection:
         return int(connection.execute(query).fetchone()[0])
-
-
-# --- what it says -----------------------------------------------------------------------------------------------------
-
-
-def early(searches: Sequence[Search], spacing_s: float = SPACING_S) -> int:
-    """Searches that were sent before the spacing was over."""
-    sent = sorted(one.sent_s for one in searches)
-    return sum(after - before < spacing_s - 0.001 for before, after in itertools.pairwise(sent))
-
-
-def despite_refusal(searches: Sequence[Search]) -> int:
-    """Searches that were sent before the time was over that a refusal had asked for; a spent quota is counted apart."""
-    held_until, found = 0.0, 0
-    answers = sorted((one.answered_s, one) for one in searches if one.retry_after_s and not one.quota_spent)
-    for one in sorted(searches, key=lambda search: search.sent_s):
-        while answers and answers[0][0] <= one.sent_s:
-            answered_s, refused = answers.pop(0)
-            held_until = max(held_until, answered_s + (refused.retry_after_s or 0.0))
-        found += one.sent_s < held_until - 0.001
-    return found
-
-
-def after_spent_quota(searches: Sequence[Search]) -> tuple[int, float]:
-    """Searches after the first answer that the quota is spent, and for how many hours that lasted."""
-    spent = [one for one in searches if one.quota_spent]
-    if not spent:
-        return 0, 0.0
-    later = [one.sent_s for one in searches if one.sent_s > spent[0].answered_s]
-    return len(later), (max(later, default=spent[0].answered_s) - spent[0].answered_s) / 3600
-
-
-def unread_s(day: Day, gpu: str) -> list[float]:
-    """The stretches of a day in which a GPU was not read for the history, in seconds; their sum is the day."""
-    moments = [0.0, *day.covered_s[gpu], day.scenario.hours * 3600]
-    return [after - before for before, after in itertools.pairwise(moments)]
-
-
-def longest_unasked_s(day: Day, gpu: str) -> float:
-    """The longest time in which no hunt asked for a watched GPU."""
-    wire = models()[gpu].name
-    asked = [one.sent_s for one in day.searches if one.task == "hunt" and wire in one.gpu.split(",")]
-    moments = [0.0, *asked, day.scenario.hours * 3600]
-    return max(after - before for before, after in itertools.pairwise(moments))
-
-
-def reactions_s(day: Day) -> list[float]:
-    """From visible to seen, for every bargain that was seen; in order of length."""
-    return sorted(one.seen_s - one.appears_s for one in day.bargains if one.seen_s is not None)
-
-
-def missed(day: Day) -> list[Bargain]:
-    """Bargains that were gone before a hunt saw them."""
-    ends_s = day.scenario.start.timestamp() + day.scenario.hours * 3600
-    return [one for one in day.bargains if one.seen_s is None and one.vanishes_s < ends_s]
-
-
-def _of(day: Day, lane: str) -> int:
-    return sum(one.task == lane for one in day.searches)
-
-
-def _rows(day: Day, lane: str) -> int:
-    return sum(one.rows for one in day.searches if one.task == lane)
-
-
-def _refused(day: Day) -> tuple[int, int]:
-    refused = [one.quota_spent for one in day.searches if one.status == 429]
-    return len(refused) - sum(refused), sum(refused)
-
-
-def _reads(day: Day) -> str:
-    reads = [len(day.covered_s[gpu]) for gpu in day.recorded]
-    return f"{len(reads)}; {min(reads)} · {statistics.median(reads):.0f}"
-
-
-def _longest(day: Day) -> str:
-    longest = [max(unread_s(day, gpu)) for gpu in day.recorded]
-    return f"{_span(statistics.median(longest))} · {_span(max(longest))}"
-
-
-def _gap_share(day: Day) -> float:
-    gaps_s = sum(one for gpu in day.recorded for one in unread_s(day, gpu) if one > GAP_S)
-    return gaps_s / (len(day.recorded) * day.scenario.hours * 3600)
-
-
-def _bargains(day: Day) -> str:
-    gone = missed(day)
-    short = sum(one.vanishes_s - one.appears_s < 60 for one in gone)
-    return f"{len(day.bargains)}; {len(gone)} ({short} of them there for under 1 min)"
-
-
-def _reaction(day: Day) -> str:
-    found = reactions_s(day)
-    if len(found) < 2:
-        return f"n = {len(found)}"
-    p95 = statistics.quantiles(found, n=20, method="inclusive")[-1]
-    return f"{_span(statistics.median(found))} · {_span(p95)} · {_span(found[-1])} (n = {len(found)})"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 600:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"
-
-
-def _longest_unasked(day: Day) -> str:
-    return _span(max(longest_unasked_s(day, gpu) for gpu in day.watched))
-
-
-LINES: tuple[tuple[str, Callable[[Day], str]], ...] = (
-    ("searches: hunt · sweep", lambda day: " · ".join(f"{_of(day, lane):,}" for lane in ("hunt", "sweep"))),
-    ("of the turns, the sweep's", lambda day: f"{_of(day, 'sweep') / max(1, len(day.searches)):.0%}"),
-    ("rows: hunt · sweep", lambda day: " · ".join(f"{_rows(day, lane):,}" for lane in ("hunt", "sweep"))),
-    ("refused: too frequent · quota spent", lambda day: " · ".join(f"{number:,}" for number in _refused(day))),
-    (f"sent under {SPACING_S:.0f} s after another", lambda day: f"{early(day.searches):,}"),
-    ("sent before a Retry-After was over", lambda day: f"{despite_refusal(day.searches):,}"),
-    ("sent after the quota was spent", lambda day: "{:,} in {:.1f} h".format(*after_spent_quota(day.searches))),
-    ("recorded GPUs; reads of one: least · median", _reads),
-    ("longest time unread: median GPU · worst", _longest),
-    ("unread for over an hour, of all GPU-hours", lambda day: f"{_gap_share(day):.0%}"),
-    ("longest time between two hunts of a watch", _longest_unasked),
-    ("bargains; never seen before they vanished", _bargains),
-    ("visible → seen: median · p95 · max", _reaction),
-    ("matches reported", lambda day: f"{day.alerts:,}"),
-    ("processor time", lambda day: f"{day.processor_s:.0f} s"),
-)
-
-
-def report(days: Sequence[Day], seed: int) -> None:
-    """Print the table, as it stands in docs/performance.md."""
-    first, (low, high) = days[0].scenario, ANSWER_S
-    assumed = (
-        f"{first.hours:g} h from {first.start:%H:%M} UTC, seed {seed}. Assumed: {describe(first.refusals_a_day)}; "
-        f"an answer takes {UPLINK_S + low:.1f} to {UPLINK_S + high:.1f} s."
-    )
-    print(textwrap.fill(assumed, 120), end="\n\n")
-    print("| | " + " | ".join(day.scenario.title for day in days) + " |")
-    print("|---|" + "---:|" * len(days))
-    for title, shown in LINES:
-        print(f"| {title} | " + " | ".join(shown(day) for day in days) + " |")
 
 
 def main() -> None:

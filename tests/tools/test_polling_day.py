@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.polling_day import (
+from benchmarks.polling_day import simulate
+from benchmarks.polling_table import (
     MIDNIGHT,
     Day,
     Scenario,
@@ -18,9 +19,9 @@ from benchmarks.polling_day import (
     early,
     longest_unasked_s,
     missed,
-    simulate,
+    overlooked,
     unread_s,
-)  # fmt: skip
+)
 
 Lived = Callable[[Scenario], Day]
 
@@ -106,6 +107,11 @@ def test_no_watch_starves_among_twenty(lived: Lived, scenario: Scenario) -> None
     """A round is two minutes, two and a half beside a sweep; a busy marketplace holds everything for two more."""
     day = lived(scenario)
     assert max(longest_unasked_s(day, gpu) for gpu in day.watched) < (5 if scenario is BUSY else 8) * 60
+
+
+def test_no_hunt_overlooks_a_bargain_that_is_there(lived: Lived) -> None:
+    assert len(lived(BUSY).bargains) > 30
+    assert overlooked(lived(BUSY)) == []
 
 
 def test_a_spent_quota_is_silence_but_for_one_probe_an_hour(lived: Lived) -> None:
