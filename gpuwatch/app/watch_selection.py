@@ -28,7 +28,11 @@ def watch_named(settings: Settings, name: str) -> Watch:
 
 def no_such_watch(name: str, known: Sequence[str]) -> UsageError:
     """The error for a name that no watch has."""
-    return UsageError(f"there is no watch {name!r}; watches: {', '.join(known) or 'none'}")
+    from difflib import get_close_matches  # noqa: PLC0415 - only where a name is wrong
+
+    near = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return UsageError(f"there is no watch {name!r}{hint or ';'} watches: {', '.join(known) or 'none'}")
 
 
 def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:

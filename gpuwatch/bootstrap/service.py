@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.price_ranks import PriceRanks
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
+from gpuwatch.errors import StoreError
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
@@ -201,6 +202,8 @@ class Service:
         self.stopping.set()
         self.executor.shutdown()
         self.hooks.close(within_s=1.5)
+        with suppress(StoreError):  # then the next start logs it
+            self.deliverer.route_new(self.time_source.now())
         self.deliverer.close(timeout_s=1.0)
 
 

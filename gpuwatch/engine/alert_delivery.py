@@ -110,7 +110,7 @@ class AlertDelivery:
         Raises:
             StoreError: the outbox cannot be read.
         """
-        self._route(now)
+        self.route_new(now)
         self._expire(now)
         clock, is_quiet = self._clock_from(now), self._routing.is_quiet(now)
         for name, channel in self._channels.items():
@@ -131,8 +131,12 @@ class AlertDelivery:
         self._wait(timeout_s)
         return not any(map(self._is_busy, self._channels))
 
-    def _route(self, now: datetime) -> None:
-        """Log what is new, then give it to its channels: after a crash between the two it is logged again."""
+    def route_new(self, now: datetime) -> None:
+        """Log what is new, then give it to its channels: after a crash between the two it is logged again.
+
+        Raises:
+            StoreError: it is tried again, and logged no second time.
+        """
         while new := self._outbox.unrouted():
             for one in new:
                 if one.alert.alert_id not in self._logged:

@@ -30,6 +30,7 @@ ID = "abcdefghijkl"
 WRITING = [
     ("pause",),
     ("resume",),
+    ("silence", "w", "--for", "1h"),
     ("approve", ID),
     ("deny", ID),
     ("machines", "block", "7"),

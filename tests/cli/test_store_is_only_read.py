@@ -29,6 +29,8 @@ READING = [
     ("launches",),
     ("launches", "show", "aaaaaaaaaaaa"),
     ("costs",),
+    ("alerts",),
+    ("silence", "--list"),
     ("asks",),
     ("machines",),
     ("checklist",),

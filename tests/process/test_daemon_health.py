@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from tests.process.daemon_child import Home, terminate, wait_for
+from tests.process.daemon_child import Home, bargain, terminate, wait_for
 
 pytestmark = pytest.mark.slow
 DEAD = "http://127.0.0.1:1"
@@ -55,3 +55,22 @@ def test_a_start_with_both_warns_of_neither(market: Marketplace, tmp_path: Path)
         wait_for(lambda: "watching" in messages(home))
         assert terminate(child)[0] == 0
     assert not any("[[watch]]" in text or "no channel" in text for text in messages(home, "warning"))
+
+
+def test_without_a_channel_the_log_has_each_alert_once_and_whole(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url, action="alert")
+    bargain(market)
+    with home.daemon() as child:
+        wait_for(lambda: [record for record in lines(home, "info") if record.get("kind") == "match"])
+        assert terminate(child)[0] == 0
+    with home.daemon() as child:
+        wait_for(lambda: messages(home).count("watching") == 2)
+        assert terminate(child)[0] == 0
+    stored = json.loads(home.run("alerts", "--kind", "match", "--json").stdout)
+    logged = [record for record in lines(home) if record.get("kind") == "match"]
+    assert sorted(record["alert_id"] for record in logged) == sorted(event["alert_id"] for event in stored)
+    first, text = logged[0], "\n".join(logged[0]["details"])
+    assert first["message"] == stored[0]["headline"]
+    assert all(value in text for value in stored[0]["facts"].values())
+    assert stored[0]["delivered"] == {}
+    assert "gpuwatch check" in text

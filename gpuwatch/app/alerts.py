@@ -1,0 +1,112 @@
+"""What gpuwatch reported: the events of the store, and the watches whose alerts are not sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.watch_selection import no_such_watch
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.storage.events import EventFilter, StoredEvent, events
+from gpuwatch.storage.silences import Silence, SqlSilences
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+FOLLOW_EVERY_S = 1.0
+_LATE = timedelta(minutes=10)  # an event may be committed so long after the time that it bears
+
+
+def stored_events(settings: Settings, wanted: EventFilter) -> list[StoredEvent]:
+    """What happened, oldest first. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return list(events(store, wanted))
+
+
+def follow_events(
+    settings: Settings, wanted: EventFilter, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[StoredEvent]:
+    """What happened, then what happens, each once, until the caller ends. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        yield from _follow(store, wanted, sleep)
+
+
+def _follow(store: Database, wanted: EventFilter, sleep: Callable[[float], None]) -> Iterator[StoredEvent]:
+    seen: dict[str, datetime] = {}
+    since = wanted.since
+    while True:
+        for event in events(store, msgspec.structs.replace(wanted, since=since)):
+            if event.alert.alert_id not in seen:
+                seen[event.alert.alert_id] = event.alert.created_at
+                yield event
+        since = max((wanted.since, *(at - _LATE for at in seen.values())))
+        seen = {alert_id: at for alert_id, at in seen.items() if at >= since}
+        sleep(FOLLOW_EVERY_S)
+
+
+def event_json(event: StoredEvent) -> dict[str, Any]:
+    """JSON of one event."""
+    alert = event.alert
+    return {
+        "alert_id": alert.alert_id,
+        "at": rfc3339(alert.created_at),
+        "kind": alert.kind.value,
+        "severity": alert.severity.value,
+        "subject": event.subject,
+        "headline": alert.headline,
+        "watch": alert.watch,
+        "facts": dict(alert.facts),
+        "offers": msgspec.to_builtins(alert.offers),
+        "why": alert.why,
+        "did": alert.did,
+        "can_do": list(alert.can_do),
+        "delivered": {one.channel: {"state": one.state, "at": rfc3339(one.at)} for one in event.outcomes},
+    }
+
+
+# --- silences ---------------------------------------------------------------------------------------------------------
+
+
+def silence(settings: Settings, watch: str, for_s: float) -> Silence:
+    """Do not send alerts about offers of a watch for a while.
+
+    Raises:
+        UsageError: no such watch.
+        StoreError: nothing was written, nothing is silenced.
+    """
+    known = [*(one.name for one in settings.watches), *settings.left_out]
+    if watch not in known:
+        raise no_such_watch(watch, known)
+    now = real_now()
+    found = Silence(watch=watch, at=now, until=now + timedelta(seconds=for_s))
+    with open_store(settings) as store:
+        SqlSilences(store).silence(found)
+    return found
+
+
+def end_silence(settings: Settings, watch: str) -> bool:
+    """Send its alerts again; False: it was not silenced. Raises UsageError: no such watch; StoreError."""
+    with open_store(settings) as store:
+        if SqlSilences(store).end(watch, real_now()):
+            return True
+    known = [one.name for one in settings.watches]
+    if watch not in known:
+        raise no_such_watch(watch, known)
+    return False
+
+
+def silences(settings: Settings) -> list[Silence]:
+    """The watches that are silenced now. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return list(SqlSilences(store).in_force(real_now()))
+
+
+def silence_json(one: Silence) -> dict[str, Any]:
+    """JSON of one silenced watch."""
+    return {"watch": one.watch, "since": rfc3339(one.at), "until": rfc3339(one.until)}

@@ -1,0 +1,131 @@
+"""`gpuwatch alerts` and `gpuwatch silence`: what was reported, and for which watches nothing is sent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
+from gpuwatch.cli.output import displayable, json_out, local, note
+from gpuwatch.cli.tables import left, table, terminal_width
+from gpuwatch.errors import UsageError
+from gpuwatch.ports import AlertKind, Severity
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.events import Outcome, StoredEvent
+
+_STATES = {"pending": "waits", "expired": "too late", "refused": "refused"}
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch alerts --since 7d --kind held --kind orphan", "gpuwatch alerts --follow --severity warning"),
+)
+@duration_option("--since", "since_s", "How far back.", default="1d")
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice([kind.value for kind in AlertKind]), help="Only this kind."
+)
+@click.option(
+    "--severity",
+    type=click.Choice([severity.value for severity in Severity]),
+    default=Severity.INFO.value,
+    show_default=True,
+    help="Only this severity and what is more urgent.",
+)
+@click.option("--follow", is_flag=True, help="Go on, and print each new one as it comes.")
+@json_option
+@settings_option
+def alerts(
+    since_s: float, kinds: tuple[str, ...], severity: str, follow: bool, as_json: bool, settings: Settings
+) -> None:
+    """List what happened: offers, launches, faults; newest last. Reads the store only.
+
+    With --follow --json each event is one JSON object on a line.
+    """
+    from gpuwatch.app.alerts import event_json, follow_events, stored_events
+    from gpuwatch.storage.events import EventFilter
+
+    wanted = EventFilter(
+        since=real_now() - timedelta(seconds=since_s),
+        kinds=tuple(AlertKind(kind) for kind in kinds),
+        severity=Severity(severity),
+    )
+    if not follow:
+        found = stored_events(settings, wanted)
+        if as_json:
+            json_out([event_json(event) for event in found])
+            return
+        if not found:
+            note("nothing happened in that time")
+        _print(found, settings.timezone)
+    elif as_json:
+        for event in follow_events(settings, wanted):
+            _write(msgspec.json.encode(event_json(event)).decode())
+    else:
+        _print(follow_events(settings, wanted), settings.timezone)
+
+
+@click.command(cls=Command, examples=("gpuwatch silence h100-night --for 6h", "gpuwatch silence --end h100-night"))
+@click.argument("watch", required=False, shell_complete=completes("watches"))
+@duration_option("--for", "for_s", "Duration, such as 6h.")
+@click.option("--list", "as_list", is_flag=True, help="List the silenced watches.")
+@click.option("--end", metavar="WATCH", shell_complete=completes("watches"), help="Send its alerts again.")
+@json_option
+@settings_option
+def silence(
+    watch: str | None, for_s: float | None, as_list: bool, end: str | None, as_json: bool, settings: Settings
+) -> None:
+    """Send no alerts about offers of one WATCH for a while. They are stored and logged; launches are still reported."""
+    from gpuwatch.app import alerts as app
+
+    if [watch is not None, as_list, end is not None].count(True) != 1 or (watch is None) != (for_s is None):
+        raise UsageError("gpuwatch silence: expected WATCH --for DURATION, --list, or --end WATCH")
+    if watch is not None and for_s is not None:
+        app.silence(settings, watch, for_s)
+    elif end is not None and not app.end_silence(settings, end) and not as_json:
+        click.echo(f"watch {end!r} was not silenced")
+    found = app.silences(settings)
+    if as_json:
+        json_out([app.silence_json(one) for one in found])
+    elif found:
+        table((left("silenced"), left("until")), [(one.watch, local(one.until, settings.timezone)) for one in found])
+    else:
+        click.echo("no watch is silenced")
+
+
+def _print(events: Iterable[StoredEvent], timezone: str) -> None:
+    for event in events:
+        for line in _lines(event, timezone, terminal_width()):
+            _write(line)
+
+
+def _lines(event: StoredEvent, timezone: str, width: int | None) -> Iterator[str]:
+    """When, how urgent, what kind; the headline, and below it what the channels did."""
+    alert = event.alert
+    at = local(alert.created_at, timezone)[:19]
+    begin = f"{at}  {alert.severity.value:<8}  {alert.kind.value:<9}  "
+    room = None if width is None else max(width - len(begin), 20)
+    headline = displayable(alert.headline)
+    first, *more = [headline] if room is None else wrap(headline, room) or [""]
+    yield begin + first
+    yield from (" " * len(begin) + line for line in more)
+    if event.outcomes:
+        yield " " * len(begin) + ", ".join(_outcome(one, timezone) for one in event.outcomes)
+
+
+def _outcome(one: Outcome, timezone: str) -> str:
+    return f"{one.channel} {_STATES.get(one.state) or local(one.at, timezone)[11:16]}"
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

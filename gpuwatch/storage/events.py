@@ -1,0 +1,71 @@
+"""Reads the stored alerts as events: what happened, and what each channel did with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from gpuwatch.ports import Alert, AlertKind, Severity
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.rows import AnyRow, from_ms, to_ms
+from gpuwatch.storage.tables import alert, delivery
+
+_IDS_AT_ONCE = 500
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events. `kinds` empty: all; `severity`: this one and what is more urgent."""
+
+    since: datetime
+    kinds: Collection[AlertKind] = ()
+    severity: Severity = Severity.INFO
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an event in one channel: `pending`, `sent`, `expired` or `refused`; `at`: when it was sent."""
+
+    channel: str
+    state: str
+    at: datetime | None
+
+
+class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event. `subject` is as stored: an older alert names it nowhere else."""
+
+    alert: Alert
+    subject: str
+    outcomes: tuple[Outcome, ...]
+
+
+def events(database: Database, wanted: EventFilter) -> Sequence[StoredEvent]:
+    """What happened, oldest first. Raises StoreError."""
+    severities = [one.value for one in Severity if one.rank >= wanted.severity.rank]
+    query = (
+        select(alert.c.alert_id, alert.c.body, alert.c.subject)
+        .where(alert.c.created_at_ms >= to_ms(wanted.since), alert.c.severity.in_(severities))
+        .order_by(alert.c.created_at_ms, alert.c.alert_id)
+    )
+    if wanted.kinds:
+        query = query.where(alert.c.kind.in_([kind.value for kind in wanted.kinds]))
+    with database.read() as connection:
+        rows = connection.execute(query).all()
+        outcomes = _outcomes(connection, [row.alert_id for row in rows])
+    return [_event(row, outcomes.get(row.alert_id, [])) for row in rows]
+
+
+def _event(row: AnyRow, outcomes: Sequence[Outcome]) -> StoredEvent:
+    body = msgspec.json.decode(row.body, type=Alert)
+    return StoredEvent(alert=body, subject=row.subject or body.subject, outcomes=tuple(outcomes))
+
+
+def _outcomes(connection: Connection, ids: Sequence[str]) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = {}
+    for first in range(0, len(ids), _IDS_AT_ONCE):
+        some = delivery.c.alert_id.in_(ids[first : first + _IDS_AT_ONCE])
+        for row in connection.execute(select(delivery).where(some).order_by(delivery.c.channel)):
+            at = from_ms(row.sent_at_ms) if row.state == "sent" else None
+            found.setdefault(row.alert_id, []).append(Outcome(channel=row.channel, state=row.state, at=at))
+    return found

@@ -1,0 +1,50 @@
+"""Silenced watches: their alerts are stored and logged, but not sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import delete, select
+
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.rows import from_ms, to_ms, upsert
+from gpuwatch.storage.tables import silence
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
+    """One silenced watch."""
+
+    watch: str
+    at: datetime
+    until: datetime
+
+
+class SqlSilences:
+    """Keeps them; all methods raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def silence(self, one: Silence) -> None:
+        """Silence a watch; an earlier time of the same watch is replaced."""
+        row = {"watch": one.watch, "created_at_ms": to_ms(one.at), "until_ms": to_ms(one.until)}
+        with self._database.write() as connection:
+            upsert(connection, silence, row)
+
+    def end(self, watch: str, now: datetime) -> bool:
+        """Send its alerts again; False: it was not silenced."""
+        with self._database.write() as connection:
+            gone = delete(silence).where(silence.c.watch == watch).returning(silence.c.until_ms)
+            until_ms = connection.execute(gone).scalar_one_or_none()
+        return until_ms is not None and until_ms > to_ms(now)
+
+    def in_force(self, now: datetime) -> Sequence[Silence]:
+        """Those that are not over, by watch."""
+        query = select(silence).where(silence.c.until_ms > to_ms(now)).order_by(silence.c.watch)
+        with self._database.read() as connection:
+            return [
+                Silence(watch=row.watch, at=from_ms(row.created_at_ms), until=from_ms(row.until_ms))
+                for row in connection.execute(query)
+            ]
