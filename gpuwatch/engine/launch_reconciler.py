@@ -22,6 +22,7 @@ from gpuwatch.domain.launches.events import (
     ListUnavailable,
     watch_terms,
 )
+from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState, launch_id_in
 from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
 from gpuwatch.domain.market.pricing import usd
@@ -39,8 +40,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SLOW_STOP_S = 300.0
-ALIVE_EVERY = timedelta(seconds=3)  # while a launch is changing
-STEADY_EVERY = timedelta(seconds=10)  # while everything runs, and with nothing alive, to find unknown instances
+ALIVE_EVERY = timedelta(seconds=CHANGING_EVERY_S)
+STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also with nothing alive, to find unknown instances
 LISTED_WITHIN = timedelta(minutes=2)  # for this long after an order, lists and destroys may not know the instance
 ELSEWHERE_FOR = timedelta(minutes=5)  # how long a request of another process may be in flight
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})

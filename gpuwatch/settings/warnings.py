@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec
+from gpuwatch.settings.duration_warnings import duration_warnings
 from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings
 from gpuwatch.settings.launch_warnings import launch_warnings
 from gpuwatch.settings.model import Settings
@@ -46,6 +47,7 @@ def log_warnings(
         *_several_cards(settings),
         *_high_prices(settings),
         *launch_warnings(settings),
+        *duration_warnings(settings),
     ]
     if found:
         import logging  # noqa: PLC0415 a start without warnings needs none

@@ -124,3 +124,44 @@ def test_a_dear_but_real_price_is_not_questioned(loaded: Any, caplog: pytest.Log
 def test_a_commission_in_percent_is_questioned(loaded: Any, caplog: pytest.LogCaptureFixture) -> None:
     loaded("[providers.vastai]\ncommission = 5\n")
     assert "providers.vastai.commission = 5 adds 500 % to every price; 5 % is 0.05" in caplog.text
+
+
+RENTS = '[watch.launch]\nmax_runtime = "1h"\n'
+
+
+@pytest.mark.parametrize(
+    ("given", "least"),
+    [
+        ('hold_for = "59s"\n', 'hold_for = 59s is shorter than two observations: offers are polled every 30s; '
+         "the least sensible value is 1m"),
+        (f'{RENTS}idle_below = 10\nidle_for = "19s"\n', "launch.idle_for = 19s is shorter than two observations: "
+         "instances are listed every 10s; the least sensible value is 20s"),
+        (f'{RENTS}wasteful_below = 10\nwasteful_for = "5s"\n', "the least sensible value is 20s"),
+        (f'{RENTS}ready_within = "5s"\n', "launch.ready_within = 5s is shorter than two observations: instances that "
+         "start are listed every 3s; the least sensible value is 6s"),
+        ('[watch.launch]\nmax_runtime = "15s"\n', "launch.max_runtime = 15s"),
+    ],
+)  # fmt: skip
+def test_a_duration_under_two_observations_is_named_with_its_least_sensible_value(
+    warnings: Any, given: str, least: str
+) -> None:
+    (said,) = warnings(WATCH + given)
+    assert said.startswith('watch "one": ')
+    assert least in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        'hold_for = "1m"\n', 'hold_for = "0s"\n', f'{RENTS}idle_below = 10\nidle_for = "20s"\nready_within = "6s"\n'
+    ],
+)  # fmt: skip
+def test_longer_durations_are_not(warnings: Any, given: str) -> None:
+    assert warnings(WATCH + given) == []
+
+
+def test_many_watches_make_the_interval_longer(warnings: Any) -> None:
+    """Seven searches six seconds apart are 42 s."""
+    watches = "".join(f'[[watch]]\nname = "w{n}"\ngpu = "H100"\nmax_price = {n + 1}\n' for n in range(6))
+    (said,) = warnings(watches + '[[watch]]\nname = "last"\ngpu = "A100"\nmax_price = 1\nhold_for = "1m"\n')
+    assert "every 42s; the least sensible value is 1m24s" in said

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
+CHANGING_EVERY_S = 3.0  # between two lists of instances while a launch is changing
+RUNNING_EVERY_S = 10.0  # while everything runs
+
 
 class InstanceState(StrEnum):
     """The state of a rented instance; `Instance.status` keeps the provider's own word."""

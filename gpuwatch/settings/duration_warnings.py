@@ -1,0 +1,50 @@
+"""Warnings about durations so short that gpuwatch sees nothing twice within them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
+from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
+from gpuwatch.settings.model import Settings
+
+_OBSERVATIONS = 2  # one shows a state, the next that it lasts
+
+
+def duration_warnings(settings: Settings) -> Iterator[str]:
+    """One line each: the key, how often it is observed, and the least sensible value."""
+    for watch in settings.watches:
+        for key, span_s, every_s, what in (*_polled(settings, watch), *_listed(watch)):
+            if span_s is not None and 0 < span_s < _OBSERVATIONS * every_s:
+                yield (
+                    f'watch "{watch.name}": {key} = {format_duration(span_s)} is shorter than two observations: '
+                    f"{what} every {format_duration(every_s)}; the least sensible value is "
+                    f"{format_duration(_OBSERVATIONS * every_s)}"
+                )
+
+
+def _polled(settings: Settings, watch: Watch) -> Iterator[tuple[str, float, float, str]]:
+    """What depends on how often the market is polled: at the fastest of the watch's providers."""
+    names = [name for name in settings.providers if watch.providers is None or name in watch.providers]
+    if names:
+        every_s = min(_round_s(settings, name) for name in names)
+        yield "hold_for", watch.hold_for_s, every_s, "offers are polled"
+
+
+def _round_s(settings: Settings, name: str) -> float:
+    """How long a round of a provider's hunt takes: `poll_every`, or longer with many watches."""
+    provider = settings.providers[name]
+    watches = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
+    queries = len(watches) + sum(watch.spot is SpotPolicy.ANY for watch in watches)
+    return max(provider.poll_every_s, queries * provider.search_interval_s)
+
+
+def _listed(watch: Watch) -> Iterator[tuple[str, float | None, float, str]]:
+    """What depends on how often instances are listed."""
+    launch = watch.launch or LaunchSpec()
+    running = (("idle_for", launch.idle_for_s), ("max_runtime", launch.max_runtime_s))
+    wasteful = (("wasteful_for", launch.wasteful_for_s),) if launch.wasteful_below is not None else ()
+    for key, span_s in (*running, *wasteful):
+        yield f"launch.{key}", span_s, RUNNING_EVERY_S, "instances are listed"
+    yield "launch.ready_within", launch.ready_within_s, CHANGING_EVERY_S, "instances that start are listed"
