@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from gpuwatch.storage import HEAD
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import config, revision, upgrade
 
+SERIES = Path(__file__).parents[1] / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
 PACE = "20"  # three seconds between two requests are a seventh of one
 
 
@@ -59,6 +61,15 @@ def older_schema(url: str) -> str:
     assert older is not None
     assert older != HEAD
     return older
+
+
+@pytest.fixture(scope="session")
+def h100_prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A public series without its other GPUs: for tests of the screen, which read it hundreds of times."""
+    path = tmp_path_factory.mktemp("prices") / "h100.csv.gz"
+    with gzip.open(SERIES, "rt", encoding="utf-8") as series, gzip.open(path, "wt", encoding="utf-8") as kept:
+        kept.writelines(line for number, line in enumerate(series) if number == 0 or "H100" in line)
+    return path
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +24,7 @@ from tests.cli.test_launches import Rows
 from tests.outbox import news
 
 LAUNCH, REFUSED = "abcdefghijkl", "mnopqrstuvwx"
-PRIME = "tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz"
+PRIME = "h100.csv.gz"
 MORE = """
 [[watch]]
 name = "auto"
@@ -72,7 +72,7 @@ WITHOUT_TIMES = (
 
 
 @pytest.fixture
-def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[Shell]:
+def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, h100_prices: Path) -> Iterator[Shell]:
     """A store in which everything that has a time has happened: a quote, launches, pauses, an alert, blindness."""
     monkeypatch.setenv("VAST_API_KEY", "demo-key")
     house, now = House(shell, market), real_now()
@@ -96,7 +96,7 @@ def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, req
         work.save_health("vastai", ProviderHealth(blind_since=now, last_error="502"))
     an_alert = Alert(alert_id="a1", kind=AlertKind.MATCH, created_at=now, headline="H100")
     Outbox(house.store).enqueue(news(an_alert, ("email",), now + timedelta(hours=1)))
-    (shell.folder / "tests").symlink_to(request.config.rootpath / "tests")
+    (shell.folder / PRIME).symlink_to(h100_prices)
     yield shell
     house.store.close()
 

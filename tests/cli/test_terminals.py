@@ -21,7 +21,7 @@ from tests.cli.test_asks import House
 from tests.cli.test_costs import Rows as Charges
 from tests.cli.test_launches import Rows
 
-PRIME = "tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz"
+PRIME = "h100.csv.gz"
 VAST = "tests/recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
 LAUNCH = "abcdefghijkl"
 Facts = Callable[[Any], list[str]]
@@ -128,7 +128,9 @@ def _prints_a_table(path: Path) -> bool:
 
 
 @pytest.fixture
-def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[Shell]:
+def home(
+    shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, request: Any, h100_prices: Path
+) -> Iterator[Shell]:
     """A store with a quote, a launch and a blocked machine, and the recorded prices below this folder."""
     monkeypatch.setenv("VAST_API_KEY", "demo-key")
     house = House(shell, market)
@@ -139,6 +141,7 @@ def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, req
     rows.store.close()
     assert shell("machines", "block", "77", "--for", "7d", "--why", "a slow disk that takes hours to read").code == 0
     (shell.folder / "tests").symlink_to(request.config.rootpath / "tests")
+    (shell.folder / PRIME).symlink_to(h100_prices)
     yield shell
     house.store.close()
 
