@@ -23,21 +23,17 @@ from gpuwatch.storage import new_alerts
 from gpuwatch.storage.launch_rows import launch_of
 from gpuwatch.storage.pauses import load_pauses, save_breaker
 from gpuwatch.storage.rows import to_ms
+from gpuwatch.storage.tables import OVER_STATES
 from gpuwatch.storage.tables import launch as launches
 
 _FAILURE_WINDOW = timedelta(days=1)
 _ALERT_LIFETIME = timedelta(days=1)  # of the alert: the watch stays paused that long, if nobody mends it
-_FAILED = select(launches).where(
+_OVER = select(launches).where(
     launches.c.watch == bindparam("of_watch"),
-    launches.c.state == LaunchState.FAILED.value,
+    launches.c.state.in_(OVER_STATES),
     launches.c.ended_at_ms >= bindparam("since"),
     launches.c.dry_run.is_(False),
 )
-
-
-def may_open_breaker(to_state: LaunchState) -> bool:
-    """Steps that must wait for their turn: two failures at one moment count each other."""
-    return to_state is LaunchState.FAILED
 
 
 def update_breaker(connection: Connection, moved: Launch, now: datetime) -> None:
@@ -51,7 +47,7 @@ def update_breaker(connection: Connection, moved: Launch, now: datetime) -> None
 
 
 def _note_failure(connection: Connection, moved: Launch, now: datetime) -> None:
-    rows = connection.execute(_FAILED, {"of_watch": moved.watch, "since": to_ms(now - _FAILURE_WINDOW)})
+    rows = connection.execute(_OVER, {"of_watch": moved.watch, "since": to_ms(now - _FAILURE_WINDOW)})
     failed = [launch_of(row) for row in rows]
     tripped = after_failure(load_pauses(connection).breaker_of(moved.watch), failed, moved, now)
     if tripped is None:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, lite
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.adoption import ADOPTED_OFFER
+from gpuwatch.domain.launches.circuit_breaker import is_counted_failure
 from gpuwatch.domain.launches.launch import (
     Launch,
     LaunchConflict,
@@ -25,7 +26,7 @@ from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage import hook_runs, new_alerts
 from gpuwatch.storage.answer_changes import clean
-from gpuwatch.storage.circuit_breaker import may_open_breaker, update_breaker
+from gpuwatch.storage.circuit_breaker import update_breaker
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
@@ -96,7 +97,7 @@ class SqlLaunchRepository:
             raise LaunchConflict(f"launch {launch.launch_id} cannot go from {launch.state} to {to_state}")
         moved = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
         with self._database.write() as connection:
-            if may_open_breaker(to_state):
+            if is_counted_failure(moved):  # two failures at one moment count each other
                 lock_reservations(connection)
             self._step(connection, launch, moved, cause, now, words)
             update_breaker(connection, moved, now)

@@ -4,8 +4,9 @@ The breaker is closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open it 
 launch is tried at a time. A failed try opens it again; a launch that runs closes it, and so does the owner.
 
 Only failures that a person should look at count: the machine, the order, a refusal by the provider, an instance that
-does not match its offer. What the market does (an offer gone, a higher price, a bid lost at the start, a budget, a rate
-limit, a request that was never sent) does not count.
+does not match its offer, an instance that ends by itself within QUICK_END of running (an image that crashes must not be
+rented for ever). What the market does (an offer gone, a higher price, a bid lost at the start, a budget, a rate limit,
+a request that was never sent) does not count.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gpuwatch.domain.launches.machines import MACHINE_FAULTS
 FAILURE_THRESHOLD = 3
 FAILURE_WINDOW = timedelta(minutes=30)
 OPEN_FOR = timedelta(hours=1)
+QUICK_END = timedelta(minutes=10)
 COUNTED_REASONS = (
     *MACHINE_FAULTS,
     EndReason.BAD_ORDER,
@@ -55,8 +57,12 @@ class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_counted_failure(launch: Launch) -> bool:
-    """Return whether the breaker counts this failure. Only launches that never ran count."""
-    return launch.state is LaunchState.FAILED and not launch.dry_run and launch.ended_because(*COUNTED_REASONS)
+    """Return whether the breaker counts this end: it never ran, or it ended by itself soon after."""
+    if launch.dry_run or not launch.is_over:
+        return False
+    if launch.ended_because(EndReason.FINISHED):
+        return launch.running_at is not None and _ended(launch) - launch.running_at < QUICK_END
+    return launch.state is LaunchState.FAILED and launch.ended_because(*COUNTED_REASONS)
 
 
 def after_failure(
@@ -65,7 +71,7 @@ def after_failure(
     """Return the breaker after one more failure of its watch, or None if it does not change.
 
     Args:
-        failed: launches of the watch that failed, including `newest`; those that do not count are skipped.
+        failed: launches of the watch that are over, including `newest`; those that do not count are skipped.
     """
     if not is_counted_failure(newest):
         return None

@@ -5,6 +5,7 @@ A status that we do not know is never a reason.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
@@ -12,6 +13,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
 
 EndCause = tuple[EndReason, str]  # with the provider's own text
+_EXIT_CODE = re.compile(r"\bexited \(([0-9]{1,9})\)", re.IGNORECASE)  # as docker writes it; most providers say none
 _PRICE_SLACK = 0.005  # a listing's price may carry more digits, or a disk rounded up to the least size
 
 
@@ -29,9 +31,19 @@ def end_cause(
         return EndReason.DEARER, f"{instance.listed_usd_hour:.4f} $/h listed"
     if instance.state is InstanceState.FAILED:
         return EndReason.BROKEN, instance.status
+    if instance.state is InstanceState.EXITED:
+        return EndReason.FINISHED if _has_finished(launch, instance) else EndReason.BROKEN, instance.status
     if launch.state is LaunchState.STARTING and launch.running_at is None:
         return _unborn(launch, instance, now)
     return late_start(launch, instance.status, now) or overdue(launch, now)
+
+
+def _has_finished(launch: Launch, instance: Instance) -> bool:
+    """Whether it ended by itself after it ran: its work is done, unless its exit code says otherwise."""
+    if launch.state is not LaunchState.RUNNING:
+        return False
+    code = _EXIT_CODE.search(instance.status)
+    return code is None or int(code[1]) == 0
 
 
 def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:

@@ -19,6 +19,7 @@ class InstanceState(StrEnum):
     STOPPED = "stopped"  # not running; its disk is billed
     OFFLINE = "offline"  # its host is unreachable and may come back
     FAILED = "failed"  # will not start by itself
+    EXITED = "exited"  # its container ended by itself; its disk is billed
     UNKNOWN = "unknown"  # an unknown status, or no heartbeat
 
 

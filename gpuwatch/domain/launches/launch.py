@@ -92,6 +92,7 @@ class EndReason(StrEnum):
     PAUSED = "renting is paused"
     STOPPED = "stopped by the owner"
     GONE = "gone at the provider"
+    FINISHED = "finished"  # it ended by itself after it ran
 
     def text(self, words: str = "") -> str:
         """As it is stored and shown."""

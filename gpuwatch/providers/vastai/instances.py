@@ -35,7 +35,7 @@ _STATES: Final = {
     "running": InstanceState.RUNNING,
     "frozen": InstanceState.RUNNING,  # its GPU is billed
     "stopped": InstanceState.STOPPED,
-    "exited": InstanceState.FAILED,
+    "exited": InstanceState.EXITED,
     "offline": InstanceState.OFFLINE,  # its GPU is not billed
 }
 # docker's last words, while the state stays "loading" for ever. source: public logs of 2026-08
@@ -133,7 +133,7 @@ def state_of(words: Mapping[str, str | None]) -> InstanceState:
     actual = words.get("actual_status")
     state = InstanceState.STARTING if actual is None else _STATES.get(actual, InstanceState.UNKNOWN)
     stays_stopped = words.get("intended_status") == "stopped"
-    if state is InstanceState.FAILED and stays_stopped and actual == "exited":
+    if state is InstanceState.EXITED and stays_stopped:
         return InstanceState.STOPPED  # by the renter, or outbid, which looks the same
     if state is not InstanceState.STARTING:
         return state

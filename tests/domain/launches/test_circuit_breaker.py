@@ -37,6 +37,23 @@ def failed(at: float, took: float = 0, end: EndReason = EndReason.BROKEN) -> Lau
     return a_launch(at - took, state=LaunchState.FAILED, ended_at=NOON + at * MINUTE, end_reason=end.text("its words"))
 
 
+def finished(at: float, ran: float, **changes: Any) -> Launch:
+    """Ended by itself so many minutes after noon, after it had run for so many."""
+    times = {"running_at": NOON + (at - ran) * MINUTE, "ended_at": NOON + at * MINUTE}
+    plain = {"state": LaunchState.ENDED, "end_reason": EndReason.FINISHED.text("exited")}
+    return a_launch(at - ran - 1, **(plain | times | changes))
+
+
+def test_an_image_that_ends_soon_after_it_ran_is_not_rented_for_ever() -> None:
+    assert judged(finished(5, ran=3), finished(10, ran=3), finished(15, ran=3)) is not None
+    assert judged(finished(5, ran=3), failed(10), finished(15, ran=9.9)) is not None
+
+
+def test_work_that_took_its_time_is_no_failure() -> None:
+    assert judged(finished(15, ran=10), finished(30, ran=10), finished(45, ran=10)) is None
+    assert judged(*(finished(5 * n, ran=3, end_reason=EndReason.STOPPED.text()) for n in (1, 2, 3))) is None
+
+
 def judged(*launches: Launch, breaker: CircuitBreaker | None = None) -> CircuitBreaker | None:
     newest = launches[-1]
     assert newest.ended_at is not None

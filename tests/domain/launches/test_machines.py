@@ -59,7 +59,15 @@ def test_a_machine_is_avoided_for_a_day_by_its_own_fault(end: EndReason) -> None
 
 
 @pytest.mark.parametrize(
-    "end", [EndReason.OFFERS_GONE, EndReason.IDLE, EndReason.MAX_RUNTIME, EndReason.STOPPED, EndReason.NO_CREDIT]
+    "end",
+    [
+        EndReason.OFFERS_GONE,
+        EndReason.IDLE,
+        EndReason.MAX_RUNTIME,
+        EndReason.STOPPED,
+        EndReason.NO_CREDIT,
+        EndReason.FINISHED,
+    ],
 )
 def test_what_is_not_its_fault_is_not_held_against_it(end: EndReason) -> None:
     assert not find_avoided_machines([over(end)], [], NOON)

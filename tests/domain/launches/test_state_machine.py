@@ -93,6 +93,23 @@ def test_a_contract_that_stands_still_from_the_start_ends_at_once(spot: bool, en
     assert (ending.state, ending.ended_because(end)) == (S.STOPPING, True)
 
 
+@pytest.mark.parametrize(
+    ("state", "status", "end"),
+    [
+        (S.RUNNING, "exited", EndReason.FINISHED),
+        (S.RUNNING, "exited: Exited (0) 3 minutes ago", EndReason.FINISHED),
+        (S.RUNNING, "exited: Exited (137) 3 minutes ago", EndReason.BROKEN),
+        (S.STARTING, "exited", EndReason.BROKEN),
+    ],
+)
+def test_what_ends_by_itself_after_it_ran_has_finished(state: LaunchState, status: str, end: EndReason) -> None:
+    launch = alive(state, running_at=NOON if state is S.RUNNING else None)
+    ending = after(launch, transition(launch, InstanceListed(instance(I.EXITED, status=status)), at()))
+    assert (ending.state, ending.ended_because(end)) == (S.STOPPING, True)
+    over = after(ending, transition(ending, InstanceUnlisted(AbsenceVerdict.ABSENT), at(120)))
+    assert over.state is (S.ENDED if state is S.RUNNING else S.FAILED)
+
+
 def test_a_refusal_never_fails_a_launch_whose_instance_is_known() -> None:
     assert transition(alive(S.STARTING), NothingCreated(EndReason.REFUSED.text("no")), at()) == NO_TRANSITION
 

@@ -80,7 +80,7 @@ def test_ssh_goes_straight_to_the_host_where_it_can(values: dict[str, Any], ssh:
         ({"actual_status": "offline"}, InstanceState.OFFLINE),
         ({"actual_status": "unknown"}, InstanceState.UNKNOWN),
         ({"actual_status": "brand new word"}, InstanceState.UNKNOWN),
-        ({"actual_status": "exited"}, InstanceState.FAILED),
+        ({"actual_status": "exited"}, InstanceState.EXITED),
         ({"actual_status": "exited", "intended_status": "stopped"}, InstanceState.STOPPED),
         ({"actual_status": "frozen"}, InstanceState.RUNNING),
     ],
