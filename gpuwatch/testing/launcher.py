@@ -55,10 +55,10 @@ ORDERING: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
 )
 LISTING: tuple[tuple[int, type[ProviderError]], ...] = (
     (401, KeyRejected),
-    (429, RateLimited),
     (500, ProviderDown),
     (502, ProviderDown),
     (404, ProviderError),
+    (429, RateLimited),  # the last: it holds back what comes after it
 )
 ODD_LISTS = (b"", b"{}", b"[]", b"null", b"17", b'"x"', b"<html>", b"[" * 200_000)
 WISHES: dict[str, dict[str, Any]] = {
