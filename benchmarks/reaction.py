@@ -53,7 +53,11 @@ CLOCK = Clock()
 
 
 def adapters(
-    wanted: Settings, http: HttpxClient, names: Iterable[str] | None = None, stop: threading.Event | None = None
+    wanted: Settings,
+    http: HttpxClient,
+    names: Iterable[str] | None = None,
+    stop: threading.Event | None = None,
+    **_: object,
 ) -> dict[str, Adapter]:
     """As `bootstrap.build_adapters`, by our clock."""
     found = wanted.providers if names is None else names

@@ -137,7 +137,12 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
 def test_raw_sql_stays_in_the_recorder_the_roll_up_and_the_short_commands() -> None:
     """Everything else goes through SQLAlchemy Core; those who call these hand a connection's cursor on."""
     raw = ("open_prices", "recording", "history_recorder", "hourly_aggregates")
-    short = ("light_reader", "light_writer", "market_overview")  # SQLAlchemy's import takes longer than they do
+    short = (
+        "light_reader",
+        "light_writer",
+        "market_overview",
+        "provider_holds",
+    )  # SQLAlchemy's import takes longer than they do
     named = {name for name, source in _sources().items() if ("gpuwatch.storage.executor", "Executor") in source.taken}
     assert named == {f"storage/{one}.py" for one in (*raw, *short)}
 

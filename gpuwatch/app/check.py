@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.offers import match_json, named_providers
-from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap import build_adapters, http_client, light_holds, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.auto_prices import AutoPriceLimit
     from gpuwatch.engine.check import ProviderCheck
+    from gpuwatch.ports.holds import HoldStore
     from gpuwatch.settings import Settings
 
 
@@ -65,14 +66,21 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
         return LimitsInForce(watches=watches, standing={}, fault=str(error))
 
 
-def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> MarketCheck:
-    """Poll the providers of the watches, or of these the named ones, and match their offers. Raises UsageError."""
-    checked = _poll(settings, watches, only)
+def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str], keep: bool = False) -> MarketCheck:
+    """Poll the providers of the watches, or of these the named ones, and match their offers.
+
+    Args:
+        keep: store until when a provider wants no more searches.
+
+    Raises:
+        UsageError: none of the named ones is asked for by these watches.
+    """
+    checked = _poll(settings, watches, only, light_holds(settings, keep))
     matches = {watch.name: _matches_of(watch.name, checked) for watch in watches}
     return MarketCheck(at=real_now(), providers=checked, matches=matches)
 
 
-def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> list[ProviderCheck]:
+def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], holds: HoldStore) -> list[ProviderCheck]:
     """Poll every provider of the watches in its own thread: a slow or failing one never delays another.
 
     A provider that cannot be asked at all answers with a report that says so.
@@ -89,7 +97,7 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str]) -> 
     with http_client(settings) as http:
 
         def one(name: str) -> ProviderCheck:
-            market = build_adapters(settings, http, [name], is_patient=False)[name].market
+            market = build_adapters(settings, http, [name], holds=holds, is_patient=False)[name].market
             return check_provider(market, asked[name], settings.providers[name].commission, real_now)
 
         found = {

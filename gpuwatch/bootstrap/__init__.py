@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuwatch.engine.launch_hooks import LaunchHooks
     from gpuwatch.ports import Channel, Now
     from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.ports.holds import HoldStore
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.providers.toolkit.http.client import HttpxClient
     from gpuwatch.settings import Settings
@@ -98,7 +99,7 @@ def http_client(settings: Settings) -> Iterator[HttpxClient]:
         http.close()
 
 
-def build_adapters(
+def build_adapters(  # noqa: PLR0913 each is said by one caller or another
     settings: Settings,
     http: HttpClient,
     names: Iterable[str] | None = None,
@@ -106,6 +107,7 @@ def build_adapters(
     time_source: TimeSource = REAL_TIME,
     *,
     is_patient: bool = True,
+    holds: HoldStore | None = None,
 ) -> dict[str, Adapter]:
     """The adapters of providers.
 
@@ -113,26 +115,40 @@ def build_adapters(
         names: None: all enabled providers; one whose extra is not installed is left out and logged.
         stop: ends waits for the next request.
         is_patient: False: a person waits for the answer; a server without a connection is tried once.
+        holds: what providers want no more of for now; None: what the store holds of that, and nothing is added.
 
     Raises:
         UsageError: a named provider needs an extra that is not installed.
     """
     from gpuwatch import providers
+    from gpuwatch.ports.declarations import Tools
 
     wanted = _with_installed_extras(settings.providers) if names is None else list(names)
     for name in wanted:
         if missing := missing_extra_hint(name):
             raise UsageError(missing)
     stop = stop or threading.Event()
-    now, ticks = time_source.now, time_source.monotonic
 
     def sleep(seconds: float) -> None:
         time_source.wait(stop, seconds)
 
-    return {
-        name: providers.build(settings.providers[name], http, now, ticks, sleep, stop, is_patient=is_patient)
-        for name in wanted
-    }
+    tools = Tools(
+        http=http,
+        now=time_source.now,
+        monotonic=time_source.monotonic,
+        sleep=sleep,
+        stop=stop,
+        is_patient=is_patient,
+        holds=light_holds(settings) if holds is None else holds,
+    )
+    return {name: providers.build_with(settings.providers[name], tools) for name in wanted}
+
+
+def light_holds(settings: Settings, keep: bool = False) -> HoldStore:
+    """The stored holds, for a command; the store is opened only when one is needed. `keep`: it may also write them."""
+    from gpuwatch.storage.provider_holds import LightHolds
+
+    return LightHolds(settings.database_url, keep)
 
 
 def missing_extra_hint(name: str) -> str | None:

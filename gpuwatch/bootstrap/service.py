@@ -43,6 +43,7 @@ from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import last_sweep
+from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 
@@ -83,7 +84,9 @@ class Service:
         self.launch_repository = SqlLaunchRepository(store)
         self.invoices = SqlInvoiceRepository(store)
         self.pauses = SqlPauseRepository(store)
-        self.adapters = build_adapters(settings, http, stop=self.stopping, time_source=time_source)
+        self.adapters = build_adapters(
+            settings, http, stop=self.stopping, time_source=time_source, holds=SqlHolds(store)
+        )
         self.channels = {**build_channels(settings, http), **(extra_channels or {})}
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)

@@ -88,7 +88,7 @@ def check(
 
     settings = _settings(rule, provider, config)
     limits = _with_current_limits(settings, select_watches(settings, names), keep=not no_store)
-    found = _poll(settings, limits.watches, provider, quiet=as_json)
+    found = _poll(settings, limits.watches, provider, quiet=as_json, keep=not no_store)
     if as_json:
         json_out(check_json(limits, found))
     else:
@@ -135,14 +135,14 @@ def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: boo
     return found
 
 
-def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], *, quiet: bool) -> MarketCheck:
+def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], *, quiet: bool, keep: bool) -> MarketCheck:
     from gpuwatch.app.check import check_markets
 
     if quiet or not sys.stderr.isatty():
-        return check_markets(settings, watches, only)
+        return check_markets(settings, watches, only, keep)
     click.echo("polling …", nl=False, err=True)
     try:
-        return check_markets(settings, watches, only)
+        return check_markets(settings, watches, only, keep)
     finally:
         click.echo("\r\x1b[K", nl=False, err=True)
 

@@ -19,21 +19,19 @@ from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
-__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "info", "names", "stamps"]
+__all__ = ["Adapter", "ProviderInfo", "Tools", "broken", "build", "build_bare", "build_with", "info", "names", "stamps"]
 
 _REGISTRY = PluginRegistry("gpuwatch.providers", ProviderInfo)
 names, info, broken, stamps = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken, _REGISTRY.stamps
 
 
-def build(  # noqa: PLR0913 each is a part of `Tools`
+def build(
     settings: ProviderSettings,
     http: HttpClient,
     now: Now,
     monotonic: Callable[[], float],
     sleep: Callable[[float], None] | None = None,
     stop: threading.Event | None = None,
-    *,
-    is_patient: bool = True,
 ) -> Adapter:
     """An adapter for one `[providers.NAME]`. It sends nothing yet.
 
@@ -41,15 +39,16 @@ def build(  # noqa: PLR0913 each is a part of `Tools`
         monotonic: seconds, for intervals and deadlines.
         sleep: for the waits between retries; None: waits on `stop`.
         stop: ends all waiting when set.
-        is_patient: False: a person waits for the answer; a server without a connection is tried once.
 
     Raises:
         KeyError: there is no provider of that name.
     """
     stop = stop or threading.Event()
-    tools = Tools(
-        http=http, now=now, monotonic=monotonic, sleep=sleep or _until(stop), stop=stop, is_patient=is_patient
-    )
+    return build_with(settings, Tools(http=http, now=now, monotonic=monotonic, sleep=sleep or _until(stop), stop=stop))
+
+
+def build_with(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """As `build`. Raises KeyError."""
     if settings.name in _REGISTRY.built_in():
         return build_bare(settings, tools)
     return _build_plugin(settings, tools)

@@ -29,6 +29,7 @@ from gpuwatch.storage.alert_tables import alert as alert  # noqa: PLC0414 a part
 from gpuwatch.storage.alert_tables import delivery as delivery  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.alert_tables import silence as silence  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.provider_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema
 
 _COVERS = text("covers = 1")
 

@@ -66,17 +66,33 @@ def upgrade() -> None:
         comment="the alerts of a watch are stored and logged, but not sent",
     )
     _change_alerts(_as_event)
+    _create_provider_hold()
     _comment(new=0)
 
 
 def downgrade() -> None:
     _comment(new=1)
+    op.drop_table("provider_hold")
     _change_alerts(_as_before)
     op.drop_table("silence")
     op.drop_index("ix_alert_unrouted", table_name="alert")
     op.drop_index(op.f("ix_alert_created_at_ms"), table_name="alert")
     for name in ("routed_at_ms", "headline", "subject", "severity"):
         op.drop_column("alert", name)
+
+
+def _create_provider_hold() -> None:
+    op.create_table(
+        "provider_hold",
+        sa.Column("provider", sa.String(length=32), nullable=False),
+        sa.Column("kind", sa.String(length=64), nullable=False),
+        sa.Column("set_at_ms", sa.BigInteger(), nullable=False),
+        sa.Column("until_ms", sa.BigInteger(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("quota_resets_ms", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("provider", "kind", name=op.f("pk_provider_hold")),
+        comment="a class of requests that a provider wants no more of before until_ms; quota_resets_ms: the day's rows are used up, and until_ms is the next probe",
+    )
 
 
 def _as_event(row: Any, body: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,12 +73,17 @@ def test_a_refusal_with_a_number_holds_the_searches_of_all_watches(market: Marke
     assert len(too_early) <= 1, "one may have been on its way when the refusal came"
 
 
-def test_a_spent_quota_is_left_alone(market: Marketplace, tmp_path: Path) -> None:
+def test_a_spent_quota_is_left_alone_also_after_a_restart(market: Marketplace, tmp_path: Path) -> None:
     market.faults.add("search", "quota", times=None, skip=3)
     home = a_home(tmp_path, market)
-    for _ in range(1):
+    for _ in range(2):
         with home.daemon() as child:
             wait_for(lambda: len(searches(market)) >= 4)
             time.sleep(3.0)  # three rounds of the hunt
             assert terminate(child)[0] == 0
         assert len(searches(market)) <= 5, "three answers, a refusal, and one that was on its way"
+    asked = len(searches(market))
+    checked = home.run("check", "--json")
+    assert checked.returncode == 3
+    assert "quota exceeded; nothing more is asked before" in json.loads(checked.stdout)["providers"][0]["error"]
+    assert len(searches(market)) == asked
