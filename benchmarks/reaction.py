@@ -16,9 +16,8 @@ import logging
 import os
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,11 +25,8 @@ from sqlalchemy import delete
 
 from benchmarks.floors.reaction import Floor
 from benchmarks.server import COUNT, GPU, Control, running
-from gpuwatch import providers, settings
-from gpuwatch.bootstrap import open_store, real_now, service
-from gpuwatch.ports.declarations import Adapter
-from gpuwatch.providers.toolkit.http.client import HttpxClient
-from gpuwatch.settings import Settings
+from gpuwatch import settings
+from gpuwatch.bootstrap import TimeSource, open_store, real_now, service
 from gpuwatch.storage import tables
 from gpuwatch.storage.database import Database
 
@@ -52,18 +48,6 @@ class Clock:
 CLOCK = Clock()
 
 
-def adapters(
-    wanted: Settings,
-    http: HttpxClient,
-    names: Iterable[str] | None = None,
-    stop: threading.Event | None = None,
-    **_: object,
-) -> dict[str, Adapter]:
-    """As `bootstrap.build_adapters`, by our clock."""
-    found = wanted.providers if names is None else names
-    return {name: providers.build(wanted.providers[name], http, real_now, CLOCK, stop=stop) for name in found}
-
-
 def settings_toml(url: str, folder: Path) -> str:
     return (
         f'database_url = "sqlite:///{folder}/gpuwatch.db"\ndry_run = false\n\n'
@@ -83,8 +67,8 @@ class Engine:
         (folder / "gpuwatch.toml").write_text(settings_toml(url, folder))
         loaded = settings.load(str(folder / "gpuwatch.toml"), env={"HOME": str(folder)})
         self._store: Database = opened.enter_context(open_store(loaded))
-        service.build_adapters = adapters
-        self._service = opened.enter_context(service.build_service(loaded, self._store))
+        ahead = TimeSource(real_now, CLOCK, lambda stop, seconds: stop.wait(seconds))
+        self._service = opened.enter_context(service.build_service(loaded, self._store, time_source=ahead))
         for reconciler in self._service.reconcilers.values():
             reconciler.run_if_due(real_now())
         (self._station,) = self._service.workers.values()

@@ -222,10 +222,11 @@ def build_service(
     store: Database,
     extra_channels: Mapping[str, Channel] | None = None,
     run_now: Callable[[str], None] = lambda name: None,
+    time_source: TimeSource = REAL_TIME,
 ) -> Iterator[Service]:
     """The service over an open, upgraded database; closed at the end."""
     with http_client(settings) as http:
-        service = Service(settings, store, http, extra_channels, run_now)
+        service = Service(settings, store, http, extra_channels, run_now, time_source)
         try:
             yield service
         finally:
