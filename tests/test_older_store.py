@@ -54,7 +54,10 @@ RENAMED_COLUMNS = {
     ("delivery", "taken"): "settled_recipients",
     ("launch_event", "provider_words"): "provider_message",
 }
-ADDED = {"alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000}}
+ADDED = {
+    "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000},
+    "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
+}
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LAUNCH = "a" * 12
 
@@ -181,7 +184,7 @@ def test_alerts_history_and_samples_are_read(older: Database) -> None:
     assert [one.text for one in format_changes(older, "vastai")] == ["new field: x"]
     store = SqlDecisionStore(older)
     assert store.memories()["h100"].misses == 2
-    assert store.provider_health()["vastai"].last_error == "503"
+    assert store.provider_health()["vastai", "hunt"].last_error == "503"
     polls = [row["at_s"] for row in OLDER["poll"]]
     found = market_at(older, datetime.fromtimestamp(max(polls), UTC))
     assert [offer.identity.machine_id for offer in found.offers] == ["77"]

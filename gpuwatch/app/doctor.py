@@ -14,7 +14,7 @@ from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
 from gpuwatch.app.doctor_channels import channel_findings, own_checks
 from gpuwatch.app.pauses import pause_lines
-from gpuwatch.app.provider_status import provider_statuses
+from gpuwatch.app.provider_status import blind_lanes, provider_statuses
 from gpuwatch.bootstrap import (
     build_adapters,
     http_client,
@@ -217,9 +217,9 @@ def _rows(settings: Settings) -> Iterator[Finding]:
             )
             text = f"{plan.rows_used} of {plan.rows_per_day} rows used, {plan.rows_left} left; sweep {sweep}"
             yield Finding(area=standing.provider, state="fault" if plan.spent else "ok", text=text)
-        if standing.health.blind_since is not None:
-            since = format_moment(standing.health.blind_since, ZoneInfo(settings.timezone))
-            text = f"blind since {since}: {standing.health.last_error}"
+        for lanes, health in blind_lanes(standing):
+            since = format_moment(health.blind_since or real_now(), ZoneInfo(settings.timezone))
+            text = f"blind since {since} ({lanes}): {health.last_error}"
             yield Finding(area=standing.provider, state="fault", text=text, mend="see the daemon's log")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +14,7 @@ from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
-from gpuwatch.ports import ProviderHealth, ProviderSettings
+from gpuwatch.ports import LANES, ProviderHealth, ProviderSettings
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.poll_queries import FormatChange, LastPoll, format_changes, last_poll, last_sweep
@@ -52,11 +52,18 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
     """The same, with what the store has recorded."""
 
     plan: RowPlan
-    health: ProviderHealth
+    lanes: Mapping[str, ProviderHealth]  # "hunt" and "sweep"
     last_poll: LastPoll | None  # the newest complete one
     drift: Sequence[FormatChange]  # changes of its format
     swept_at: datetime | None
     next_sweep_at: datetime | None
+
+    @property
+    def health(self) -> ProviderHealth:
+        """Of all lanes: that of the lane that has been blind longest; if none is, the newest answer."""
+        blind = [one for one in self.lanes.values() if one.blind_since is not None]
+        complete_at = max((one.complete_at for one in self.lanes.values() if one.complete_at), default=None)
+        return msgspec.structs.replace(_longest(blind) if blind else ProviderHealth(), complete_at=complete_at)
 
     @property
     def status(self) -> str:
@@ -113,16 +120,21 @@ def _with_records(store: Database, known: ConfiguredProvider) -> ProviderStatus:
     next_at = None
     if known.is_on and swept and plan.sweep_every_s is not None:
         next_at = max(now, swept.at + timedelta(seconds=plan.sweep_every_s))
-    health = SqlDecisionStore(store).provider_health().get(name, ProviderHealth())
     return ProviderStatus(
         **msgspec.structs.asdict(known),
         plan=plan,
-        health=msgspec.structs.replace(health, complete_at=newest.at if newest else None),
+        lanes={lane: _lane_health(store, name, lane) for lane in LANES},
         last_poll=newest,
         drift=format_changes(store, name),
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
     )
+
+
+def _lane_health(store: Database, name: str, lane: str) -> ProviderHealth:
+    health = SqlDecisionStore(store).provider_health().get((name, lane), ProviderHealth())
+    newest = last_poll(store, name, lane)
+    return msgspec.structs.replace(health, complete_at=newest.at if newest else None)
 
 
 def _key_lies_there(info: ProviderInfo) -> bool:
@@ -173,5 +185,28 @@ def provider_status_json(standing: ProviderStatus) -> dict[str, object]:
         "last_poll_skipped": None if newest is None else newest.skipped,
         "blind_since": rfc3339(sight.blind_since),
         "last_error": sight.last_error,
+        "lanes": {lane: _lane_json(one) for lane, one in standing.lanes.items()},
         "drift": [{"text": one.text, "first_seen_at": rfc3339(one.first_seen_at)} for one in standing.drift],
     }
+
+
+def _lane_json(health: ProviderHealth) -> dict[str, object]:
+    return {
+        "complete_at": rfc3339(health.complete_at),
+        "blind_since": rfc3339(health.blind_since),
+        "last_error": health.last_error if health.blind_since is not None else None,
+    }
+
+
+def blind_lanes(standing: ProviderStatus) -> list[tuple[str, ProviderHealth]]:
+    """The lanes that are blind, each by its name; lanes that are blind for the same cause as one: "hunt, sweep"."""
+    found: dict[str | None, list[str]] = {}
+    for lane, health in standing.lanes.items():
+        if health.blind_since is not None:
+            found.setdefault(health.last_error, []).append(lane)
+    return [(", ".join(lanes), _longest([standing.lanes[lane] for lane in lanes])) for lanes in found.values()]
+
+
+def _longest(blind: Sequence[ProviderHealth]) -> ProviderHealth:
+    """The one that has been blind longest."""
+    return min(blind, key=lambda one: one.blind_since or datetime.max.replace(tzinfo=UTC))

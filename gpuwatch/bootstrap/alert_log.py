@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from gpuwatch.notifiers.toolkit import lines, plain
-from gpuwatch.ports import Alert, Severity
+from gpuwatch.ports import Alert, AlertKind, Severity
 
 log = logging.getLogger("gpuwatch.alerts")
 
@@ -16,4 +16,7 @@ def log_alert(alert: Alert) -> None:
     """Write its headline as the message, and all that a channel would show below it."""
     rest = [text for line in lines(alert)[1:] if (text := plain(line))]
     about = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": rest}
-    log.log(_LEVELS[alert.severity], "%s", alert.headline, extra=about)
+    level = _LEVELS[alert.severity]
+    if alert.kind is AlertKind.BLIND:  # nothing is seen: it does not wait for the morning on any screen
+        level = max(level, logging.ERROR)
+    log.log(level, "%s", alert.headline, extra=about)

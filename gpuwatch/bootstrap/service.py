@@ -153,7 +153,8 @@ class Service:
 
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
         provider = self.settings.providers[name]
-        health_monitor = HealthMonitor(name, self.uow_factory, new_id, self.time_source.now())
+        started_at = self.time_source.now()
+        health_monitor = HealthMonitor(name, self.uow_factory, new_id, started_at, provider.base_url)
         recorder = AnswerRecorder(
             name,
             self.history,

@@ -104,13 +104,24 @@ def _recorded_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
     else:
         due = "when the daemon starts" if one.next_sweep_at is None else local(one.next_sweep_at, timezone)
         yield f"  sweep   every {plan.sweep_every_s / 60:.0f} min; next {due}"
-    if one.health.blind_since is not None:
-        since = local(one.health.blind_since, timezone)
-        yield f"  BLIND   since {since}: {one.health.last_error or 'no complete answer'}"
+    yield from _blind_lines(one, timezone)
     yield f"  seen    {'never' if newest is None else _seen(newest, timezone)}"
     if one.drift:
         last = one.drift[-1]
         yield f"  format  changed {len(one.drift)} times; last {last.text} ({local(last.first_seen_at, timezone)})"
+
+
+def _blind_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
+    """What is blind, and the other lane where that still sees."""
+    from gpuwatch.app.provider_status import blind_lanes
+
+    blind = blind_lanes(one)
+    for lanes, health in blind:
+        since = local(health.blind_since, timezone)
+        yield f"  BLIND   {lanes} since {since}: {health.last_error or 'no complete answer'}"
+    for lane, health in one.lanes.items() if blind else ():
+        if health.blind_since is None and health.complete_at is not None:
+            yield f"  answers {lane}: last complete answer {local(health.complete_at, timezone)}"
 
 
 def _seen(newest: LastPoll, timezone: str) -> str:

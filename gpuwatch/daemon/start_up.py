@@ -24,7 +24,7 @@ def start_up_warnings(settings: Settings) -> Iterator[str]:
     if not settings.channels:
         sections = ", ".join(f"[notify.{name}]" for name in notifiers.names())
         yield (
-            "no channel is configured: alerts appear in this log only; "
+            "no channel is configured: alerts appear in this log and in `gpuwatch alerts` only; "
             f"add one of {sections}, then run: gpuwatch notify"
         )
 

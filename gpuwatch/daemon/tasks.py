@@ -132,12 +132,14 @@ def status_line(service: Service, now: datetime) -> str:
 
 
 def _worker_status(worker: ProviderWorker, now: datetime) -> str:
-    health = worker.health_monitor.health
-    if health.blind_since is not None:
-        return f"{worker.name} BLIND since {health.blind_since:%H:%M} UTC"
-    if health.complete_at is None:
+    lanes = worker.health_monitor.lanes
+    blind = {lane: health.blind_since for lane, health in lanes.items() if health.blind_since is not None}
+    if blind:
+        return f"{worker.name} BLIND since {min(blind.values()):%H:%M} UTC ({', '.join(blind)})"
+    complete_at = max((health.complete_at for health in lanes.values() if health.complete_at), default=None)
+    if complete_at is None:
         return f"{worker.name} not polled yet"
-    return f"{worker.name} polled {(now - health.complete_at).total_seconds():.0f} s ago"
+    return f"{worker.name} polled {(now - complete_at).total_seconds():.0f} s ago"
 
 
 def pause_summary(found: PauseTable, now: datetime) -> str | None:

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from gpuwatch.engine.drift_detector import DriftDetector
 from gpuwatch.engine.health_monitor import HealthMonitor
-from gpuwatch.errors import ProviderError, StoreError
-from gpuwatch.ports import Answer, Completeness, PollHistory, Query
+from gpuwatch.errors import NoRowUnderstood, ProviderError, StoreError
+from gpuwatch.ports import HUNT, SWEEP, Answer, Completeness, PollHistory, Query
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class AnswerRecorder:
         drift_detector: DriftDetector,
         let_launches_start: Callable[[], None] = _no_launches,
     ) -> None:
-        self.has_polled = False  # was the provider asked anything? A spot watch asks nothing where nothing is spot
+        self.polled: set[str] = set()  # lanes where anything was asked: a spot watch asks nothing where none is spot
         self._provider = provider
         self._history = history
         self._health_monitor = health_monitor
@@ -44,25 +44,30 @@ class AnswerRecorder:
     def record_hunt(self, query: Query, answer: Answer | ProviderError, now: datetime) -> None:
         """After a query of the hunt was decided on."""
         self._let_launches_start()
-        self._record("hunt", query.gpus[0] if len(query.gpus) == 1 else "", query.spot, answer, now)
+        self._record(HUNT, query.gpus[0] if len(query.gpus) == 1 else "", query.spot, answer, now)
 
     def record_sweep(self, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
         """After one search of a sweep."""
-        self._record("sweep", gpu, spot, answer, now)
+        self._record(SWEEP, gpu, spot, answer, now)
 
     def _record(self, lane: str, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
         if isinstance(answer, Answer) and answer.searches == 0:
             return  # nothing was asked: that proves neither health nor a market without offers
-        self.has_polled = True
+        self.polled.add(lane)
+        question = f"{gpu or 'all models'}{' spot' if spot else ''}"
         try:
             if isinstance(answer, ProviderError):
-                self._health_monitor.failed(answer, now)
+                self._health_monitor.failed(lane, question, answer, now)
                 if not answer.was_sent:
                     return  # no search: the history counts those that were made
                 self._history.record_failure(self._provider, lane=lane, gpu=gpu, spot=spot, at=now, error=str(answer))
+                if isinstance(answer, NoRowUnderstood):
+                    self._drift_detector.check_unusable(answer, now)
                 return
             if answer.completeness is not Completeness.PARTIAL:
-                self._health_monitor.answered(now)
+                has_rows = bool(answer.offers) or answer.rows > sum(answer.skipped.values())
+                if self._health_monitor.answered(lane, question, has_rows, now):
+                    self._drift_detector.understands_again()
             self._history.record(answer, lane=lane, gpu=gpu, spot=spot)
             self._drift_detector.check(answer, now)
         except StoreError as error:

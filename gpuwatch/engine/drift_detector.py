@@ -8,6 +8,7 @@ from datetime import datetime
 
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.engine.health_alerts import drift_alert
+from gpuwatch.errors import NoRowUnderstood
 from gpuwatch.ports import Answer, UnitOfWorkFactory
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,17 @@ class DriftDetector:
         met = [("gpu", word) for word in gpus] + [("skip", reason) for reason in answer.skipped]
         for kind, word in self._new(met, now):
             log.warning("%s: %s", _SAYING[kind], word, extra={"provider": self._provider})
-        drift = [word for _, word in self._new([("field", note) for note in answer.drift], now)]
-        if drift:
-            self._report(drift, now)
+        self._report_new("field", answer.drift, now)
+
+    def check_unusable(self, error: NoRowUnderstood, now: datetime) -> None:
+        """Alert about what keeps every row from being understood, each time that it comes. Raises StoreError."""
+        self._report_new(_UNUSABLE, error.drift, now)
+
+    def understands_again(self) -> None:
+        """All is understood again: if it changes once more, that is new. Raises StoreError."""
+        with self._uow_factory.open() as uow:
+            uow.forget_values(self._provider, _UNUSABLE)
+        self._known = {(kind, word) for kind, word in self._known if kind != _UNUSABLE}
 
     def _new(self, met: Iterable[tuple[str, str]], now: datetime) -> list[tuple[str, str]]:
         unsure = [word for word in met if word not in self._known]
@@ -43,14 +52,21 @@ class DriftDetector:
         self._known.update(unsure)
         return found
 
-    def _report(self, drift: list[str], now: datetime) -> None:
-        log.warning("the format changed: %s", "; ".join(drift), extra={"provider": self._provider})
-        alert = drift_alert(self._provider, drift, alert_id=self._new_id(), now=now)
+    def _report_new(self, kind: str, notes: Iterable[str], now: datetime) -> None:
+        """What is new is noted and reported in one transaction: neither is lost without the other."""
+        unsure = [note for note in notes if (kind, note) not in self._known]
+        if not unsure:
+            return
         with self._uow_factory.open() as uow:
-            uow.enqueue(outbox_alert(alert))
+            new = [note for note in unsure if uow.record_new_value(self._provider, kind, note[:200], now)]
+            if new:
+                alert = drift_alert(self._provider, new, alert_id=self._new_id(), now=now)
+                uow.enqueue(outbox_alert(alert))
+        self._known.update((kind, note) for note in unsure)
 
 
 _SAYING = {
     "gpu": "a GPU spelling that the catalogue does not know (kept as it is, searchable)",
     "skip": "rows were not understood",
 }
+_UNUSABLE = "unusable"  # the kind of changes because of which no row is understood; forgotten when rows are again

@@ -5,25 +5,75 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.engine.alerts import format_moment
-from gpuwatch.ports import Alert, AlertKind
+from gpuwatch.ports import HUNT, SWEEP, Alert, AlertKind, ProviderHealth, Severity
 from gpuwatch.redaction import redact
 
 
-def blind_alert(provider: str, since: datetime, last_error: str, *, alert_id: str, now: datetime) -> Alert:
-    """A provider has not given a complete answer for too long."""
+def blind_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
+    """A provider has given no complete answer for too long on one lane, or one that nobody understands.
+
+    Args:
+        health: with `blind_since`.
+    """
+    since = health.blind_since or now
+    what = _LANES[lane]
+    if health.not_understood:
+        headline = f"{provider} is not understood: no row of a {lane}'s answer can be used"
+        why = f"An answer has rows, and none of them can be used: the format has changed. {what.unknown}"
+    else:
+        headline = f"{provider} is not answering: no complete {what.answer} for {_span(now - since)}"
+        why = f"Three {what.intervals} passed without a complete answer. {what.unknown}"
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.BLIND,
         subject=provider,
         created_at=now,
-        headline=f"{provider} is not answering: no complete answer for {_span(now - since)}",
-        facts=(("Provider", provider), ("Since", format_moment(since)), ("Last error", redact(last_error))),
-        why="Three polling intervals passed without a complete answer. Its current offers are unknown.",
-        did="gpuwatch keeps polling and alerts you when it answers again. Nothing is rented there until then.",
+        headline=headline,
+        facts=(
+            ("Provider", provider),
+            ("Searches", what.searches),
+            ("Since", format_moment(since)),
+            ("Last error", redact(health.last_error or "no complete answer")),
+        ),
+        why=why,
+        did=what.did,
         can_do=("See what is wrong: gpuwatch doctor",),
     )
+
+
+PRICE_FIELD = "price field"  # what a note about a field that makes the price begins with
+
+
+class _LaneTexts(msgspec.Struct, frozen=True):
+    """What an alert calls a lane, and what follows from its blindness."""
+
+    searches: str
+    answer: str
+    intervals: str
+    unknown: str
+    did: str
+
+
+_LANES = {
+    HUNT: _LaneTexts(
+        searches="the hunt: offers at the limits of your watches",
+        answer="answer",
+        intervals="polling intervals",
+        unknown="Its current offers are unknown.",
+        did="gpuwatch keeps polling and alerts you when it answers again. Nothing is rented there until then.",
+    ),
+    SWEEP: _LaneTexts(
+        searches="the sweep: all offers, for the history",
+        answer="sweep",
+        intervals="intervals of the sweep",
+        unknown="The history has a gap, and the hunt may be blind, too: a search at your limits returns few rows.",
+        did="gpuwatch keeps polling and alerts you when the sweep is back. The hunt goes on.",
+    ),
+}
 
 
 def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datetime) -> Alert:
@@ -44,17 +94,24 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
     )
 
 
-def recovery_alert(provider: str, blind_since: datetime, now: datetime, *, alert_id: str) -> Alert:
-    """A provider answers again."""
+def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
+    """A provider answers again, and is understood.
+
+    Args:
+        health: as it was while blind.
+    """
+    blind_since = health.blind_since or now
+    back = "is understood" if health.not_understood else "answers"
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.RECOVERED,
         subject=provider,
         created_at=now,
-        headline=f"{provider} answers again, after {_span(now - blind_since)}",
+        headline=f"{provider} {back} again, after {_span(now - blind_since)}",
         facts=(
             ("Provider", provider),
-            ("Not answering since", format_moment(blind_since)),
+            ("Searches", _LANES[lane].searches),
+            ("Not understood since" if health.not_understood else "Not answering since", format_moment(blind_since)),
             ("Back", format_moment(now)),
         ),
         why="A complete answer arrived.",
@@ -68,14 +125,21 @@ def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: date
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.DRIFT,
+        severity=Severity.CRITICAL if any(note.startswith(PRICE_FIELD) for note in notes) else Severity.WARNING,
         subject=provider,
         created_at=now,
-        headline=f"{provider} changed its format",
+        headline=f"{provider} changed its format{_worst(notes)}",
         facts=(("Provider", provider), ("Changed", shown)),
         why="The answer has new fields, or known fields are missing. Each change is reported once.",
         did="gpuwatch continues with what it understands; it skips and counts rows that it does not.",
         can_do=("Compare prices with the provider's own page", "Check for a newer gpuwatch"),
     )
+
+
+def _worst(notes: Sequence[str]) -> str:
+    """The change that matters most, a price's before others: a field that is read, and cannot be read any more."""
+    lost = [note for note in notes if "field" in note and not note.startswith("new field")]
+    return f": {min(lost, key=lambda note: not note.startswith(PRICE_FIELD))}" if lost else ""
 
 
 def _span(gone: timedelta) -> str:

@@ -1,23 +1,60 @@
-"""Is a provider answering? Three intervals without a complete answer are reported once, and its return once."""
+"""Is a provider answering, and is it understood? Kept for each lane: a hunt that finds nothing hides no broken sweep.
+
+A lane is blind after three intervals without a complete answer, and at once if an answer has rows of which none is
+understood. An answer without rows proves a connection, not that rows would be understood.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.engine.failure_log import FailureLog
 from gpuwatch.engine.health_alerts import blind_alert, quota_alert, recovery_alert
-from gpuwatch.errors import ProviderError, QuotaSpent
-from gpuwatch.ports import Alert, ProviderHealth, UnitOfWorkFactory
+from gpuwatch.errors import NoRowUnderstood, ProviderError, QuotaSpent
+from gpuwatch.ports import LANES, SWEEP, Alert, ProviderHealth, UnitOfWorkFactory
+
+log = logging.getLogger(__name__)
 
 BLIND_AFTER_INTERVALS = 3
 
 
+class _Lane:
+    """One lane: its stored health, and the questions whose rows were not understood when last asked."""
+
+    def __init__(self, health: ProviderHealth) -> None:
+        self.health = health
+        self.puzzling: dict[str, datetime] = {}  # question → when
+        self.understood_at: datetime | None = None  # when rows were last understood
+
+    @property
+    def is_blind(self) -> bool:
+        return self.health.blind_since is not None
+
+    def take(self, question: str, has_rows: bool, now: datetime) -> None:
+        """A complete answer. One without rows clears its question once others are understood again."""
+        if has_rows:
+            self.understood_at = now
+            self.puzzling.pop(question, None)
+        elif self.understood_at is not None and self.understood_at >= self.puzzling.get(question, now):
+            self.puzzling.pop(question, None)
+
+    def sees_again(self) -> bool:
+        """Does the answer just taken end its blindness? After a restart, only rows that are understood do."""
+        return not self.puzzling and (self.understood_at is not None or not self.health.not_understood)
+
+
 class HealthMonitor:
-    """The health of one provider. Called from its hunt, its sweep and its periodic health check."""
+    """The health of one provider. Called from its hunt, its sweep and its periodic health check.
+
+    Args:
+        base_url: for the log.
+    """
 
     def __init__(
         self,
@@ -25,50 +62,118 @@ class HealthMonitor:
         uow_factory: UnitOfWorkFactory,
         new_id: Callable[[], str],
         started_at: datetime,
+        base_url: str = "",
     ) -> None:
         self._provider = provider
         self._uow_factory = uow_factory
         self._new_id = new_id
         self._lock = threading.Lock()
-        self._health = uow_factory.provider_health().get(provider, ProviderHealth())
+        stored = uow_factory.provider_health()
+        self._lanes = {lane: _Lane(stored.get((provider, lane), ProviderHealth())) for lane in LANES}
         self._since = started_at  # a daemon that was off for a week is not blind for a week
+        self._failures = FailureLog(provider, base_url)
 
     @property
-    def health(self) -> ProviderHealth:
-        """The current state."""
-        return self._health
+    def lanes(self) -> Mapping[str, ProviderHealth]:
+        """The current state of each lane."""
+        return {name: lane.health for name, lane in self._lanes.items()}
 
-    def answered(self, now: datetime) -> None:
-        """A complete answer came."""
-        with self._lock:
-            before, self._health = self._health, ProviderHealth(complete_at=now)
-            if before.blind_since is not None:
-                alert = recovery_alert(self._provider, before.blind_since, now, alert_id=self._new_id())
-                self._write(alert)
+    def answered(self, lane: str, question: str, has_rows: bool, now: datetime) -> bool:
+        """A complete answer came; True: with it all is understood again that was not. Raises StoreError.
 
-    def failed(self, error: ProviderError, now: datetime) -> None:
-        """A query was not answered. A spent quota blinds it for certain: reported at once."""
+        Args:
+            question: what was asked for, the same text each time.
+            has_rows: it has rows that were understood.
+        """
         with self._lock:
-            self._health = msgspec.structs.replace(self._health, last_error=str(error))
-            if isinstance(error, QuotaSpent) and self._health.blind_since is None:
-                self._health = msgspec.structs.replace(self._health, blind_since=now)
+            one = self._lanes[lane]
+            one.take(question, has_rows, now)
+            if not one.is_blind:
+                one.health = ProviderHealth(complete_at=now)
+                self._failures.answered(lane)
+                return False
+            if not one.sees_again():
+                one.health = msgspec.structs.replace(one.health, complete_at=now)
+                return False
+            was_puzzled = one.health.not_understood
+            self._recovers(lane, now)
+            return was_puzzled and not any(each.health.not_understood for each in self._lanes.values())
+
+    def failed(self, lane: str, question: str, error: ProviderError, now: datetime) -> None:
+        """A query was not answered. A spent quota, and rows that nobody understands, blind for certain: at once.
+
+        Raises StoreError.
+        """
+        with self._lock:
+            one = self._lanes[lane]
+            one.health = msgspec.structs.replace(one.health, last_error=str(error))
+            self._failures.failed(lane, error, now)
+            if isinstance(error, NoRowUnderstood):
+                one.puzzling[question] = now
+                self._not_understood(lane, now)
+            elif isinstance(error, QuotaSpent) and not one.is_blind:
                 alert = quota_alert(self._provider, error.resets_at, alert_id=self._new_id(), now=now)
-                self._write(alert)
+                self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=now), now, alert)
+            if one.is_blind and not one.health.reported and not self._is_covered(lane):
+                self._goes_blind(lane, one.health, now)  # the other lane, whose alert was enough, is back
 
-    def check(self, interval_s: float, now: datetime) -> None:
-        """Has it been silent for too long?"""
+    def check(self, lane: str, interval_s: float, now: datetime) -> None:
+        """Has it been silent for too long? A sweep that was never tried is not silent: there may be no rows for it."""
         with self._lock:
-            if self._health.blind_since is not None:
+            one = self._lanes[lane]
+            if one.is_blind or (lane == SWEEP and one.health.last_error is None):
                 return
-            newest = max(filter(None, (self._health.complete_at, self._since)), default=now)
-            if now - newest <= timedelta(seconds=interval_s * BLIND_AFTER_INTERVALS):
-                return
-            self._health = msgspec.structs.replace(self._health, blind_since=newest)
-            last_error = self._health.last_error or "no complete answer"
-            alert = blind_alert(self._provider, newest, last_error, alert_id=self._new_id(), now=now)
-            self._write(alert)
+            newest = max(filter(None, (one.health.complete_at, self._since)), default=now)
+            if now - newest > timedelta(seconds=interval_s * BLIND_AFTER_INTERVALS):
+                self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=newest), now)
 
-    def _write(self, alert: Alert) -> None:
+    def not_polled(self, lane: str) -> None:
+        """This lane is not polled any more, so it cannot be blind. Raises StoreError."""
+        with self._lock:
+            if self._lanes[lane].is_blind:
+                self._save(lane, ProviderHealth())
+
+    # --- transitions --------------------------------------------------------------------------------------------------
+
+    def _is_covered(self, lane: str) -> bool:
+        """Was the other lane's blindness reported? One fault on two lanes is one alert."""
+        others = [one.health for name, one in self._lanes.items() if name != lane]
+        return any(health.blind_since is not None and health.reported for health in others)
+
+    def _not_understood(self, lane: str, now: datetime) -> None:
+        one = self._lanes[lane]
+        if one.health.not_understood:
+            return
+        health = msgspec.structs.replace(one.health, not_understood=True)
+        if one.is_blind:
+            self._save(lane, health)
+        else:
+            self._goes_blind(lane, msgspec.structs.replace(health, blind_since=now), now)
+
+    def _goes_blind(self, lane: str, health: ProviderHealth, now: datetime, alert: Alert | None = None) -> None:
+        """With an alert, which the log gets, too; where the other lane's alert covers it, only a line of the log."""
+        covered = self._is_covered(lane)
+        health = msgspec.structs.replace(health, reported=not covered)
+        news = alert or blind_alert(self._provider, lane, health, alert_id=self._new_id(), now=now)
+        self._save(lane, health, None if covered else news)
+        if covered:
+            log.warning("%s: the %s is blind, too", self._provider, lane, extra=self._extra(lane))
+
+    def _recovers(self, lane: str, now: datetime) -> None:
+        before = self._lanes[lane].health
+        news = recovery_alert(self._provider, lane, before, alert_id=self._new_id(), now=now)
+        self._save(lane, ProviderHealth(complete_at=now), news if before.reported else None)
+        self._failures.recovered(lane)
+        if not before.reported:
+            log.info("%s: the %s is answered again, too", self._provider, lane, extra=self._extra(lane))
+
+    def _save(self, lane: str, health: ProviderHealth, alert: Alert | None = None) -> None:
+        """In the store first: what could not be stored is tried again at the next failure or answer."""
         with self._uow_factory.open() as uow:
-            uow.enqueue(outbox_alert(alert))
-            uow.save_health(self._provider, self._health)
+            if alert is not None:
+                uow.enqueue(outbox_alert(alert))
+            uow.save_health(self._provider, lane, health)
+        self._lanes[lane].health = health
+
+    def _extra(self, lane: str) -> dict[str, str]:
+        return {"provider": self._provider, "lane": lane}

@@ -11,7 +11,7 @@ from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.engine.sweep import Sweeper
 from gpuwatch.errors import QuotaSpent
-from gpuwatch.ports import PollHistory, ProviderSettings
+from gpuwatch.ports import HUNT, SWEEP, PollHistory, ProviderSettings
 
 
 class ProviderWorker:
@@ -68,7 +68,7 @@ class ProviderWorker:
         if self.hunter is not None:
             plan = self._newest_plan(self._clock())
             if plan.spent:
-                self.health_monitor.failed(_spent(self.name, plan), self._clock())
+                self.health_monitor.failed(HUNT, "all", _spent(self.name, plan), self._clock())
             else:
                 self.hunter.run_round(self._clock, self.settings.poll_every_s, plan.matched_every_s)
             self._next_plan = self.plan(self._clock())
@@ -97,19 +97,17 @@ class ProviderWorker:
         return True
 
     def check_health(self) -> None:
-        """Has it been silent for three intervals? Silence proves nothing where nothing is polled."""
-        if not self.recorder.has_polled:
-            return
+        """Has a lane been silent for three intervals? Silence proves nothing where nothing is polled."""
         now = self._clock()
-        every_s = self._expected_every_s(now)
-        if every_s is not None:
-            self.health_monitor.check(every_s + self.settings.timeout_s, now)
+        for lane, is_polled in ((HUNT, self.hunter is not None), (SWEEP, bool(self.sweeper.targets))):
+            if not is_polled:
+                self.health_monitor.not_polled(lane)
+            elif lane in self.recorder.polled and (every_s := self._expected_every_s(lane, now)) is not None:
+                self.health_monitor.check(lane, every_s + self.settings.timeout_s, now)
 
-    def _expected_every_s(self, now: datetime) -> float | None:
-        """How often an answer is expected; None: no watch polls there, and nothing is recorded."""
-        if self.hunter is not None:
-            return self.interval_s
-        return self.plan(now).sweep_every_s if self.sweeper.targets else None
+    def _expected_every_s(self, lane: str, now: datetime) -> float | None:
+        """How often an answer is expected; None: none before the day's rows are reset."""
+        return self.interval_s if lane == HUNT else self.plan(now).sweep_every_s
 
 
 def _spent(name: str, plan: RowPlan) -> QuotaSpent:

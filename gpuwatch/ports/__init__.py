@@ -26,7 +26,7 @@ from gpuwatch.ports.alerts import (
     UnroutedAlert,
     severity_of,
 )
-from gpuwatch.ports.market import Answer, Completeness, Market, Query
+from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market, Query
 from gpuwatch.ports.renting import (
     Created,
     Instance,
@@ -50,6 +50,9 @@ from gpuwatch.ports.store import (
 )
 
 __all__ = [
+    "HUNT",
+    "LANES",
+    "SWEEP",
     "Alert",
     "AlertKind",
     "Answer",

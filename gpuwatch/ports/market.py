@@ -11,6 +11,10 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Offer
 
+HUNT = "hunt"  # the lanes of a provider: small searches at a watch's limit
+SWEEP = "sweep"  # … and everything there is, for the history
+LANES = (HUNT, SWEEP)
+
 
 class Completeness(StrEnum):
     """How much of what was asked for an answer holds."""

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 
 class ProviderHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a provider answers; kept in the store."""
+    """Whether a provider answers on one lane; kept in the store."""
 
     complete_at: datetime | None = None  # the newest complete answer
-    blind_since: datetime | None = None  # set once it was reported
+    blind_since: datetime | None = None
     last_error: str | None = None
+    not_understood: bool = False  # blind, because no row was understood: only rows that are understood end it
+    reported: bool = True  # False: blind, too, with a lane whose alert covers both
 
 
 class UnitOfWork(Protocol):
@@ -59,11 +61,14 @@ class UnitOfWork(Protocol):
     def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` is there already."""
 
-    def save_health(self, provider: str, health: ProviderHealth) -> None:
-        """Keep what is known of a provider's answers."""
+    def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
+        """Keep what is known of a provider's answers on one lane."""
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
         """Note a word (a GPU spelling, a field); True: it was never met before."""
+
+    def forget_values(self, provider: str, kind: str) -> None:
+        """Forget all words of a kind: met again, they are new."""
 
 
 class UnitOfWorkFactory(Protocol):
@@ -72,8 +77,8 @@ class UnitOfWorkFactory(Protocol):
     def memories(self) -> Mapping[str, WatchMemory]:
         """What each watch remembers. Raises StoreError."""
 
-    def provider_health(self) -> Mapping[str, ProviderHealth]:
-        """What is known of each provider's answers. Raises StoreError."""
+    def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
+        """What is known of the answers, by provider and lane. Raises StoreError."""
 
     def open(self) -> AbstractContextManager[UnitOfWork]:
         """A transaction: committed, durably, when the block ends. Raises StoreError."""

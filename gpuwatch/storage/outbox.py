@@ -23,9 +23,10 @@ from gpuwatch.redaction import redact
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.new_alerts import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.pauses import load_pauses
+from gpuwatch.storage.provider_tables import seen_value
 from gpuwatch.storage.rows import AnyRow, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import alert as alerts
-from gpuwatch.storage.tables import delivery, seen_value
+from gpuwatch.storage.tables import delivery
 
 _LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 _LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits

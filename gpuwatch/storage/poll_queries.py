@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import func, select, true
 
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.tables import poll, seen_value
+from gpuwatch.storage.provider_tables import seen_value
+from gpuwatch.storage.tables import poll
 
 _ONE_ROUND_S = 86_400  # a sweep of another day belongs to GPUs that are no longer swept
 
@@ -53,11 +54,15 @@ def last_sweep(database: Database, provider: str) -> LastSweep | None:
     return LastSweep(at=datetime.fromtimestamp(newest_s, UTC), rows=rows)
 
 
-def last_poll(database: Database, provider: str) -> LastPoll | None:
-    """The last poll that a provider answered completely; None: there was none. Raises StoreError."""
+def last_poll(database: Database, provider: str, lane: str | None = None) -> LastPoll | None:
+    """The last poll that a provider answered completely, on any lane or on one; None: there was none.
+
+    Raises StoreError.
+    """
     newest = (
         select(poll.c.at_s, poll.c.rows, poll.c.skipped, poll.c.gpu, poll.c.lane)
         .where(poll.c.provider == provider, poll.c.completeness.in_(("complete", "truncated")))
+        .where(poll.c.lane == lane if lane is not None else true())
         .order_by(poll.c.at_s.desc(), poll.c.id.desc())
         .limit(1)
     )
@@ -74,7 +79,7 @@ def format_changes(database: Database, provider: str) -> list[FormatChange]:
     """What changed in a provider's format since the first poll, oldest first. Raises StoreError."""
     changes = (
         select(seen_value.c.value, seen_value.c.first_seen_ms)
-        .where(seen_value.c.provider == provider, seen_value.c.kind == "field")
+        .where(seen_value.c.provider == provider, seen_value.c.kind.in_(("field", "unusable")))
         .order_by(seen_value.c.first_seen_ms, seen_value.c.value)
     )
     with database.read() as connection:

@@ -29,7 +29,9 @@ from gpuwatch.storage.alert_tables import alert as alert  # noqa: PLC0414 a part
 from gpuwatch.storage.alert_tables import delivery as delivery  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.alert_tables import silence as silence  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.provider_tables import seen_value as seen_value  # noqa: PLC0414 a part of the schema
 
 _COVERS = text("covers = 1")
 
@@ -338,25 +340,4 @@ foreign_instance = Table(
     Column("instance_id", String(64), primary_key=True),
     Column("at_ms", BigInteger, nullable=False),
     comment="labelled instances that the owner said belong to another installation",
-)
-
-# --- what the daemon knows of the providers ---------------------------------------------------------------------------
-provider_health = Table(
-    "provider_health",
-    metadata,
-    Column("provider", String(32), primary_key=True),
-    Column("complete_at_ms", BigInteger),
-    Column("blind_since_ms", BigInteger),
-    Column("last_error", Text),
-    comment="blind_since_ms is set when the owner was alerted",
-)
-
-seen_value = Table(
-    "seen_value",
-    metadata,
-    Column("provider", String(32), primary_key=True),
-    Column("kind", String(16), primary_key=True),
-    Column("value", String(200), primary_key=True),
-    Column("first_seen_ms", BigInteger, nullable=False),
-    comment="GPU spellings, field names and skip reasons that were reported already, or are simply known",
 )

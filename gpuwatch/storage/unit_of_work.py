@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select
 
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import unticked
@@ -18,8 +18,9 @@ from gpuwatch.storage import approvals, launch_admission, new_alerts
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.provider_tables import provider_health, seen_value
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms, upsert
-from gpuwatch.storage.tables import provider_health, seen_value, watch_state
+from gpuwatch.storage.tables import watch_state
 
 
 class SqlDecisionStore:
@@ -41,14 +42,16 @@ class SqlDecisionStore:
                 for row in connection.execute(select(watch_state))
             }
 
-    def provider_health(self) -> Mapping[str, ProviderHealth]:
-        """The health of each provider."""
+    def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
+        """The health of each provider on each lane."""
         with self._database.read() as connection:
             return {
-                row.provider: ProviderHealth(
+                (row.provider, row.lane): ProviderHealth(
                     complete_at=from_ms(row.complete_at_ms),
                     blind_since=from_ms(row.blind_since_ms),
                     last_error=row.last_error,
+                    not_understood=bool(row.not_understood),
+                    reported=bool(row.reported),
                 )
                 for row in connection.execute(select(provider_health))
             }
@@ -99,13 +102,16 @@ class SqlUnitOfWork:
         """Put an alert into the outbox."""
         return new_alerts.enqueue(self._connection, news)
 
-    def save_health(self, provider: str, sight: ProviderHealth) -> None:
-        """Save the health of a provider."""
+    def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
+        """Save the health of a provider on one lane."""
         row = {
             "provider": provider,
-            "complete_at_ms": to_ms(sight.complete_at),
-            "blind_since_ms": to_ms(sight.blind_since),
-            "last_error": None if sight.last_error is None else clean(sight.last_error, 500),
+            "lane": lane,
+            "complete_at_ms": to_ms(health.complete_at),
+            "blind_since_ms": to_ms(health.blind_since),
+            "last_error": None if health.last_error is None else clean(health.last_error, 500),
+            "not_understood": int(health.not_understood),
+            "reported": int(health.reported),
         }
         upsert(self._connection, provider_health, row)
 
@@ -113,3 +119,8 @@ class SqlUnitOfWork:
         """Record a value; True: never seen before."""
         value = {"provider": provider, "kind": clean(kind, 16), "value": clean(word, 200)}
         return insert_if_absent(self._connection, seen_value, value | {"first_seen_ms": to_ms(now)})
+
+    def forget_values(self, provider: str, kind: str) -> None:
+        """Forget all values of a kind."""
+        where = seen_value.c.provider == provider, seen_value.c.kind == kind
+        self._connection.execute(delete(seen_value).where(*where))

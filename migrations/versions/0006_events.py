@@ -67,12 +67,14 @@ def upgrade() -> None:
     )
     _change_alerts(_as_event)
     _create_provider_hold()
+    _health_by_lane()
     _comment(new=0)
 
 
 def downgrade() -> None:
     _comment(new=1)
     op.drop_table("provider_hold")
+    _health_by_provider()
     _change_alerts(_as_before)
     op.drop_table("silence")
     op.drop_index("ix_alert_unrouted", table_name="alert")
@@ -133,6 +135,42 @@ def _change_alerts(change: Any) -> None:
             text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
             connection.execute(sa.update(_ALERT).where(_ALERT.c.alert_id == row.alert_id).values(body=text, **values))
         last = rows[-1].alert_id
+
+
+def _health_by_lane() -> None:
+    """What was known of a provider becomes what is known of its hunt, from which most of it came."""
+    rows = op.get_bind().execute(sa.text("SELECT * FROM provider_health")).mappings().all()
+    op.drop_table("provider_health")
+    table = op.create_table(
+        "provider_health",
+        sa.Column("provider", sa.String(length=32), nullable=False),
+        sa.Column("lane", sa.String(length=8), nullable=False),
+        sa.Column("complete_at_ms", sa.BigInteger(), nullable=True),
+        sa.Column("blind_since_ms", sa.BigInteger(), nullable=True),
+        sa.Column("last_error", sa.Text(), nullable=True),
+        sa.Column("not_understood", sa.SmallInteger(), nullable=False),
+        sa.Column("reported", sa.SmallInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("provider", "lane", name=op.f("pk_provider_health")),
+        comment="lane: hunt or sweep; not_understood 1: blind until a row is understood; reported 0: blind, too, with a lane whose alert covers both",
+    )
+    op.bulk_insert(table, [{**row, "lane": "hunt", "not_understood": 0, "reported": 1} for row in rows])
+
+
+def _health_by_provider() -> None:
+    """Of two lanes the hunt's health stays."""
+    columns = "provider, complete_at_ms, blind_since_ms, last_error"
+    found = op.get_bind().execute(sa.text(f"SELECT {columns} FROM provider_health ORDER BY lane DESC")).mappings().all()
+    op.drop_table("provider_health")
+    table = op.create_table(
+        "provider_health",
+        sa.Column("provider", sa.String(length=32), nullable=False),
+        sa.Column("complete_at_ms", sa.BigInteger(), nullable=True),
+        sa.Column("blind_since_ms", sa.BigInteger(), nullable=True),
+        sa.Column("last_error", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("provider", name=op.f("pk_provider_health")),
+        comment="blind_since_ms is set when the owner was alerted",
+    )
+    op.bulk_insert(table, [*{row["provider"]: dict(row) for row in found}.values()])  # "hunt" comes last
 
 
 def _comment(new: int) -> None:

@@ -93,7 +93,7 @@ def home(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch, h10
     with house.store.write() as connection:
         save_breaker(connection, CircuitBreaker(watch="auto", at=now, until=now + timedelta(hours=4), why="it fails"))
     with SqlDecisionStore(house.store).open() as work:
-        work.save_health("vastai", ProviderHealth(blind_since=now, last_error="502"))
+        work.save_health("vastai", "hunt", ProviderHealth(blind_since=now, last_error="502"))
     an_alert = Alert(alert_id="a1", kind=AlertKind.MATCH, created_at=now, headline="H100")
     Outbox(house.store).enqueue(news(an_alert, ("email",), now + timedelta(hours=1)))
     (shell.folder / PRIME).symlink_to(h100_prices)

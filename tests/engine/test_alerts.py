@@ -16,7 +16,7 @@ from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine import alert_groups, alerts, health_alerts, offer_alerts
 from gpuwatch.notifiers.toolkit import as_text
-from gpuwatch.ports import Alert, AlertKind
+from gpuwatch.ports import HUNT, Alert, AlertKind, ProviderHealth, Severity
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -175,7 +175,8 @@ def test_a_group_sent_again_bears_the_same_id() -> None:
 # --- everything else -------------------------------------------------------------------------------------------------
 def test_blindness_names_provider_time_and_error_without_secrets() -> None:
     error = "GET https://console.vast.ai/api/v0/users?api_key=abcdef0123456789 timed out"
-    alert = health_alerts.blind_alert("vastai", NOON - timedelta(minutes=90), error, alert_id="x", now=NOON)
+    health = ProviderHealth(blind_since=NOON - timedelta(minutes=90), last_error=error)
+    alert = health_alerts.blind_alert("vastai", HUNT, health, alert_id="x", now=NOON)
     assert alert.headline == "vastai is not answering: no complete answer for 1h30m"
     assert "timed out" in as_text(alert)
     assert "abcdef0123456789" not in as_text(alert)
@@ -188,8 +189,17 @@ def test_a_spent_quota_is_blindness_with_its_end() -> None:
 
 
 def test_seeing_again_says_how_long_it_was_dark() -> None:
-    alert = health_alerts.recovery_alert("vastai", NOON - timedelta(minutes=42), NOON, alert_id="x")
+    health = ProviderHealth(blind_since=NOON - timedelta(minutes=42))
+    alert = health_alerts.recovery_alert("vastai", HUNT, health, alert_id="x", now=NOON)
     assert alert.headline == "vastai answers again, after 42m"
+
+
+def test_a_price_that_is_gone_is_critical_and_named_in_the_headline() -> None:
+    notes = ["new field: price_total", "field gone: dlperf", "price field gone: dph_total"]
+    alert = health_alerts.drift_alert("vastai", notes, alert_id="x", now=NOON)
+    assert alert.severity is Severity.CRITICAL
+    assert alert.headline == "vastai changed its format: price field gone: dph_total"
+    assert health_alerts.drift_alert("vastai", notes[:2], alert_id="x", now=NOON).severity is Severity.WARNING
 
 
 def test_a_changed_format_lists_what_changed() -> None:

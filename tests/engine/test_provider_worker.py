@@ -14,8 +14,8 @@ from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.sweep import Sweeper
-from gpuwatch.errors import ProviderDown, RateLimited, StoreError
-from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings, Query
+from gpuwatch.errors import NoRowUnderstood, ProviderDown, RateLimited, StoreError
+from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings, Query, Severity
 from tests.builders import changed
 from tests.engine.test_evaluator import WATCH, Bench, h100
 from tests.engine.test_hunt import TWENTY
@@ -119,7 +119,7 @@ def test_what_was_not_sent_is_no_search_of_the_history() -> None:
     post.market.script[:] = [held]
     post.worker.hunt()
     assert history.kept == 0
-    assert post.worker.health_monitor.health.last_error == "asked too often"
+    assert post.worker.health_monitor.lanes["hunt"].last_error == "asked too often"
 
 
 def test_the_next_day_has_its_rows_again() -> None:
@@ -179,3 +179,25 @@ def test_where_every_question_needs_no_request_there_is_no_blindness() -> None:
         post.recorder.record_hunt(Query(spot=True), changed(an_answer(), searches=0), post.now)
         post.worker.check_health()
     assert (post.reported(), history.kept) == ([], 0)
+
+
+def test_a_field_that_no_row_has_is_reported_at_once_and_anew_when_it_is_lost_again() -> None:
+    """The hunts stay empty and complete all the while."""
+    post = Post(CountingHistory())
+    lost = NoRowUnderstood("vastai: none of 3 rows can be used", 3, ["price field gone: dph_total"])
+    for _ in range(2):
+        post.recorder.record_hunt(Query(), an_answer(), post.now)
+        for _ in range(3):
+            post.recorder.record_sweep("H100 SXM", False, lost, post.now)
+        post.recorder.record_sweep("H100 SXM", False, an_answer(h100()), post.now)
+    assert post.reported() == [AlertKind.BLIND, AlertKind.DRIFT, AlertKind.RECOVERED] * 2
+    severities = [alert.severity for alert, _ in post.bench.uow_factory.alerts if alert.kind is AlertKind.DRIFT]
+    assert severities == [Severity.CRITICAL] * 2
+
+
+def test_a_lane_without_watches_or_targets_is_blind_no_more() -> None:
+    """The settings were changed while it was blind."""
+    post = Post(CountingHistory(), hunts=False, targets=())
+    post.recorder.record_hunt(Query(), NoRowUnderstood("vastai: none of 3 rows can be used", 3), post.now)
+    post.worker.check_health()
+    assert post.worker.health_monitor.lanes["hunt"].blind_since is None

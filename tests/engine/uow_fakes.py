@@ -15,7 +15,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Decision, Match, WatchMemory
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine.evaluator import Evaluator
-from gpuwatch.errors import ProviderError
+from gpuwatch.errors import ProviderError, StoreError
 from gpuwatch.ports import Alert, Answer, Completeness, OutboxAlert, ProviderHealth, Query
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -68,19 +68,22 @@ class MemoryUnitOfWork:
         self.remembered: dict[str, WatchMemory] = {}
         self.launches: list[Launch] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
-        self.kept_sights: dict[str, ProviderHealth] = {}
+        self.kept_health: dict[tuple[str, str], ProviderHealth] = {}
         self.words: set[tuple[str, str, str]] = set()
         self.asks: list[Approval] = []
         self.transactions = 0
+        self.full = False  # True: nothing can be written
 
     def memories(self) -> Mapping[str, WatchMemory]:
         return dict(self.remembered)
 
-    def provider_health(self) -> Mapping[str, ProviderHealth]:
-        return dict(self.kept_sights)
+    def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
+        return dict(self.kept_health)
 
     @contextmanager
     def open(self) -> Iterator[MemoryPage]:
+        if self.full:
+            raise StoreError("the disk is full")
         uow = MemoryPage(self)
         yield uow
         self.transactions += 1
@@ -134,14 +137,18 @@ class MemoryPage:
         self.alerts.append((news.alert, news.channels))
         return True
 
-    def save_health(self, provider: str, health: ProviderHealth) -> None:
-        self._unit_of_work.kept_sights[provider] = health
+    def save_health(self, provider: str, lane: str, health: ProviderHealth) -> None:
+        self._unit_of_work.kept_health[provider, lane] = health
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
         key = (provider, kind, word)
         new = key not in self._unit_of_work.words
         self._unit_of_work.words.add(key)
         return new
+
+    def forget_values(self, provider: str, kind: str) -> None:
+        words = self._unit_of_work.words
+        words -= {word for word in words if word[:2] == (provider, kind)}
 
 
 class Started(msgspec.Struct, frozen=True):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
-from tests.process.daemon_child import Home, bargain, terminate, wait_for
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.telegram_double import telegram
 
 pytestmark = pytest.mark.slow
 DEAD = "http://127.0.0.1:1"
@@ -74,3 +77,94 @@ def test_without_a_channel_the_log_has_each_alert_once_and_whole(market: Marketp
     assert all(value in text for value in stored[0]["facts"].values())
     assert stored[0]["delivered"] == {}
     assert "gpuwatch check" in text
+
+
+# --- a provider that cannot be reached -------------------------------------------------------------------------------
+def test_a_dead_port_is_one_warning_with_host_and_cause_and_an_error_when_blind(tmp_path: Path) -> None:
+    """With the settings that `gpuwatch init` writes, which name no channel; only the times are shorter."""
+    home = Home(tmp_path, DEAD)
+    (tmp_path / "gpuwatch.toml").unlink()
+    assert home.run("init").returncode == 0
+    quick = {"BASE_URL": DEAD, "POLL_EVERY": "1s", "SEARCH_INTERVAL": "0.05s", "TIMEOUT": "1s"}
+    env = {f"GPUWATCH_PROVIDERS__VASTAI__{name}": value for name, value in quick.items()}
+    env["GPUWATCH_DATABASE_URL"] = home.database_url
+    with home.daemon(**env) as child:
+        wait_for(lambda: any("no complete answer for" in text for text in messages(home, "error")), within_s=40)
+        wait_for(lambda: len(failed_polls(home)) > 6)
+        assert terminate(child)[0] == 0
+    first = [text for text in messages(home, "warning") if "vastai is not answering" in text]
+    assert len(first) == 1
+    assert "127.0.0.1:1" in first[0]
+    assert "refused" in first[0]
+    (blind,) = lines(home, "error")
+    assert (blind["kind"], blind["subject"]) == ("blind", "vastai")
+    assert any("refused" in text for text in blind["details"])
+
+
+def test_its_return_is_one_line(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url, action="alert", extra='timeout = "1s"\n')
+    market.faults.add("search", "502", times=None)
+    with home.daemon() as child:
+        wait_for(lambda: any("vastai is not answering" in text for text in messages(home, "error")), within_s=40)
+        market.faults.clear()
+        wait_for(lambda: any("answers again, after" in text for text in messages(home, "info")), within_s=40)
+        terminate(child)
+    assert len([text for text in messages(home, "info") if "answers again, after" in text]) == 1
+
+
+# --- a changed format ------------------------------------------------------------------------------------------------
+def test_a_renamed_price_is_reported_at_once_while_hunts_come_back_empty(market: Marketplace, tmp_path: Path) -> None:
+    """No offer is under the threshold: hunts return no rows, and are complete. No row of the sweep is understood."""
+    with telegram() as double:
+        home = Home(tmp_path, market.url, action="alert", extra=notify_by(double))
+        file = tmp_path / "gpuwatch.toml"
+        file.write_text(file.read_text().replace("max_price = 2.40", "max_price = 0.01"))
+        with home.daemon() as child:
+            wait_for(lambda: {"hunt", "sweep"} <= {poll.lane for poll in polls(home)})
+            market.faults.add("search", "renamed", times=None)
+            wait_for(lambda: any("price field gone: dph_total" in one.text for one in double.shown))
+            wait_for(lambda: any("vastai is not understood" in one.text for one in double.shown))
+            standing = json.loads(home.run("providers", "--json").stdout)[0]
+            screen, doctor = home.run("providers").stdout, home.run("doctor").stdout
+            market.faults.clear()
+            wait_for(lambda: any("is understood again" in one.text for one in double.shown))
+            market.faults.add("search", "renamed", times=None)
+            wait_for(lambda: sum("price field gone" in one.text for one in double.shown) >= 2)  # it is new once more
+            terminate(child)
+    assert not any(poll.rows for poll in polls(home) if poll.lane == "hunt" and poll.completeness == "complete")
+    assert sum("vastai is not understood" in one.text for one in double.shown) == 2
+    assert standing["status"] == "blind"
+    assert standing["lanes"]["hunt"]["blind_since"] is None
+    assert "dph_total: missing" in standing["lanes"]["sweep"]["last_error"]
+    assert "BLIND   sweep since" in screen
+    assert "answers hunt" in screen
+    assert "(sweep)" in next(line for line in doctor.splitlines() if "blind since" in line)
+    assert severities(home)["drift"] == "critical"
+
+
+class Poll(NamedTuple):
+    lane: str
+    rows: int
+    completeness: str
+
+
+def polls(home: Home) -> list[Poll]:
+    """Every search that the daemon has recorded."""
+    return [Poll(*row) for row in query(home, "SELECT lane, rows, completeness FROM poll")]
+
+
+def failed_polls(home: Home) -> list[Poll]:
+    return [poll for poll in polls(home) if poll.completeness == "failed"]
+
+
+def severities(home: Home) -> dict[str, str]:
+    return dict(query(home, "SELECT kind, severity FROM alert"))
+
+
+def query(home: Home, sql: str) -> list[Any]:
+    file = home.database_url.removeprefix("sqlite:///")
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+            return connection.execute(sql).fetchall()
+    except sqlite3.OperationalError:  # the daemon has not created it yet
+        return []

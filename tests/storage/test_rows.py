@@ -24,11 +24,13 @@ def test_a_memory_comes_back_as_it_was_kept(database: Database) -> None:
 
 def test_a_sight_comes_back_as_it_was_kept(database: Database) -> None:
     sight = ProviderHealth(complete_at=NOON, blind_since=NOON + timedelta(hours=1), last_error="503")
+    unread = ProviderHealth(blind_since=NOON, last_error="no row", not_understood=True, reported=False)
     store = SqlDecisionStore(database)
     with store.open() as uow:
-        uow.save_health("vastai", ProviderHealth(complete_at=NOON))
-        uow.save_health("vastai", sight)
-    assert store.provider_health() == {"vastai": sight}
+        uow.save_health("vastai", "hunt", ProviderHealth(complete_at=NOON))
+        uow.save_health("vastai", "hunt", sight)
+        uow.save_health("vastai", "sweep", unread)
+    assert store.provider_health() == {("vastai", "hunt"): sight, ("vastai", "sweep"): unread}
 
 
 def test_a_word_is_reported_once(database: Database) -> None:
