@@ -117,7 +117,7 @@ def bargain(market: Marketplace, usd_hour: float = 1.5) -> int:
     return int(market.publish(gpu="H100 SXM", count=1, usd_hour=usd_hour))
 
 
-def wait_for(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.05) -> Any:
+def wait_for(look: Callable[[], Any], within_s: float = 60.0, every_s: float = 0.1) -> Any:
     """What it finds, once it finds something. The bound is for what never happens: no promise of ours is that long."""
     ends_at = time.monotonic() + within_s
     while time.monotonic() < ends_at:
