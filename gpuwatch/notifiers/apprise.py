@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuwatch.errors import DeliveryRefused
 from gpuwatch.installation import install_hint
-from gpuwatch.notifiers.toolkit import as_text, checked, key_of, remaining, settle, subject
+from gpuwatch.notifiers.toolkit import TEMPLATES, checked, key_of, remaining, settle, subject, text_of
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
 from gpuwatch.redaction import register_secret
@@ -31,6 +31,7 @@ INFO = ChannelInfo(
             needed=True,
             parse=parse_list(parse_password),
         ),
+        TEMPLATES,
     ),
     extra="apprise",
     template='urls = ["ntfy://…"]             # a hundred other services\n',
@@ -49,6 +50,7 @@ class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`[notify.apprise]`. Every URL is a secret: most hold a token."""
 
     urls: tuple[str, ...]
+    templates: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"AppriseSettings({len(self.urls)} urls)"
@@ -66,6 +68,7 @@ class AppriseChannel:
     def __init__(self, settings: AppriseSettings, *, load: Callable[[str], Any] = importlib.import_module) -> None:
         register_secret(*settings.urls)
         self._urls = settings.urls
+        self._templates = settings.templates
         self._load = load
 
     def send(self, alert: Alert) -> None:
@@ -79,10 +82,10 @@ class AppriseChannel:
             DeliverLater: some did not take it; `taken` names the others.
             DeliveryRefused: Apprise is not installed, or does not know an address.
         """
-        apprise = self._apprise()
+        apprise, text = self._apprise(), text_of(self._templates, alert)
         done, failed, unknown = list(taken), list[str](), list[str]()
         for url in remaining(self._urls, taken):
-            place, was_sent = _place(self._urls.index(url) + 1, url), _notify(apprise, url, alert)
+            place, was_sent = _place(self._urls.index(url) + 1, url), _notify(apprise, url, subject(alert), text)
             if was_sent is None:
                 unknown.append(place)
                 done.append("!" + key_of(url))
@@ -110,13 +113,13 @@ class AppriseChannel:
         return apprise
 
 
-def _notify(apprise: Any, url: str, alert: Alert) -> bool | None:
+def _notify(apprise: Any, url: str, title: str, text: str) -> bool | None:
     """Whether it was sent; None: Apprise knows no such service."""
     service = apprise.Apprise()
     try:
         if not service.add(url):
             return None
-        return bool(service.notify(title=f"[gpuwatch] {subject(alert)}", body=as_text(alert), body_format="text"))
+        return bool(service.notify(title=f"[gpuwatch] {title}", body=text, body_format="text"))
     except Exception:  # a hundred plugins; their texts may hold the URL, so none is kept
         return False
 

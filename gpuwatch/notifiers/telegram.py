@@ -7,13 +7,13 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
-from gpuwatch.notifiers.toolkit import CHECK_S, Line, Piece, Role, as_text, checked, footer, lines
+from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, Line, Piece, Role, as_text, checked, footer, lines, own_text
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
 from gpuwatch.ports.http import NetError
@@ -54,6 +54,7 @@ INFO = ChannelInfo(
             is_url=True,
             parse=parse_url,
         ),
+        TEMPLATES,
     ),
     template="chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN\n",
     docs="alerts.md#telegram",
@@ -88,6 +89,7 @@ class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
     bot_token: str
     chat_id: str
     base_url: str = "https://api.telegram.org"
+    templates: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"TelegramSettings({self.chat_id!r}, {self.base_url!r})"
@@ -112,6 +114,7 @@ class TelegramChannel:
         self.address = settings.chat_id
         self.new_address: str | None = None
         self._url = f"{settings.base_url.rstrip('/')}/bot{settings.bot_token}/"
+        self._templates = settings.templates
         self._http = http
         self._monotonic = monotonic
         self._sleep = sleep
@@ -126,7 +129,7 @@ class TelegramChannel:
             DeliverLater: a limit, a server's fault, or an answer that never came (it may have been delivered).
             DeliveryRefused: the token, the chat or the message is not accepted.
         """
-        answered, answer = self._post({"text": render(alert), "parse_mode": "HTML"})
+        answered, answer = self._post({"text": render(alert, self._templates), "parse_mode": "HTML"})
         if _is_unreadable(answered, answer):
             answered, answer = self._post({"text": _cut_text(as_text(alert))})
         if answered.status != 200 or not answer.ok:
@@ -182,8 +185,15 @@ class TelegramChannel:
         raise DeliverLater(said)
 
 
-def render(alert: Alert) -> str:
-    """The message as Telegram's HTML, at most 4096 characters as shown; cut between two lines."""
+def render(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
+    """The message as Telegram's HTML, at most 4096 characters as shown; cut between two lines.
+
+    Args:
+        templates: the owner's own texts by kind; what Telegram would not take whole is not used.
+    """
+    own = own_text(templates, alert, _marked_up)
+    if own and len(own.encode("utf-16-le")) // 2 <= MAX_UNITS:
+        return own
     ending = footer(alert)
     room = MAX_UNITS - sum(_units(line) for line in (_MORE, *ending))
     kept: list[Line] = []

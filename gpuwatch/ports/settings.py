@@ -8,7 +8,7 @@ import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
 
-Option = str | int | float | bool | tuple[str, ...] | None
+Option = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from zoneinfo import available_timezones
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.ports import AlertKind
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.settings.schema import Root
 
@@ -71,6 +72,11 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
         "number": {"type": "number"} | bounds,
         "integer": {"type": "integer"} | bounds,
         "switch": {"type": "boolean"},
+        "templates": {
+            "type": "object",
+            "properties": {kind.value: {"type": "string"} for kind in AlertKind},
+            "additionalProperties": False,
+        },
     }
     found = {**kinds[spec.kind], "description": spec.about}
     if spec.default is not None:

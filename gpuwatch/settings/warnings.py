@@ -43,6 +43,7 @@ def log_warnings(
     found = [
         *_open_files(files),
         *_plain_http(settings),
+        *_broken_templates(settings),
         *_high_commissions(settings),
         *_several_cards(settings),
         *_high_prices(settings),
@@ -105,6 +106,17 @@ def _plain_http(settings: Settings) -> Iterator[str]:
             hook: HookSpec | None = getattr(launch, name)
             if hook and hook.url and hook.url.startswith("http://") and not _is_loopback(hook.url):
                 yield f'watch "{watch.name}": launch.{name}.url: it goes over the network unencrypted; use https://'
+
+
+def _broken_templates(settings: Settings) -> Iterator[str]:
+    given = {name: one.options.get("templates") for name, one in settings.channels.items()}
+    if not any(given.values()):
+        return
+    from gpuwatch.notifiers.toolkit import templates_faults  # noqa: PLC0415 most starts need none
+
+    for name, templates in given.items():
+        for kind, fault in templates_faults(templates if isinstance(templates, dict) else None):
+            yield f"notify.{name}.templates.{kind}: {fault}; the built-in text is sent"
 
 
 def _high_commissions(settings: Settings) -> Iterator[str]:

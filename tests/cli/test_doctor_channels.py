@@ -93,3 +93,18 @@ def test_channels_that_hang_are_faults_within_one_bound(servers: Servers) -> Non
         ("alerts by telegram", "fault", "no answer within 0.5 s"),
         ("alerts by email", "fault", "no answer within 0.5 s"),
     ]
+
+
+def test_a_broken_template_is_named_and_the_channel_works(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
+    with telegram() as bot:
+        shell.settings(
+            f'[notify.telegram]\nbot_token = "{TOKEN}"\nchat_id = "{CHAT}"\nbase_url = "{bot.base_url}"\n'
+            '[notify.telegram.templates]\nmatch = "$pirce"\ntest = "$headline only"\n'
+        )
+        found = [one for one in shell("doctor", "--json").json if one["area"] == "alerts by telegram"]
+        assert [(one["state"], one["text"]) for one in found][1:] == [
+            ("note", "the template of match is not used: there is no $pirce")
+        ]
+        assert "notify.telegram.templates.match: there is no $pirce; the built-in text is sent" in caplog.text
+        assert shell("notify").code == 0
+    assert [one.text for one in bot.shown] == ["gpuwatch test message only"]

@@ -20,13 +20,14 @@ from gpuwatch.notifiers.email.connection import BoundedSmtp
 from gpuwatch.notifiers.email.page import as_html
 from gpuwatch.notifiers.toolkit import (
     CHECK_S,
-    as_text,
+    TEMPLATES,
     checked,
     cleaned,
     key_of,
     remaining,
     settle,
     subject,
+    text_of,
 )
 from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
@@ -91,6 +92,7 @@ INFO = ChannelInfo(
             needed=True,
             parse=parse_list(_address),
         ),
+        TEMPLATES,
     ),
     check=_check,
     template="""\
@@ -122,6 +124,7 @@ class EmailSettings(msgspec.Struct, frozen=True, kw_only=True):
     recipients: tuple[str, ...]
     username: str | None = None
     password: str | None = None
+    templates: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"EmailSettings({self.host!r}, {self.port}, {self.security!r})"
@@ -292,8 +295,8 @@ def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     mail["X-Gpuwatch-Alert"] = _word(alert.alert_id)
     if alert.severity is Severity.CRITICAL:
         mail["Importance"] = "high"
-    mail.set_content(as_text(alert) + "\n")
-    mail.add_alternative(as_html(alert), subtype="html")
+    mail.set_content(text_of(settings.templates, alert) + "\n")
+    mail.add_alternative(as_html(alert, settings.templates), subtype="html")
     return mail
 
 

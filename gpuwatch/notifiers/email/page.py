@@ -8,10 +8,10 @@ Nothing is loaded from elsewhere, and there is no script.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from gpuwatch.notifiers.toolkit import Line, Piece, Role, footer, lines
+from gpuwatch.notifiers.toolkit import Line, Piece, Role, footer, lines, own_text, plain
 from gpuwatch.ports import Alert, Severity
 
 _BARS = {Severity.INFO: "#0b57d0", Severity.WARNING: "#a15c00", Severity.CRITICAL: "#b3261e"}
@@ -66,10 +66,16 @@ border-radius:8px;background:#ffffff;overflow-wrap:anywhere;word-break:break-wor
 """
 
 
-def as_html(alert: Alert) -> str:
-    """The whole alert as a page, everything escaped."""
+def as_html(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
+    """The whole alert as a page, everything escaped; `templates`: the owner's own texts by kind, plain."""
     whole = [*lines(alert), *footer(alert)]
-    body = "\n".join(part for role, of in groupby(whole, key=lambda line: line.role) for part in _block(role, [*of]))
+    own = own_text(templates, alert, plain)
+    if own is None:
+        body = "\n".join(
+            part for role, of in groupby(whole, key=lambda line: line.role) for part in _block(role, [*of])
+        )
+    else:
+        body = f'<div style="{_STYLES[Role.ITEM]};white-space:pre-wrap">{_escaped(own)}</div>'
     title = _escaped("".join(piece.text for piece in whole[0].pieces))
     return _PAGE.format(title=title, dark=_DARK, font=_FONT, bar=_BARS[alert.severity], body=body)
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gpuwatch.errors import DeliverLater, DeliveryError, DeliveryRefused
 from gpuwatch.notifiers.toolkit.layout import GAP, Line, Piece, Role, as_text, cleaned, footer, lines, plain, subject
+from gpuwatch.notifiers.toolkit.templates import TEMPLATES, own_text, templates_faults, text_of
 from gpuwatch.ports.findings import Finding
 
 __all__ = [
     "CHECK_S",
     "GAP",
+    "TEMPLATES",
     "Line",
     "Piece",
     "Role",
@@ -21,10 +23,13 @@ __all__ = [
     "footer",
     "key_of",
     "lines",
+    "own_text",
     "plain",
     "remaining",
     "settle",
     "subject",
+    "templates_faults",
+    "text_of",
 ]
 
 CHECK_S = 8.0  # the longest that a check may take: `gpuwatch doctor` gives up after 10 s

@@ -1,0 +1,120 @@
+"""The owner's own texts: `[notify.CHANNEL.templates] match = "$headline …"`, filled in with an alert's values. Pure.
+
+A template is a `string.Template`: it names values and computes nothing. One that names what does not exist, or is not
+well formed, is not used; the built-in text is sent, and `templates_faults` says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from string import Template
+
+from gpuwatch.domain.watches.env_text import plain_json
+from gpuwatch.notifiers.toolkit.layout import Line, Piece, Role, as_text, cleaned, lines, plain
+from gpuwatch.ports import Alert, AlertKind
+from gpuwatch.ports.declarations import OptionSpec
+
+MAX_TEMPLATE = 4_000  # characters
+GENERAL_NAMES = (
+    "headline",
+    "kind",
+    "severity",
+    "subject",
+    "watch",
+    "why",
+    "did",
+    "can_do",
+    "facts",
+    "text",
+    "id",
+)
+FACT_NAMES = (
+    *("gpu", "price", "rank", "listed", "total", "rental", "threshold", "quote", "at_most", "place", "machine"),
+    *("network", "cuda", "reliability", "available", "offer", "kind_of_price", "sold_by", "elsewhere", "processor"),
+    *("terms", "note", "traffic", "job", "hours", "not_in_it", "seen", "provider", "launch", "instance", "label"),
+    *("state", "cost", "cost_so_far", "since", "last_error", "channel", "answer", "not_delivered_here"),
+)
+_NAMES = frozenset((*GENERAL_NAMES, *FACT_NAMES))
+_KINDS = tuple(kind.value for kind in AlertKind)
+_RENAMED = {"kind": "kind_of_price"}  # a fact of offers that are not live; `$kind` is the kind of the alert
+
+
+def _parse(value: object) -> dict[str, str]:
+    if isinstance(value, str):  # as the environment gives a table
+        value = plain_json(value)
+    if not isinstance(value, dict):
+        raise ValueError('expected a table of texts by kind of alert, such as match = "$headline"')  # noqa: TRY004
+    for kind, text in value.items():
+        if kind not in _KINDS:
+            raise ValueError(f"there is no alert of kind {kind!r}; expected one of {', '.join(_KINDS)}")
+        if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEMPLATE:
+            raise ValueError(f"{kind}: expected a text of at most {MAX_TEMPLATE} characters")
+    return dict(value)
+
+
+TEMPLATES = OptionSpec(
+    name="templates",
+    kind="templates",
+    about="Own texts by kind of alert, in place of the built-in ones.",
+    parse=_parse,
+)
+
+
+def templates_faults(templates: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+    """The kind and the fault of each template that is not used."""
+    for kind, text in (templates or {}).items():
+        if fault := _fault(text):
+            yield kind, fault
+
+
+def text_of(templates: Mapping[str, str] | None, alert: Alert) -> str:
+    """The alert as plain text: the owner's own, else the built-in one."""
+    return own_text(templates, alert, plain) or as_text(alert)
+
+
+def own_text(templates: Mapping[str, str] | None, alert: Alert, render: Callable[[Line], str]) -> str | None:
+    """The owner's text of an alert; None: there is none for its kind, it is broken, or it is about several at once.
+
+    Args:
+        render: a line in the channel's own markup, everything in it escaped.
+    """
+    text = (templates or {}).get(alert.kind)
+    if text is None or alert.parts or _fault(text):
+        return None
+    return Template(text.strip("\n")).substitute(dict.fromkeys(_NAMES, "") | _values(alert, render))
+
+
+def _fault(text: str) -> str | None:
+    template = Template(text)
+    if not template.is_valid():
+        return "a $ stands alone; write $$ for a dollar sign"
+    unknown = sorted(set(template.get_identifiers()) - _NAMES)
+    return f"there is no ${unknown[0]}" if unknown else None
+
+
+def _values(alert: Alert, render: Callable[[Line], str]) -> dict[str, str]:
+    def one(value: str) -> str:
+        return render(Line(Role.ITEM, (Piece(cleaned(value)),)))
+
+    facts = {_name(label): one(value) for label, value in alert.facts}
+    whole = lines(alert)
+    return facts | {
+        "headline": one(alert.headline),
+        "kind": one(alert.kind.value),
+        "severity": one(alert.severity.value),
+        "subject": one(alert.subject),
+        "watch": one(alert.watch or ""),
+        "why": one(alert.why),
+        "did": one(alert.did),
+        "can_do": "\n".join(map(one, alert.can_do)),
+        "facts": "\n".join(one(f"{label}: {value}") for label, value in alert.facts),
+        "text": "\n".join(map(render, whole)),
+        "id": one(alert.alert_id),
+    }
+
+
+def _name(label: str) -> str:
+    """ "Cost so far" → `cost_so_far`."""
+    name = re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
+    return _RENAMED.get(name, name)
