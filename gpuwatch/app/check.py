@@ -205,4 +205,5 @@ def _report_json(part: ProviderCheck) -> dict[str, Any]:
         "skipped": sum(report.skipped.values()),
         "elapsed_ms": round(report.elapsed_s * 1000),
         "error": report.error,
+        "without_country": dict(report.without_country),
     }

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _UNKNOWN_GPU = "unknown GPU"
+_UNKNOWN_PLACE = "no country, group or provider's region"
 _SHOWN = 20  # of the instances to end by hand
 
 
 def load_settings(config: str | None, *, for_stopping: bool = False) -> Settings:
-    """The settings. GPU names that only the store has recorded are known, too.
+    """The settings. GPU names and regions that only the store has recorded are known, too.
 
-    Opens the store only if a name is unknown.
+    Opens the store only if one is unknown.
 
     Args:
         for_stopping: leave out what is wrong, with one warning each, as long as the database setting is right. For
@@ -47,23 +48,25 @@ def _load(config: str | None) -> Settings:
     try:
         return load(config)
     except SettingsError as error:
-        if not any(_UNKNOWN_GPU in fault for fault in error.faults):
+        if not any(_UNKNOWN_GPU in fault or _UNKNOWN_PLACE in fault for fault in error.faults):
             raise
-        return load(config, known_spellings=_met(store_url(config)))
+        gpus, places = _met(store_url(config))
+        return load(config, known_spellings=gpus, recorded_places=places)
 
 
-def _met(url: str) -> frozenset[str]:
+def _met(url: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The GPU names and the regions that providers have shown."""
     from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.history_queries import known_gpu_names
+    from gpuwatch.storage.history_queries import known_gpu_names, known_places
 
     try:
         store = open_database(url, read_only=True)  # of any schema: `run` upgrades it after this
         try:
-            return known_gpu_names(store)
+            return known_gpu_names(store), known_places(store)
         finally:
             store.close()
     except StoreError:
-        return frozenset()  # no store yet: nothing is recorded
+        return frozenset(), frozenset()  # no store yet: nothing is recorded
 
 
 def end_by_hand_lines(url: str | None) -> list[str]:

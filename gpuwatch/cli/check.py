@@ -96,6 +96,9 @@ def check(
     for part in found.providers:
         if not as_json or part.report.skipped or part.report.error:
             note(_report_line(part))
+        for name, offers in part.report.without_country.items():
+            without = f"{offers} {'offer' if offers == 1 else 'offers'} without a country"
+            note(f"{part.report.provider}: {without} that watch {name!r} would accept but for `regions`")
     for line in explain_lines(settings, limits.watches, found, provider) if explain else ():
         note(line)
     sys.stdout.flush()

@@ -17,7 +17,7 @@ import msgspec
 from gpuwatch.domain.market.offer import Identity
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import matches, rank
+from gpuwatch.domain.watches.match import matches, rank, without_country
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_cheapest, why_incomplete
 from gpuwatch.errors import ProviderError, ProviderUnreachable
@@ -33,6 +33,7 @@ class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, int]  # reason → rows that were not understood
     elapsed_s: float
     error: str | None = None
+    without_country: Mapping[str, int] = {}  # watch → offers that only `regions` rejects, for they state no country
 
 
 class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +102,7 @@ class _Round:
         self._unreachable: ProviderUnreachable | None = None  # the other queries would only wait for their turn
         self._failed_s = 0.0  # spent on queries without an answer
         self._found: dict[str, dict[Identity, Match]] = {watch.name: {} for watch in watches}
+        self._placeless: dict[str, set[Identity]] = {watch.name: set() for watch in watches if watch.regions}
 
     def ask(self, query: Query, watches: Sequence[Watch]) -> None:
         """Ask for several watches at once; then for each alone that this does not settle. Raises ProviderError."""
@@ -147,6 +149,10 @@ class _Round:
         found = {watch.name: matches(watch, answer.offers, commissions, now) for watch in self._watches}
         for name, mine in found.items():
             self._found[name].update((match.offer.identity, match) for match in mine)
+        for watch in self._watches:
+            if watch.regions:
+                placeless = without_country(watch, answer.offers, commissions, now)
+                self._placeless[watch.name].update(offer.identity for offer in placeless)
         return {name: mine[0] if mine else None for name, mine in found.items()}
 
     def _settled(self, watch: Watch, answer: Answer) -> bool:
@@ -166,6 +172,7 @@ class _Round:
             skipped=sum((Counter(answer.skipped) for _, answer in self._answers), Counter()),
             elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._failed_s,
             error="; ".join(dict.fromkeys(self._errors)) or None,
+            without_country={name: len(offers) for name, offers in self._placeless.items() if offers},
         )
         found = {name: tuple(sorted(mine.values(), key=rank)) for name, mine in self._found.items()}
         return ProviderCheck(report=report, answers=self._answers, matches=found)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match, Observation
+from gpuwatch.domain.watches.match import without_country
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
 from gpuwatch.engine.search import dearest, queries_for, search_cheapest
@@ -56,6 +57,7 @@ class Hunter:
         self._asked: dict[Query, int] = {}  # when last, as a number: clocks step back
         self._numbers = itertools.count(1)
         self._unproven: set[Query] = set()  # reported: a cheaper offer may be missing
+        self._reported_places: set[str] = set()  # watches whose `regions` left out offers without a country
 
     @property
     def queries(self) -> int:
@@ -122,6 +124,8 @@ class Hunter:
         except StoreError as error:  # nothing was started or reported that is not stored; the next poll tries again
             log.error("cannot store a decision: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
         self._record(query, answer, clock())
+        if isinstance(answer, Answer):
+            self._log_without_country(watches, answer, clock())
         return answer
 
     def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Observed]:
@@ -143,6 +147,19 @@ class Hunter:
         )
         self._log_unproven(query, answer)
         return answer, observed
+
+    def _log_without_country(self, watches: Sequence[Watch], answer: Answer, now: datetime) -> None:
+        """Once for each watch: `regions` leaves out offers that may stand in the right country."""
+        name = self.market.name
+        for watch in watches:
+            if not watch.regions or watch.name in self._reported_places:
+                continue
+            if placeless := without_country(watch, answer.offers, {name: self._commission}, now):
+                self._reported_places.add(watch.name)
+                text = (
+                    "watch %s: offers at %s state no country, and `regions` leaves them out: %d at or under its limit"
+                )
+                log.warning(text, watch.name, name, len(placeless), extra={"provider": name, "watch": watch.name})
 
     def _log_unproven(self, query: Query, answer: Answer) -> None:
         """Once, and again after an answer that was whole: a cheaper offer may be missing from what was decided on."""

@@ -25,6 +25,7 @@ def load(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     known_spellings: Collection[str] = (),
+    recorded_places: Collection[str] = (),
 ) -> Settings:
     """The settings in force.
 
@@ -33,12 +34,13 @@ def load(
         env: the environment; None: this process's.
         cwd: for relative paths and `.env`; None: the current folder.
         known_spellings: GPU names that providers use and the catalogue does not hold.
+        recorded_places: regions that providers have shown.
 
     Raises:
         SettingsError: one line per error.
     """
     sources = collect(config, env, cwd)
-    return _resolve(sources, known_spellings, {})
+    return _resolve(sources, known_spellings, {}, recorded_places)
 
 
 def load_for_stopping(
@@ -125,8 +127,10 @@ def from_flags(  # noqa: PLR0913 each is a flag of the command
         raise UsageError("\n".join(_flag_error(fault) for fault in mine)) from None
 
 
-def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str, Any]) -> Settings:
-    name = cache_key(sources, repr(extra).encode(), known_spellings)
+def _resolve(
+    sources: Sources, known_spellings: Collection[str], extra: dict[str, Any], recorded_places: Collection[str] = ()
+) -> Settings:
+    name = cache_key(sources, repr((extra, sorted(recorded_places))).encode(), known_spellings)
     kept = load_cached(name, sources.env)
     if kept is not None:
         tree, origins = merge(parse_file(sources) if kept.needs_file else {}, sources)
@@ -137,7 +141,7 @@ def _resolve(sources: Sources, known_spellings: Collection[str], extra: dict[str
     resolved = resolve(tree, sources)
     from gpuwatch.settings.validate import validate  # noqa: PLC0415 pydantic, only where something changed
 
-    settings = validate(resolved, sources, origins, known_spellings)
+    settings = validate(resolved, sources, origins, known_spellings, recorded_places)
     secrets = secrets_in(resolved.tree)
     store_cached(name, sources.env, CachedSettings(without_secrets(settings), from_file(secrets, origins)))
     return _with_secrets(settings, resolved, sources, origins)

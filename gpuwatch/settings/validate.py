@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
-from gpuwatch.domain.watches.schema import SEEN, gpu_names
+from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, gpu_names
 from gpuwatch.ports import ChannelSettings, ProviderSettings
 from gpuwatch.settings.errors import InvalidSettings, Location, validation_errors
 from gpuwatch.settings.interpolation import ResolvedSettings
@@ -29,13 +29,18 @@ def validate(
     sources: Sources,
     origins: Mapping[KeyPath, ExternalValue],
     known_spellings: Collection[str],
+    recorded_places: Collection[str] = (),
 ) -> Settings:
     """The settings that merged tables stand for, their references resolved.
+
+    Args:
+        known_spellings: GPU names that providers use and the catalogue does not hold.
+        recorded_places: regions that providers have shown.
 
     Raises:
         InvalidSettings: one line per error.
     """
-    token = SEEN.set(known_spellings)
+    token, places_token = SEEN.set(known_spellings), SEEN_PLACES.set(recorded_places)
     try:
         root = parse_root(resolved, sources, origins)
         found = list(_cross_checks(root))
@@ -44,6 +49,7 @@ def validate(
         return _settings(root, sources)
     finally:
         SEEN.reset(token)
+        SEEN_PLACES.reset(places_token)
 
 
 def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Root:

@@ -99,6 +99,12 @@ def known_gpu_names(database: Database) -> frozenset[str]:
         return frozenset(connection.execute(text(names)).scalars())
 
 
+def known_places(database: Database) -> frozenset[str]:
+    """Every region that a provider has shown, in any schema. Raises StoreError."""
+    with database.read() as connection:
+        return frozenset(connection.execute(text("SELECT region FROM place")).scalars())
+
+
 def _stored(connection: Connection, segments: Mapping[int, Segment], first: int, after: int) -> AggregatesByHour:
     wanted = select(hourly.c.segment_id, hourly.c.hour, *_FIGURES).where(
         hourly.c.segment_id.in_(list(segments)), hourly.c.hour >= first, hourly.c.hour < after

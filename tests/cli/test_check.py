@@ -263,3 +263,43 @@ def test_offers_and_check_show_one_price_in_one_folder(shell: Shell, market: Mar
     (watch,) = shell("check", "--gpu", "H100", "--max-price", "2", "--json").json["watches"]
     assert offer["commission"] == 0
     assert watch["offers"][0]["price_usd_hour"] == offer["price_usd_hour"] == offer["listed_usd_hour"]
+
+
+REGIONS = '[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3\nregions = {regions}\n'
+
+
+def test_regions_takes_groups_of_countries(shell: Shell, market: Marketplace) -> None:
+    for place in ("Oslo, NO", "Paris, FR", "Texas, US", "Japan, JP"):
+        market.publish(gpu="H100 SXM", count=1, usd_hour=2.0, geolocation=place)
+    for group, countries in (("EU", {"FR"}), ("EEA", {"FR", "NO"}), ("NA", {"US"}), ("APAC", {"JP"})):
+        shell.settings(REGIONS.format(regions=[group]))
+        (watch,) = shell("check", "--json").json["watches"]
+        assert {offer["country"] for offer in watch["offers"]} == countries
+
+
+def test_a_region_that_nothing_is_called_is_refused_with_what_may_have_been_meant(shell: Shell) -> None:
+    shell.settings(REGIONS.format(regions=["Norwy"]))
+    ran = shell("check")
+    assert ran.code == 2
+    assert "regions" in ran.err
+    assert "did you mean Norway?" in ran.err
+
+
+def test_a_region_that_the_history_has_recorded_is_accepted(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.0, geolocation="Lower Atlantis, AT")
+    shell.settings(REGIONS.format(regions=["Atlantis"]))
+    assert shell("check").code == 2
+    shell.settings(REGIONS.format(regions=[]))
+    assert shell("check").code == 0
+    shell.settings(REGIONS.format(regions=["Atlantis"]))
+    assert shell("check").code == 0
+
+
+def test_offers_without_a_country_are_counted_under_a_region_filter(shell: Shell, market: Marketplace) -> None:
+    for n in range(3):
+        market.publish(gpu="H100 SXM", count=1, usd_hour=2.0 + n / 10, geolocation="")
+    shell.settings(REGIONS.format(regions=["EU"]))
+    ran = shell("check")
+    assert ran.code == 1
+    assert "vastai: 3 offers without a country that watch 'w' would accept but for `regions`" in ran.err
+    assert shell("check", "--json").json["providers"][0]["without_country"] == {"w": 3}

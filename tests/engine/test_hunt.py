@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import msgspec
+import pytest
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
@@ -138,3 +139,18 @@ def test_a_query_that_was_not_sent_comes_first_as_soon_as_it_may() -> None:
     clock.now += timedelta(seconds=1)
     one.run_round(clock, 30.0, 30.0)
     assert [query.gpus for query in market.asked[2:]] == [("H100 SXM",), ("L4",)]
+
+
+def test_offers_without_a_country_that_a_region_filter_leaves_out_are_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench, clock = Bench(msgspec.structs.replace(WATCH, regions=("EU",))), Clock()
+    nowhere = [h100(machine_id=str(n), region="zone 5", country=None) for n in range(3)]
+    hunt = hunter(ScriptedMarket(an_answer(*nowhere)), bench)
+    for _ in range(2):
+        hunt.run_round(clock, 30.0, 30.0)
+        clock.now += timedelta(seconds=30)
+    assert bench.uow_factory.alerts == []
+    (line,) = [record.getMessage() for record in caplog.records if "country" in record.getMessage()]
+    assert line.startswith("watch h100: offers at vastai state no country")
+    assert "3" in line

@@ -6,11 +6,9 @@ that asks for it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
 
 import msgspec
 
@@ -18,13 +16,13 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
 from gpuwatch.domain.market.money import above_text
 from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
+from gpuwatch.domain.market.places import country_of, wanted_place
 from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of, threshold_microusd, usd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
-_WORD = re.compile(r"[^_\W]+")
 FAR = 1.0  # the distance of a clause that is simply not met
 _MEMORY_SLACK = 0.99  # a driver reserves up to half a percent: 32607 MiB are sold as 32 GB
 
@@ -72,6 +70,18 @@ def matches(
             if accepts(watch, offer, price, now):
                 found.append(match_of(watch, offer, price))
     return tuple(sorted(found, key=rank))
+
+
+def without_country(
+    watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
+) -> list[Offer]:
+    """Return the offers that only `regions` rejects and that state no country: they may stand in the right one."""
+    if not watch.regions:
+        return []
+    anywhere = msgspec.structs.replace(watch, regions=())
+    placeless = (offer for offer in offers if not country_of(offer.region, offer.country))
+    found = matches(anywhere, placeless, commissions, now)
+    return [match.offer for match in found if _regions(watch, match.offer, match.price, now) is not None]
 
 
 def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime) -> bool:
@@ -215,22 +225,10 @@ def _verified(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) ->
 
 
 def _regions(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    if not watch.regions:
+    if not watch.regions or any(wanted_place(text).holds(offer.region, offer.country) for text in watch.regions):
         return None
-    place = _words(offer.region or "")
-    country = (offer.country or "").casefold()
-    for region in watch.regions:
-        if region.strip().casefold() == country or (len(region) > 2 and _words(region) in place):
-            return None
-    return Failure(
-        "regions", f"regions: {offer.region or offer.country or 'unknown'} is not {', '.join(watch.regions)}"
-    )
-
-
-@lru_cache(maxsize=4096)
-def _words(text: str) -> str:
-    """The whole words of a place, so that "Oman" is not found in "Romania"."""
-    return f" {' '.join(_WORD.findall(text.casefold()))} "
+    where = offer.region or offer.country or "unknown"
+    return Failure("regions", f"regions: {where} is not {', '.join(watch.regions)}")
 
 
 def _driver(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:

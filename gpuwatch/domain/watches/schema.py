@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from gpuwatch.domain.market.gpu_names import catalog, clean_name, fold
+from gpuwatch.domain.market.places import unknown_place
 from gpuwatch.domain.watches.durations import DURATION_PATTERN
 from gpuwatch.domain.watches.fields import (
     MAX_USD,
@@ -38,6 +39,7 @@ from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 
 # Spellings that providers use and no catalogue knows; a context: `value()` needs them after validation, too.
 SEEN: ContextVar[Collection[str]] = ContextVar("SEEN", default=())
+SEEN_PLACES: ContextVar[Collection[str]] = ContextVar("SEEN_PLACES", default=())  # regions that providers have shown
 MOST_GPUS = 1024  # of one offer; no machine has more
 
 
@@ -174,7 +176,9 @@ class WatchTable(SpecTable):
     verified: Switch | None = Field(default=None, description="true: only hosts that the provider has verified.")
     datacenter: Switch | None = Field(default=None, description="true: only hosts in data centers.")
     regions: Words = Field(
-        default=(), description='Country codes, or words in the region: ["DE", "Norway"]. Default: everywhere.'
+        default=(),
+        description='Countries, groups (EU, EEA, NA, APAC) or words in the region: ["EU", "NO", "Texas"]. '
+        "Default: everywhere.",
     )
     min_cuda: Measure | None = Field(default=None, description="Minimum CUDA version of the driver: 12.4.")
     min_driver: Version | None = Field(default=None, description='Minimum driver version: "550.54".')
@@ -224,6 +228,14 @@ class WatchTable(SpecTable):
     @classmethod
     def _gpus(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return check_gpus(value)
+
+    @field_validator("regions")
+    @classmethod
+    def _places(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        faults = [fault for text in value if (fault := unknown_place(text, SEEN_PLACES.get())) is not None]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return value
 
     def _ceiling(self) -> Decimal:
         """A GPU price that no matching offer exceeds."""
