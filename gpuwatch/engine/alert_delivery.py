@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from itertools import groupby
 
 import msgspec
 
@@ -29,6 +30,7 @@ from gpuwatch.ports import (
     ManyRecipients,
     MovableChannel,
     OneByOneChannel,
+    Severity,
     SilentChannel,
 )
 from gpuwatch.redaction import redact
@@ -46,6 +48,8 @@ _SENDING_S = 25.0  # after this the rest of a batch is released, so that one mor
 _BATCH = 100
 _STUBBORN = 3  # tries after which a message no longer holds up those behind it
 _MOST_FAILURES = 2  # of one batch
+_BURST = 3  # more alerts than this, due at once, become one message
+_OFFERS, _NEWS = "offers", "news"
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):
@@ -314,24 +318,28 @@ class AlertDelivery:
 
 
 def messages(dues: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:
-    """Yield what is due as messages, in order: consecutive offers become one. The first mentions what was missed.
+    """Yield what is due as messages, in order: consecutive offers become one, and so does a burst of other alerts.
+
+    What is critical is a message of its own. The first message mentions what was missed.
 
     Args:
         one_by_one: the channel takes single alerts only.
     """
-    run: list[DueDelivery] = []
-    for due in dues:
-        if run and (one_by_one or not _belong_together(run[-1], due)):
-            yield _message(run)
-            run = []
-        run.append(due if not run and due is dues[0] else msgspec.structs.replace(due, missed=()))
-    if run:
-        yield _message(run)
+    rest = [due if due is dues[0] else msgspec.structs.replace(due, missed=()) for due in dues]
+    for (together, _, _), run in groupby(rest, key=_run_key):
+        of = tuple(run)
+        if one_by_one or together is None or (together == _NEWS and len(of) <= _BURST):
+            yield from (_message([due]) for due in of)
+        else:
+            yield _message(of)
 
 
-def _belong_together(one: DueDelivery, other: DueDelivery) -> bool:
-    both_offers = {one.alert.kind, other.alert.kind} <= {AlertKind.MATCH, AlertKind.APPROVAL}
-    return both_offers and one.taken == other.taken
+def _run_key(due: DueDelivery) -> tuple[str | None, str, tuple[str, ...]]:
+    """Neighbours with the same key may be sent in one message; None: none with this."""
+    offers = due.alert.kind in {AlertKind.MATCH, AlertKind.APPROVAL}
+    if due.alert.severity is Severity.CRITICAL:
+        return None, due.alert.alert_id, due.taken
+    return (_OFFERS if offers else _NEWS), "", due.taken
 
 
 def _message(dues: Sequence[DueDelivery]) -> OutgoingMessage:

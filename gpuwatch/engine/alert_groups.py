@@ -8,7 +8,7 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.engine.alerts import alert_id_from
-from gpuwatch.ports import Alert, OfferLine
+from gpuwatch.ports import Alert, AlertKind, OfferLine
 
 
 def grouped_alert(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert:
@@ -33,6 +33,8 @@ def grouped_alert(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert
 
 
 def _whose(alerts: Sequence[Alert]) -> str:
+    if not {alert.kind for alert in alerts} <= {AlertKind.MATCH, AlertKind.APPROVAL}:
+        return f"{len(alerts)} alerts, the newest: {alerts[-1].headline}"
     watches = {alert.watch for alert in alerts}
     return f"{len(watches)} watches have offers" if len(watches) > 1 else f"{alerts[0].watch}: {len(alerts)} alerts"
 

@@ -59,6 +59,22 @@ def test_watches_that_fire_together_are_one_message(db: Database) -> None:
     assert bench.send_due(2) == 0
 
 
+def test_a_burst_is_one_message_and_what_is_critical_comes_by_itself(db: Database) -> None:
+    """A channel that was away for a day must not ring forty times; what cannot wait is not hidden among the rest."""
+    channel = Scripted("telegram")
+    bench = DeliveryBench(db, channel)
+    for number in range(40):
+        bench.enqueue(f"a{number:02}", AlertKind.RECOVERED if number % 2 else AlertKind.BLIND, after_s=number)
+    bench.enqueue("held", AlertKind.HELD, after_s=40)
+    bench.enqueue("last", AlertKind.RENT, after_s=41)
+    assert bench.send_due(60) == 42
+    burst, held, last = channel.sent
+    assert [part.alert_id for part in burst.parts] == [f"a{number:02}" for number in range(40)]
+    assert burst.headline == "40 alerts, the newest: headline of a39"
+    assert len(as_text(burst).splitlines()) < 30
+    assert (held.alert_id, last.alert_id) == ("held", "last")
+
+
 def test_a_channel_for_programs_gets_each_alert_by_itself(db: Database) -> None:
     class Programs(Scripted):
         one_by_one = True
