@@ -22,6 +22,7 @@ from gpuwatch.bootstrap import (
     open_store_read_only,
     real_now,
 )
+from gpuwatch.bootstrap.polling_plans import polling_plan
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
@@ -53,6 +54,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     launches = _known_launches(settings)
     yield from _budgets(settings, launches)
     yield from _extras(settings)
+    yield from _polling(settings)
     with http_client(settings) as http:
         yield from _unmanaged(settings, launches, http)
         for name, adapter in build_adapters(settings, http).items():
@@ -88,6 +90,13 @@ def _extras(settings: Settings) -> Iterator[Finding]:
         if lack := missing_extra_hint(name):
             text, _, mend = lack.removeprefix(f"{name}: ").partition(": ")
             yield Finding(area=name, state="fault", text=text, mend=mend)
+
+
+def _polling(settings: Settings) -> Iterator[Finding]:
+    for name in settings.providers:
+        if (warning := polling_plan(settings, name).warning) is not None:
+            text, _, mend = warning.removeprefix(f"{name}: ").partition(". ")
+            yield Finding(area=name, state="note", text=text, mend=mend)
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
@@ -217,6 +226,10 @@ def _rows(settings: Settings) -> Iterator[Finding]:
             )
             text = f"{plan.rows_used} of {plan.rows_per_day} rows used, {plan.rows_left} left; sweep {sweep}"
             yield Finding(area=standing.provider, state="fault" if plan.spent else "ok", text=text)
+        if standing.polling is not None and standing.polling.hold is not None:
+            until = format_moment(standing.polling.hold.until, ZoneInfo(settings.timezone))
+            text = f"no search before {until}: {standing.polling.hold.reason}"
+            yield Finding(area=standing.provider, state="note", text=text)
         for lanes, health in blind_lanes(standing):
             since = format_moment(health.blind_since or real_now(), ZoneInfo(settings.timezone))
             text = f"blind since {since} ({lanes}): {health.last_error}"

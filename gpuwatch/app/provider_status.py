@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch import providers
+from gpuwatch.app.polling_status import PollingStatus, polling_json, polling_status
 from gpuwatch.bootstrap import open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, missing_extra
 from gpuwatch.domain.market.json_values import rfc3339
@@ -57,6 +58,7 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
     drift: Sequence[FormatChange]  # changes of its format
     swept_at: datetime | None
     next_sweep_at: datetime | None
+    polling: PollingStatus | None  # None: it is off
 
     @property
     def health(self) -> ProviderHealth:
@@ -81,7 +83,7 @@ def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
 def provider_statuses(settings: Settings) -> list[ProviderStatus]:
     """Every known provider, enabled ones first, with its health and quota. Raises StoreError."""
     with open_store_read_only(settings) as store:
-        return [_with_records(store, one) for one in configured_providers(settings)]
+        return [_with_records(settings, store, one) for one in configured_providers(settings)]
 
 
 def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:
@@ -107,7 +109,7 @@ def _configured(provider: ProviderSettings, is_on: bool) -> ConfiguredProvider:
     )
 
 
-def _with_records(store: Database, known: ConfiguredProvider) -> ProviderStatus:
+def _with_records(settings: Settings, store: Database, known: ConfiguredProvider) -> ProviderStatus:
     now, name, configured = real_now(), known.provider, known.settings
     swept, newest = last_sweep(store, name), last_poll(store, name)
     demand = RowDemand(
@@ -128,6 +130,7 @@ def _with_records(store: Database, known: ConfiguredProvider) -> ProviderStatus:
         drift=format_changes(store, name),
         swept_at=swept.at if swept else None,
         next_sweep_at=next_at,
+        polling=polling_status(settings, store, name, now) if known.is_on else None,
     )
 
 
@@ -186,6 +189,7 @@ def provider_status_json(standing: ProviderStatus) -> dict[str, object]:
         "blind_since": rfc3339(sight.blind_since),
         "last_error": sight.last_error,
         "lanes": {lane: _lane_json(one) for lane, one in standing.lanes.items()},
+        "polling": polling_json(standing.polling),
         "drift": [{"text": one.text, "first_seen_at": rfc3339(one.first_seen_at)} for one in standing.drift],
     }
 

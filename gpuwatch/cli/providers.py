@@ -14,6 +14,7 @@ from gpuwatch.cli.tables import left, table, text
 from gpuwatch.errors import StoreMissing, StoreNotReady
 
 if TYPE_CHECKING:
+    from gpuwatch.app.polling_status import PollingStatus
     from gpuwatch.app.provider_status import ConfiguredProvider, ProviderStatus
     from gpuwatch.settings import Settings
     from gpuwatch.storage.poll_queries import LastPoll
@@ -104,6 +105,8 @@ def _recorded_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
     else:
         due = "when the daemon starts" if one.next_sweep_at is None else local(one.next_sweep_at, timezone)
         yield f"  sweep   every {plan.sweep_every_s / 60:.0f} min; next {due}"
+    if one.polling is not None:
+        yield from _polling_lines(one.polling, timezone)
     yield from _blind_lines(one, timezone)
     yield f"  seen    {'never' if newest is None else _seen(newest, timezone)}"
     if one.drift:
@@ -122,6 +125,23 @@ def _blind_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
     for lane, health in one.lanes.items() if blind else ():
         if health.blind_since is None and health.complete_at is not None:
             yield f"  answers {lane}: last complete answer {local(health.complete_at, timezone)}"
+
+
+def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
+    plan, hold = polling.plan, polling.hold
+    most = "" if plan.available_a_minute is None else f" of {plan.available_a_minute:g} possible"
+    needed = plan.hunts_a_minute + plan.sweeps_a_minute
+    by_lane = f"hunt {plan.hunts_a_minute:.3g}, sweep {plan.sweeps_a_minute:.3g}"
+    yield f"  plan    {needed:.3g} searches a minute{most} ({by_lane})"
+    yield f"  made    in the last hour: {', '.join(f'{lane} {count}' for lane, count in polling.last_hour.items())}"
+    if plan.watches:
+        watches = "1 watch" if len(plan.watches) == 1 else f"{len(plan.watches)} watches"
+        yield f"  react   an offer for one of {watches} is seen within {plan.round_s:.0f} s"
+    if plan.warning is not None:
+        yield f"  SLOW    {plan.warning.removeprefix(f'{plan.provider}: ')}"
+    if hold is not None:
+        reset = "" if hold.quota_resets_at is None else f"; reset {local(hold.quota_resets_at, timezone)}"
+        yield f"  HELD    no search before {local(hold.until, timezone)}: {hold.reason}{reset}"
 
 
 def _seen(newest: LastPoll, timezone: str) -> str:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from gpuwatch import notifiers
+from gpuwatch.bootstrap.polling_plans import polling_warnings
 from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ def start_up_warnings(settings: Settings) -> Iterator[str]:
             "no channel is configured: alerts appear in this log and in `gpuwatch alerts` only; "
             f"add one of {sections}, then run: gpuwatch notify"
         )
+    yield from polling_warnings(settings)
 
 
 def _no_watch(settings: Settings) -> str:

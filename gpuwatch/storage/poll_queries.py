@@ -75,6 +75,17 @@ def last_poll(database: Database, provider: str, lane: str | None = None) -> Las
     return LastPoll(at=at, offers=max(0, rows - skipped), skipped=skipped, gpu=gpu, lane=lane)
 
 
+def searches_since(database: Database, provider: str, since: datetime) -> dict[str, int]:
+    """How many searches were made, by lane; one of several pages counts once. Raises StoreError."""
+    counts = (
+        select(poll.c.lane, func.count())
+        .where(poll.c.provider == provider, poll.c.at_s > int(since.timestamp()))
+        .group_by(poll.c.lane)
+    )
+    with database.read() as connection:
+        return {row.lane: row[1] for row in connection.execute(counts)}
+
+
 def format_changes(database: Database, provider: str) -> list[FormatChange]:
     """What changed in a provider's format since the first poll, oldest first. Raises StoreError."""
     changes = (

@@ -23,6 +23,15 @@ def test_complete_settings_have_none(tmp_path: Path) -> None:
     assert warnings(tmp_path, CHANNEL + WATCH) == []
 
 
+def test_a_plan_that_cannot_keep_poll_every_is_named_with_its_figure(tmp_path: Path) -> None:
+    gpus = ("H100 SXM", "A100 SXM 80GB", "RTX 4090", "L40S", "RTX 3090", "L4", "T4", "A10", "A40", "V100 16GB")
+    many = "".join(f'[[watch]]\nname = "w {gpu}"\ngpu = "{gpu}"\nmax_price = 2\n' for gpu in gpus)
+    (text,) = warnings(tmp_path, CHANNEL + many)
+    assert "vastai: poll_every = 30 s cannot be kept" in text
+    assert "10 queries, 6 s apart" in text
+    assert "after up to 75 s" in text
+
+
 def test_without_a_channel_one_line_says_what_to_add(tmp_path: Path) -> None:
     (text,) = warnings(tmp_path, WATCH)
     assert "[notify.telegram]" in text

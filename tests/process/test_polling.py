@@ -55,12 +55,20 @@ def is_sweep(request: LoggedRequest) -> bool:
 
 
 def test_many_watches_do_not_starve_the_history(market: Marketplace, tmp_path: Path) -> None:
-    with a_home(tmp_path, market, "1s").daemon() as child:
+    home = a_home(tmp_path, market, "1s")
+    with home.daemon() as child:
         wait_for(lambda: len(searches(market)) >= 30)
         assert terminate(child)[0] == 0
     lanes = [is_sweep(request) for request in searches(market)[:30]]
     assert sum(lanes) >= 4, "a fifth; some turns may pass while a sweep's answer is being stored"
     assert not all(lanes)
+    assert "vastai: poll_every = 1 s cannot be kept" in home.log()
+    polling = json.loads(home.run("providers", "--json").stdout)[0]["polling"]
+    made = polling["searches_last_hour"]
+    assert made["sweep"] >= sum(lanes)
+    assert 25 <= made["hunt"] + made["sweep"] <= len(searches(market))
+    assert polling["queries"] == 30
+    assert {one["seen_within_s"] for one in polling["watches"]} == {polling["round_s"]} == {3.8}
 
 
 def test_a_refusal_with_a_number_holds_the_searches_of_all_watches(market: Marketplace, tmp_path: Path) -> None:
@@ -87,3 +95,4 @@ def test_a_spent_quota_is_left_alone_also_after_a_restart(market: Marketplace, t
     assert checked.returncode == 3
     assert "quota exceeded; nothing more is asked before" in json.loads(checked.stdout)["providers"][0]["error"]
     assert len(searches(market)) == asked
+    assert "HELD    no search before" in home.run("providers").stdout
