@@ -17,7 +17,9 @@ import msgspec
 from gpuwatch.engine.alert_groups import grouped_alert, with_missed
 from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.engine.alerts import alert_id_from, outbox_alert
-from gpuwatch.engine.channel_alerts import channel_alert, late_alert, new_address_alert
+from gpuwatch.engine.channel_alerts import late_alert, new_address_alert
+from gpuwatch.engine.channel_failover import FAILOVER_AFTER, ChannelFailover
+from gpuwatch.engine.channel_reports import ChannelReports
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.errors import DeliverLater, DeliveryRefused, StoreError
 from gpuwatch.ports import (
@@ -41,8 +43,7 @@ BACKOFF_S = 5.0  # doubled with each try …
 LONGEST_BACKOFF_S = 900.0  # … up to here
 LONGEST_WAIT_S = 86_400.0  # a channel that wants a longer wait is tried again after a day
 PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour, so that no login gets locked
-SHARE_WAIT_S = 3_600.0  # if a channel wants to wait longer, the others send its alert too
-ALERT_EVERY = timedelta(hours=1)
+HANGS_AFTER = timedelta(minutes=1)
 LEASE_S = 60.0
 _SENDING_S = 25.0  # after this the rest of a batch is released, so that one more send ends within the lease
 _BATCH = 100
@@ -97,8 +98,10 @@ class AlertDelivery:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._delivered = 0
-        self._failing: set[str] = set()
-        self._alerted_at: dict[str, datetime] = {}
+        self._started_at: dict[str, datetime] = {}
+        self._reports = ChannelReports(tuple(self._channels), self._enqueue)
+        self._failover = ChannelFailover(outbox, self._routing, self._reports)
+        self._moved: set[str] = set()
         handed_over = outbox.start(tuple(self._channels))
         if handed_over:
             log.warning(
@@ -116,13 +119,16 @@ class AlertDelivery:
         """
         self.route_new(now)
         self._expire(now)
+        self._failover.run_if_due(now)
         clock, is_quiet = self._clock_from(now), self._routing.is_quiet(now)
         for name, channel in self._channels.items():
-            if self._is_busy(name) or self._stopping.is_set():
+            if self._stopping.is_set() or self._is_busy(name):
+                self._report_hanging(name, now)
                 continue
             dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet)
             if dues:
                 failpoint("alert.leased")
+                self._started_at[name] = now
                 self._start(name, channel, dues, clock)
         self._wait(self._patience_s)
         with self._lock:
@@ -161,6 +167,11 @@ class AlertDelivery:
     def _is_busy(self, name: str) -> bool:
         thread = self._threads.get(name)
         return thread is not None and thread.is_alive()
+
+    def _report_hanging(self, name: str, now: datetime) -> None:
+        if name in self._started_at and now - self._started_at[name] >= HANGS_AFTER:
+            since = self._started_at.pop(name)  # once
+            self._reports.silent(name, since, "it has not answered for a minute", now)
 
     def _start(self, name: str, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
         # daemon threads: a channel that hangs must not hold up the program's exit
@@ -226,18 +237,15 @@ class AlertDelivery:
             self._outbox.settle_sent(due, now, note)
         with self._lock:
             self._delivered += len(message.dues)
-            was_failing = channel.name in self._failing
-            self._failing.discard(channel.name)
-        if was_failing:
-            log.info("%s accepts alerts again", channel.name)
+        self._reports.accepted(channel.name)
         if isinstance(channel, MovableChannel) and channel.new_address is not None:
             self._report_new_address(channel, channel.new_address, now)
 
     def _report_new_address(self, channel: MovableChannel, new: str, now: datetime) -> None:
         key = f"moved:{channel.address}:{new}"
-        if key in self._alerted_at:
+        if key in self._moved:
             return
-        self._alerted_at[key] = now
+        self._moved.add(key)
         self._outbox.note_new_address(channel.name, channel.address, new, now)
         self._enqueue(new_address_alert(channel, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
 
@@ -245,10 +253,10 @@ class AlertDelivery:
         wait_s = self._wait_s(error, message.dues[0].attempts)
         for due in message.dues:
             self._outbox.settle_later(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
-        self._note_failure(name, error)
+        self._reports.failed(name, str(error))
         if error.refused:
-            self._alert_others(name, error.refused, now)
-        if wait_s > SHARE_WAIT_S:
+            self._reports.refused(name, error.refused, now)
+        if wait_s > FAILOVER_AFTER.total_seconds():
             self._share(name, message)
         return bool(error.taken)  # one recipient does not hold up the messages behind it
 
@@ -262,14 +270,14 @@ class AlertDelivery:
         return wait_s * (1 + 0.2 * self._jitter())
 
     def _refused(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> bool:
-        self._note_failure(name, error)
+        self._reports.failed(name, str(error))
         if error.taken:  # some of several recipients; the others received it
             self._sent_in_part(name, message, error, now)
             return True
         for due in message.dues:
             self._outbox.settle_refused(due, str(error), now + timedelta(seconds=PROBE_AFTER_S))
         self._share(name, message)
-        self._alert_others(name, str(error), now)
+        self._reports.refused(name, str(error), now)
         return False
 
     def _sent_in_part(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> None:
@@ -277,44 +285,16 @@ class AlertDelivery:
             self._outbox.settle_sent(due, now, str(error))
         with self._lock:
             self._delivered += len(message.dues)
-        self._alert_others(name, error.refused or str(error), now)
+        self._reports.refused(name, error.refused or str(error), now)
 
     def _share(self, name: str, message: OutgoingMessage) -> None:
         """What one channel does not accept, the others get."""
         for due in message.dues:
             if due.alert.kind is not AlertKind.CHANNEL:  # the other channels have those already
-                self._outbox.also(due.alert.alert_id, self._others(name))
-
-    def _alert_others(self, name: str, error: str, now: datetime) -> None:
-        """At most once an hour: an alert about an alert must not multiply."""
-        others = self._others(name)
-        if not others:
-            log.critical("%s refuses alerts and there is no other channel: %s", name, redact(error))
-            return
-        with self._lock:
-            alerted_at = self._alerted_at.get(name)
-            if alerted_at is not None and timedelta(0) <= now - alerted_at < ALERT_EVERY:
-                return
-            self._alerted_at[name] = now
-        key = f"channel:{name}:{int(now.timestamp() // ALERT_EVERY.total_seconds())}"
-        self._enqueue(channel_alert(name, error, alert_id=alert_id_from(key), now=now), others, key)
-
-    def _others(self, name: str) -> tuple[str, ...]:
-        return tuple(other for other in self._channels if other != name)
+                self._outbox.also(due.alert.alert_id, self._reports.others(name))
 
     def _enqueue(self, alert: Alert, channels: Sequence[str], once_key: str) -> None:
         self._outbox.enqueue(msgspec.structs.replace(outbox_alert(alert, once_key), channels=tuple(channels)))
-
-    def _note_failure(self, name: str, error: Exception) -> None:
-        with self._lock:
-            known = name in self._failing
-            self._failing.add(name)
-            all_fail = self._failing >= self._channels.keys()
-        if known:
-            return
-        log.warning("%s does not accept alerts: %s", name, redact(str(error)))
-        if all_fail:
-            log.critical("no channel accepts alerts: %s", ", ".join(sorted(self._channels)))
 
 
 def messages(dues: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:

@@ -37,11 +37,18 @@ class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
         if one.silenced and one.alert.kind in SILENCED_KINDS:
             return ()
         wanted = self.watch_channels.get(one.alert.watch or "", self.channels)
-        return tuple(name for name in wanted if name in self.silent_channels or not self.is_below(name, one.alert))
+        return tuple(name for name in wanted if self.takes(name, one.alert.severity))
+
+    def takes(self, channel: str, severity: Severity) -> bool:
+        """Does the channel send what is so urgent, with or without a sound?"""
+        return channel in self.silent_channels or severity.rank >= self._least(channel)
 
     def is_below(self, channel: str, alert: Alert) -> bool:
         """Is it less urgent than what this channel is for?"""
-        return alert.severity.rank < self.min_severity.get(channel, Severity.INFO).rank
+        return alert.severity.rank < self._least(channel)
+
+    def _least(self, channel: str) -> int:
+        return self.min_severity.get(channel, Severity.INFO).rank
 
     def is_quiet(self, now: datetime) -> bool:
         """Do quiet hours hold back what is not critical?"""

@@ -23,6 +23,21 @@ def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> 
     )
 
 
+def silent_channel_alert(channel: str, since: str, error: str, *, alert_id: str, now: datetime) -> Alert:
+    """A channel takes nothing, without saying no; for the other channels."""
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.CHANNEL,
+        subject=channel,
+        created_at=now,
+        headline=f"Alerts do not arrive by {channel}",
+        facts=(("Channel", channel), ("Since", since), ("Answer", redact(error))),
+        why="The channel has taken nothing since then.",
+        did="Whatever waits there for 15 minutes goes to your other channels, too; gpuwatch keeps trying this one.",
+        can_do=("See what is wrong: gpuwatch doctor", f"Try it: gpuwatch notify, after a change of [notify.{channel}]"),
+    )
+
+
 def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: datetime) -> Alert:
     """A channel's address has changed: the settings are out of date."""
     return Alert(

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from gpuwatch.ports.alerts import (
+    MONEY_KINDS,
     Alert,
     AlertKind,
     BatchingChannel,
@@ -23,7 +24,10 @@ from gpuwatch.ports.alerts import (
     OutboxAlert,
     Severity,
     SilentChannel,
+    StalledChannel,
+    UndeliveredAlerts,
     UnroutedAlert,
+    WaitingAlert,
     severity_of,
 )
 from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market, Query
@@ -52,6 +56,7 @@ from gpuwatch.ports.store import (
 __all__ = [
     "HUNT",
     "LANES",
+    "MONEY_KINDS",
     "SWEEP",
     "Alert",
     "AlertKind",
@@ -86,10 +91,13 @@ __all__ = [
     "Registry",
     "Severity",
     "SilentChannel",
+    "StalledChannel",
+    "UndeliveredAlerts",
     "UnitOfWork",
     "UnitOfWorkFactory",
     "UnroutedAlert",
     "Volume",
+    "WaitingAlert",
     "severity_of",
 ]
 

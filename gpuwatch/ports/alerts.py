@@ -29,6 +29,10 @@ class AlertKind(StrEnum):
     TEST = "test"
 
 
+# What gpuwatch spends or may be spending: such an alert is never given up before some channel has taken it.
+MONEY_KINDS = frozenset({AlertKind.RENT, AlertKind.END, AlertKind.HELD, AlertKind.ORPHAN, AlertKind.BUDGET})
+
+
 class Severity(StrEnum):
     """How urgent an alert is, least first. A stored value."""
 
@@ -136,6 +140,23 @@ class DueDelivery(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[tuple[str, str], ...] = ()  # label → value: what is so now, whatever the alert is about
 
 
+class StalledChannel(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel that takes nothing."""
+
+    name: str
+    since: datetime  # the first try that did not succeed
+    error: str | None  # the channel's words; None: it did not answer at all
+
+
+class WaitingAlert(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert that a channel should have taken by now."""
+
+    alert_id: str
+    kind: AlertKind
+    severity: Severity
+    given: frozenset[str]  # the channels that have it, or are to send it
+
+
 class Channel(Protocol):
     """Takes alerts to a person."""
 
@@ -191,7 +212,23 @@ class MovableChannel(Protocol):
     new_address: str | None
 
 
-class DeliveryQueue(Protocol):
+class UndeliveredAlerts(Protocol):
+    """The outbox as failover sees it. All methods raise StoreError."""
+
+    def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
+        """Channels that took nothing since a try at or before then."""
+
+    def waiting_too_long(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
+        """What waits in these channels, and what is about money and was tried in vain since then in any."""
+
+    def retry_untaken(self, now: datetime) -> None:
+        """What is about money, was refused by every channel and taken by none is tried again."""
+
+    def also(self, alert_id: str, channels: Sequence[str]) -> int:
+        """Send it on these channels too, where it is not already; how many were added."""
+
+
+class DeliveryQueue(UndeliveredAlerts, Protocol):
     """The outbox as its sender sees it. `now` is given; all methods raise StoreError."""
 
     def start(self, channels: Sequence[str]) -> int:
@@ -231,9 +268,6 @@ class DeliveryQueue(Protocol):
 
     def unreported_failures(self) -> Mapping[str, int]:
         """Channel → deliveries given up there that no message has mentioned and none waiting will mention."""
-
-    def also(self, alert_id: str, channels: Sequence[str]) -> int:
-        """Send it on these channels too, where it is not already; how many were added."""
 
     def new_address(self, channel: str, address: str) -> str | None:
         """The newest address in place of this one; None: it has not changed."""

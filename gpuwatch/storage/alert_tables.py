@@ -53,6 +53,7 @@ delivery = Table(
     Column("sent_at_ms", BigInteger),
     Column("last_error", Text),
     Column("settled_recipients", Text),  # of several, those that need no further try
+    Column("first_try_at_ms", BigInteger),
     CheckConstraint("state IN ('pending', 'sent', 'expired', 'refused')", name="state"),
     Index(None, "state", "next_try_at_ms"),
     comment="the outbox: one row per alert and channel",

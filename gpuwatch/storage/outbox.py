@@ -4,6 +4,7 @@ Columns of `delivery`:
 - `attempts` grows when a row is leased, and fences off whoever held the lease before.
 - `next_try_at_ms`: while it lies ahead of a row that was tried (`attempts` > 0, `settled_recipients` NULL), nothing is
   sent on that channel, whatever became of the row: a wait outlives the alert that met it.
+- `first_try_at_ms`: when it was first leased: whoever has taken nothing for long since then fails.
 - `sent_at_ms` of an expired or refused row: when a later message of its channel mentioned it.
 - `settled_recipients`: set where some of several recipients have the alert; such a row holds up no other.
 """
@@ -18,8 +19,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, true, update
 
 from gpuwatch.domain.launches.pause import Pause, pauses_in_force
-from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, Severity, UnroutedAlert
+from gpuwatch.ports import Alert, DueDelivery, OutboxAlert, Severity, StalledChannel, UnroutedAlert, WaitingAlert
 from gpuwatch.redaction import redact
+from gpuwatch.storage import undelivered
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.new_alerts import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.pauses import load_pauses
@@ -126,7 +128,8 @@ class Outbox:
 
     def release(self, due: DueDelivery) -> None:
         """Give a lease back untouched: there was no time for it."""
-        self._settle(due, attempts=due.attempts)
+        untried = {} if due.attempts else {"first_try_at_ms": None}
+        self._settle(due, attempts=due.attempts, **untried)
 
     def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
         """The channel took it; also when a lease ran out meanwhile. What it mentioned is mentioned."""
@@ -178,6 +181,28 @@ class Outbox:
         with self._database.write() as connection:
             rows = [new_delivery(alert_id, channel) for channel in channels]
             return sum(insert_if_absent(connection, delivery, row) for row in rows)
+
+    def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
+        """Channels that took nothing since a try at or before then."""
+        with self._database.read() as connection:
+            return undelivered.stalled_channels(connection, to_ms(before))
+
+    def waiting_too_long(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
+        """What waits in these channels, and what is about money and was tried in vain since then in any."""
+        with self._database.read() as connection:
+            if not _any(connection, _PENDING):
+                return ()
+            return undelivered.waiting_too_long(connection, channels, to_ms(before))
+
+    def retry_untaken(self, now: datetime) -> None:
+        """What is about money, was refused by every channel and taken by none is tried again."""
+        now_ms = to_ms(now)
+        with self._database.read() as connection:
+            untaken = select(delivery.c.channel).where(undelivered.untaken_refusals(now_ms)).limit(1)
+            if not _any(connection, untaken):
+                return
+        with self._database.write() as connection:
+            undelivered.retry_untaken(connection, now_ms)
 
     def unreported_failures(self) -> Mapping[str, int]:
         """Channel → expired deliveries that no message mentioned and none waiting there will; broken ones left out."""
@@ -293,7 +318,7 @@ def _ready(
             delivery.c.alert_id, delivery.c.channel, delivery.c.attempts, delivery.c.settled_recipients, alerts.c.body
         )
         .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
-        .where(pending, _free(now_ms), alerts.c.expires_at_ms > now_ms)
+        .where(pending, _free(now_ms), or_(alerts.c.expires_at_ms > now_ms, undelivered.about_money()))
         .where(_due_by(now_ms))
         .where(or_(delivery.c.settled_recipients.is_not(None), delivery.c.channel.not_in(quiet)))
         .where(true() if channels is None else delivery.c.channel.in_(channels))
@@ -308,7 +333,11 @@ def _claim(connection: Connection, row: AnyRow, now_ms: int, lease_s: float) -> 
     """A conditional update: of several daemons one gets a row."""
     mine = and_(delivery.c.alert_id == row.alert_id, delivery.c.channel == row.channel)
     unchanged = and_(delivery.c.state == "pending", delivery.c.attempts == row.attempts, _free(now_ms))
-    lease = {"attempts": row.attempts + 1, "leased_until_ms": now_ms + round(lease_s * 1000)}
+    lease = {
+        "attempts": row.attempts + 1,
+        "leased_until_ms": now_ms + round(lease_s * 1000),
+        "first_try_at_ms": func.coalesce(delivery.c.first_try_at_ms, now_ms),
+    }
     return connection.execute(update(delivery).where(mine, unchanged).values(lease)).rowcount == 1
 
 
@@ -342,9 +371,10 @@ def _free(now_ms: int) -> ColumnElement[bool]:
 
 
 def _overdue(now_ms: int) -> ColumnElement[bool]:
+    """What is about money waits until some channel has taken it."""
     its_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id)
     late = its_alert.where(alerts.c.expires_at_ms <= now_ms).exists()  # few wait, many were sent
-    return and_(delivery.c.state == "pending", _free(now_ms), late)
+    return and_(delivery.c.state == "pending", _free(now_ms), late, undelivered.may_be_lost())
 
 
 def _due_by(now_ms: int) -> ColumnElement[bool]:

@@ -47,6 +47,7 @@ def upgrade() -> None:
     op.add_column("alert", sa.Column("subject", sa.String(length=200), nullable=True))
     op.add_column("alert", sa.Column("headline", sa.Text(), nullable=True))
     op.add_column("alert", sa.Column("routed_at_ms", sa.BigInteger(), nullable=True))
+    op.add_column("delivery", sa.Column("first_try_at_ms", sa.BigInteger(), nullable=True))
     op.execute("UPDATE alert SET routed_at_ms = created_at_ms")
     op.create_index(op.f("ix_alert_created_at_ms"), "alert", ["created_at_ms"], unique=False)
     op.create_index(
@@ -76,6 +77,7 @@ def downgrade() -> None:
     op.drop_table("provider_hold")
     _health_by_provider()
     _change_alerts(_as_before)
+    op.drop_column("delivery", "first_try_at_ms")
     op.drop_table("silence")
     op.drop_index("ix_alert_unrouted", table_name="alert")
     op.drop_index(op.f("ix_alert_created_at_ms"), table_name="alert")

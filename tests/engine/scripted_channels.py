@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from gpuwatch.engine.alert_delivery import AlertDelivery
-from gpuwatch.ports import Alert, AlertKind, Channel
+from gpuwatch.engine.alert_routing import AlertRouting
+from gpuwatch.ports import Alert, AlertKind, Channel, Severity
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.outbox import Outbox
 from tests.outbox import news
@@ -63,12 +64,19 @@ class Several(Scripted):
 class DeliveryBench:
     """A deliverer over a real outbox, with a clock that stands still within a task."""
 
-    def __init__(self, database: Database, *channels: Channel, patience_s: float = 10) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *channels: Channel,
+        patience_s: float = 10,
+        min_severity: Mapping[str, Severity] | None = None,
+    ) -> None:
         self.outbox = Outbox(database)
         self.names = tuple(channel.name for channel in channels)
         self.deliverer = AlertDelivery(
             self.outbox,
             {channel.name: channel for channel in channels},
+            routing=AlertRouting(channels=self.names, min_severity=min_severity or {}),
             monotonic=lambda: 0.0,
             jitter=lambda: 0.0,
             patience_s=patience_s,

@@ -1,0 +1,54 @@
+"""What a channel has not taken for a quarter of an hour goes to the other channels, too."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from gpuwatch.engine.alert_routing import AlertRouting
+from gpuwatch.engine.channel_reports import ChannelReports
+from gpuwatch.ports import MONEY_KINDS, AlertKind, UndeliveredAlerts, WaitingAlert
+
+log = logging.getLogger(__name__)
+
+FAILOVER_AFTER = timedelta(minutes=15)
+_EVERY = timedelta(seconds=15)
+_STAYS = frozenset({AlertKind.CHANNEL, AlertKind.TEST})  # the other channels have those already, or need none
+
+
+class ChannelFailover:
+    """Hands over; the channel itself is still tried, and sends what is not too old when it is back."""
+
+    def __init__(self, outbox: UndeliveredAlerts, routing: AlertRouting, reports: ChannelReports) -> None:
+        self._outbox = outbox
+        self._routing = routing
+        self._reports = reports
+        self._ran_at: datetime | None = None
+
+    def run_if_due(self, now: datetime) -> int:
+        """Hand over what waits too long; how many deliveries were added. Raises StoreError."""
+        if self._ran_at is not None and timedelta(0) <= now - self._ran_at < _EVERY:
+            return 0
+        self._ran_at = now
+        before = now - FAILOVER_AFTER
+        stalled = self._outbox.stalled_channels(before)
+        self._outbox.retry_untaken(now)
+        added = 0
+        for one in self._outbox.waiting_too_long(tuple(channel.name for channel in stalled), before):
+            if others := self._stand_ins(one):
+                added += self._outbox.also(one.alert_id, others)
+        for channel in stalled:
+            if channel.name in self._routing.channels:
+                self._reports.silent(channel.name, channel.since, channel.error or "no answer", now)
+        if added:
+            log.info("%d deliveries were given to other channels: theirs took nothing for 15 minutes", added)
+        return added
+
+    def _stand_ins(self, one: WaitingAlert) -> tuple[str, ...]:
+        if one.kind in _STAYS:
+            return ()
+        return tuple(
+            name
+            for name in self._routing.channels
+            if name not in one.given and (one.kind in MONEY_KINDS or self._routing.takes(name, one.severity))
+        )

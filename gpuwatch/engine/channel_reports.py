@@ -1,0 +1,83 @@
+"""What is said about channels that fail: once in the log, and on the other channels."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+
+from gpuwatch.engine.alerts import alert_id_from, format_moment
+from gpuwatch.engine.channel_alerts import channel_alert, silent_channel_alert
+from gpuwatch.ports import Alert
+from gpuwatch.redaction import redact
+
+log = logging.getLogger(__name__)
+
+ALERT_EVERY = timedelta(hours=1)
+Enqueue = Callable[[Alert, Sequence[str], str], None]  # an alert, its channels, its once-key
+
+
+class ChannelReports:
+    """Which channels fail, and who knows. For all threads.
+
+    Args:
+        channels: all that are configured.
+    """
+
+    def __init__(self, channels: Collection[str], enqueue: Enqueue) -> None:
+        self._channels = tuple(channels)
+        self._enqueue = enqueue
+        self._lock = threading.Lock()
+        self._failing: set[str] = set()
+        self._alerted_at: dict[str, datetime] = {}
+
+    def others(self, name: str) -> tuple[str, ...]:
+        """Every channel but this one."""
+        return tuple(other for other in self._channels if other != name)
+
+    def accepted(self, name: str) -> None:
+        """It took an alert."""
+        with self._lock:
+            was_failing = name in self._failing
+            self._failing.discard(name)
+        if was_failing:
+            log.info("%s accepts alerts again", name)
+
+    def failed(self, name: str, why: str) -> None:
+        """It took none; logged once until it takes one."""
+        with self._lock:
+            known = name in self._failing
+            self._failing.add(name)
+            all_fail = self._failing >= set(self._channels)
+        if known:
+            return
+        log.warning("%s does not accept alerts: %s", name, redact(why))
+        if all_fail:
+            log.critical("no channel accepts alerts: %s", ", ".join(sorted(self._channels)))
+
+    def refused(self, name: str, error: str, now: datetime) -> None:
+        """It will not take an alert as things are: the others say so, at most once an hour."""
+        others = self.others(name)
+        if not others:
+            log.critical("%s refuses alerts and there is no other channel: %s", name, redact(error))
+        elif self._is_due(name, now):
+            key = f"channel:{name}:{int(now.timestamp() // ALERT_EVERY.total_seconds())}"
+            self._enqueue(channel_alert(name, error, alert_id=alert_id_from(key), now=now), others, key)
+
+    def silent(self, name: str, since: datetime, error: str, now: datetime) -> None:
+        """It has taken nothing since then, however often it was tried: the others say so, once."""
+        self.failed(name, error)
+        if self.others(name) and self._is_due(name, now):
+            key = f"silent:{name}:{int(since.timestamp())}"
+            alert = silent_channel_alert(name, format_moment(since), error, alert_id=alert_id_from(key), now=now)
+            self._enqueue(alert, self.others(name), key)
+
+    def _is_due(self, name: str, now: datetime) -> bool:
+        """An alert about an alert must not multiply."""
+        with self._lock:
+            alerted_at = self._alerted_at.get(name)
+            if alerted_at is not None and timedelta(0) <= now - alerted_at < ALERT_EVERY:
+                return False
+            self._alerted_at[name] = now
+            return True

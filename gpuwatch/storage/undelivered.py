@@ -1,0 +1,103 @@
+"""Alerts that their channels do not take: who else may be given them, and which are never given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+
+from gpuwatch.ports import MONEY_KINDS, AlertKind, Severity, StalledChannel, WaitingAlert
+from gpuwatch.storage.rows import from_ms
+from gpuwatch.storage.tables import alert as alerts
+from gpuwatch.storage.tables import delivery
+
+_MONEY = tuple(kind.value for kind in MONEY_KINDS)
+_AT_ONCE = 500  # ids in one query
+
+
+def about_money() -> ColumnElement[bool]:
+    """Is the alert (of a joined row) one that may not be lost?"""
+    return alerts.c.kind.in_(_MONEY)
+
+
+def may_be_lost() -> ColumnElement[bool]:
+    """Of a row of `delivery`: its alert is not about money, or somebody has it."""
+    return or_(~_is_about_money(), _is_taken())
+
+
+def _is_about_money() -> ColumnElement[bool]:
+    its_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id, about_money())
+    return its_alert.correlate(delivery).exists()
+
+
+def _is_taken() -> ColumnElement[bool]:
+    """Has any channel taken it, at least for one recipient?"""
+    other = delivery.alias()
+    by_somebody = and_(other.c.settled_recipients.is_not(None), other.c.settled_recipients.not_like("!%"))
+    taken = select(other.c.channel).where(other.c.alert_id == delivery.c.alert_id)
+    return taken.where(or_(other.c.state == "sent", by_somebody)).correlate(delivery).exists()
+
+
+def stalled_channels(connection: Connection, before_ms: int) -> list[StalledChannel]:
+    """Channels that took nothing since a try at or before then which did not succeed."""
+    untaken = and_(
+        delivery.c.state.in_(("pending", "expired", "refused")),
+        delivery.c.first_try_at_ms <= before_ms,
+        delivery.c.sent_at_ms.is_(None),
+        delivery.c.settled_recipients.is_(None),
+    )
+    found = []
+    for name in connection.execute(select(delivery.c.channel).where(untaken).distinct()).scalars().all():
+        took = select(func.max(delivery.c.sent_at_ms)).where(delivery.c.channel == name, delivery.c.state == "sent")
+        last_ms = connection.execute(took).scalar() or 0
+        row = connection.execute(
+            select(
+                func.min(delivery.c.first_try_at_ms).label("since_ms"),
+                func.max(delivery.c.last_error).label("error"),
+            ).where(untaken, delivery.c.channel == name, delivery.c.first_try_at_ms > last_ms)
+        ).one()
+        if row.since_ms is not None:
+            found.append(StalledChannel(name=name, since=from_ms(row.since_ms), error=row.error))
+    return found
+
+
+def waiting_too_long(connection: Connection, channels: Sequence[str], before_ms: int) -> list[WaitingAlert]:
+    """What waits in these channels, and what is about money and was tried in vain since then in any."""
+    late_money = and_(about_money(), delivery.c.first_try_at_ms <= before_ms)
+    rows = connection.execute(
+        select(delivery.c.alert_id, alerts.c.kind, alerts.c.severity)
+        .join(alerts, alerts.c.alert_id == delivery.c.alert_id)
+        .where(delivery.c.state == "pending", delivery.c.settled_recipients.is_(None))
+        .where(or_(delivery.c.channel.in_(channels), late_money))
+        .order_by(alerts.c.created_at_ms, delivery.c.alert_id)
+    ).all()
+    by_id = {row.alert_id: row for row in rows}
+    given = _given(connection, tuple(by_id))
+    return [
+        WaitingAlert(
+            alert_id=row.alert_id, kind=AlertKind(row.kind), severity=Severity(row.severity), given=given[row.alert_id]
+        )
+        for row in by_id.values()
+    ]
+
+
+def _given(connection: Connection, ids: Sequence[str]) -> dict[str, frozenset[str]]:
+    given: dict[str, set[str]] = {alert_id: set() for alert_id in ids}
+    for start in range(0, len(ids), _AT_ONCE):
+        some = delivery.c.alert_id.in_(ids[start : start + _AT_ONCE])
+        for row in connection.execute(select(delivery.c.alert_id, delivery.c.channel).where(some)):
+            given[row.alert_id].add(row.channel)
+    return {alert_id: frozenset(channels) for alert_id, channels in given.items()}
+
+
+def untaken_refusals(now_ms: int) -> ColumnElement[bool]:
+    """Rows of `delivery` that were refused, are about money, and that no other channel has or is to send."""
+    other = delivery.alias()
+    waits = select(other.c.channel).where(other.c.alert_id == delivery.c.alert_id, other.c.state == "pending")
+    refused = and_(delivery.c.state == "refused", delivery.c.next_try_at_ms <= now_ms)
+    return and_(refused, ~may_be_lost(), ~waits.correlate(delivery).exists())
+
+
+def retry_untaken(connection: Connection, now_ms: int) -> None:
+    """Make those pending again."""
+    connection.execute(update(delivery).where(untaken_refusals(now_ms)).values(state="pending"))
