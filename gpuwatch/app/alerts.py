@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.app.watch_selection import no_such_watch
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.storage.events import EventFilter, StoredEvent, events
 from gpuwatch.storage.silences import Silence, SqlSilences
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 FOLLOW_EVERY_S = 1.0
 _LATE = timedelta(minutes=10)  # an event may be committed so long after the time that it bears
+
+
+def event_filter(since_s: float, kinds: Sequence[str] = (), severity: str = Severity.INFO) -> EventFilter:
+    """Events of the last so many seconds. `kinds` empty: all; `severity`: this one and what is more urgent."""
+    since = real_now() - timedelta(seconds=since_s)
+    return EventFilter(since=since, kinds=tuple(map(AlertKind, kinds)), severity=Severity(severity))
 
 
 def stored_events(settings: Settings, wanted: EventFilter) -> list[StoredEvent]:

@@ -61,6 +61,8 @@ def build_routing(settings: Settings, channels: Mapping[str, Channel]) -> AlertR
     return AlertRouting(
         channels=tuple(channels),
         watch_channels={watch.name: watch.notify for watch in settings.watches if watch.notify is not None},
+        min_severity={name: one.min_severity for name, one in settings.channels.items()},
+        quiet_hours=settings.quiet_hours,
         silent_channels=frozenset(name for name, one in channels.items() if isinstance(one, SilentChannel)),
         zone=ZoneInfo(settings.timezone),
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from gpuwatch.bootstrap import real_now
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
@@ -51,14 +49,9 @@ def alerts(
 
     With --follow --json each event is one JSON object on a line.
     """
-    from gpuwatch.app.alerts import event_json, follow_events, stored_events
-    from gpuwatch.storage.events import EventFilter
+    from gpuwatch.app.alerts import event_filter, event_json, follow_events, stored_events
 
-    wanted = EventFilter(
-        since=real_now() - timedelta(seconds=since_s),
-        kinds=tuple(AlertKind(kind) for kind in kinds),
-        severity=Severity(severity),
-    )
+    wanted = event_filter(since_s, kinds, severity)
     if not follow:
         found = stored_events(settings, wanted)
         if as_json:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.ports.alerts import Severity
 
 Option = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
 
@@ -30,10 +31,14 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[notify.NAME]`; `options` complete with defaults. May hold secrets."""
+    """One `[notify.NAME]`; `options` complete with defaults. May hold secrets.
+
+    `min_severity`: what is below comes without a sound, or not at all where the channel cannot be silent.
+    """
 
     name: str
     options: Mapping[str, Option] = {}
+    min_severity: Severity = Severity.INFO
 
     def __repr__(self) -> str:
         return f"ChannelSettings({self.name!r})"

@@ -10,6 +10,7 @@ from gpuwatch import notifiers, providers
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.ports import AlertKind
 from gpuwatch.ports.declarations import OptionSpec
+from gpuwatch.settings.options import NOTIFY_OPTIONS, options_of
 from gpuwatch.settings.schema import Root
 
 _KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
@@ -26,7 +27,8 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
     }
     settings["notify"] |= {
-        "properties": {name: _channel(name) for name in notifiers.names()},
+        "properties": {spec.name: _option(spec) for spec in NOTIFY_OPTIONS}
+        | {name: _channel(name) for name in notifiers.names()},
         "additionalProperties": False,
     }
     found["$defs"]["WatchTable"]["oneOf"] = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
@@ -46,7 +48,7 @@ def _provider(name: str) -> dict[str, Any]:
 
 def _channel(name: str) -> dict[str, Any]:
     info = notifiers.info(name)
-    return {"description": info.title, **_options(info.options)}
+    return {"description": info.title, **_options(options_of(info))}
 
 
 def _options(specs: tuple[OptionSpec, ...]) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
     bounds = {key: value for key, value in (("minimum", spec.least), ("maximum", spec.most)) if value is not None}
     kinds: dict[str, dict[str, Any]] = {
         "text": word,
-        "texts": {"anyOf": [word, {"type": "array", "items": word, "minItems": 1}]},
+        "texts": {"anyOf": [word, {"type": "array", "items": word, "minItems": 0 if spec.default == () else 1}]},
         "id": {"type": ["string", "integer"]},
         "number": {"type": "number"} | bounds,
         "integer": {"type": "integer"} | bounds,

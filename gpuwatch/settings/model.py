@@ -22,6 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record_gpus: tuple[str, ...]  # canonical names
     channels: dict[str, ChannelSettings]
     watches: tuple[Watch, ...]
+    quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
     source_file: str | None  # None: defaults and environment alone
     left_out: tuple[str, ...] = ()  # invalid watches; only settings for stopping leave any out
 

@@ -11,6 +11,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from gpuwatch import notifiers, providers
+from gpuwatch.domain.watches.env_text import EnvText, plain_json
+from gpuwatch.domain.watches.windows import parse_window
+from gpuwatch.ports import Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
 from gpuwatch.ports.settings import Option
 
@@ -19,17 +22,53 @@ _TOP_LEVEL = ("timezone", "database_url", "dry_run")  # below a [table], TOML ma
 OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
 
 
+def _windows(value: object) -> tuple[str, ...]:
+    """Windows as in a watch's `active`: a text, a list, or a list as JSON. Raises ValueError."""
+    given = plain_json(EnvText(value)) if isinstance(value, str) and value.strip().startswith("[") else value
+    found = [given] if isinstance(given, str) else given
+    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
+        raise ValueError('expected a list of windows, such as ["22:00-08:00"]')
+    for one in found:
+        parse_window(one)
+    return tuple(found)
+
+
+NOTIFY_OPTIONS = (
+    OptionSpec(
+        name="quiet_hours",
+        kind="texts",
+        about="Windows of local time in which only critical alerts are sent; the others wait.",
+        default=(),
+        parse=_windows,
+    ),
+)
+MIN_SEVERITY = OptionSpec(
+    name="min_severity",
+    kind="text",
+    about="Below it: delivered without a sound, or not at all where the channel always makes one.",
+    default=Severity.INFO.value,
+    choices=tuple(severity.value for severity in Severity),
+)
+_EVERY_CHANNEL = (MIN_SEVERITY,)
+
 # --- declarations -----------------------------------------------------------------------------------------------------
 
 
 def specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
     """The options of one table: `("notify", "telegram")` or `("providers", "aws", "options")`; empty: no such table."""
     match table:
+        case ("notify",):
+            return NOTIFY_OPTIONS
         case ("notify", name) if name in notifiers.names():
-            return notifiers.info(name).options
+            return options_of(notifiers.info(name))
         case ("providers", name, "options") if name in providers.names():
             return providers.info(name).options
     return ()
+
+
+def options_of(info: ProviderInfo | ChannelInfo) -> tuple[OptionSpec, ...]:
+    """The keys that it declares, and for a channel those that all channels have."""
+    return (*info.options, *_EVERY_CHANNEL) if isinstance(info, ChannelInfo) else info.options
 
 
 def spec_at(path: KeyPath) -> OptionSpec | None:
@@ -99,8 +138,8 @@ def read_options(
     info: ProviderInfo | ChannelInfo, given: Mapping[str, Any]
 ) -> tuple[dict[str, Option], list[OptionError]]:
     """Every option with its value or default, and what is wrong with the given ones."""
-    specs = {spec.name: spec for spec in info.options}
-    values: dict[str, Option] = {spec.name: spec.default for spec in info.options}
+    specs = {spec.name: spec for spec in options_of(info)}
+    values: dict[str, Option] = {spec.name: spec.default for spec in specs.values()}
     errors: list[OptionError] = []
     for key, value in given.items():
         if key not in specs:

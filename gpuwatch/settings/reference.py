@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.ports.settings import Option
-from gpuwatch.settings.options import KeyPath
+from gpuwatch.settings.options import NOTIFY_OPTIONS, KeyPath, options_of
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import variable_of
 
@@ -45,8 +45,9 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 def setting_rows() -> list[SettingRow]:
     """All settings except those of a watch, with every installed provider and channel."""
     found = list(_rows(Root, (), ("providers", "notify", "watch")))
+    found += _declared_rows(("notify",), NOTIFY_OPTIONS)
     for name in notifiers.names():
-        found += _declared_rows(("notify", name), notifiers.info(name).options)
+        found += _declared_rows(("notify", name), options_of(notifiers.info(name)))
     for name in providers.names():
         found += _provider_rows(name)
     return found

@@ -211,6 +211,8 @@ def _value(one: ExternalValue) -> Any:
     match one.path:
         case (table,) if table in _TABLES:
             return plain_json(one.text)
+        case ("notify", "quiet_hours"):
+            return EnvText(one.text)
         case ("providers" | "notify", _) | ("providers", _, "options"):
             return plain_json(one.text)
     return EnvText(one.text)

@@ -25,6 +25,7 @@ def _providers() -> Iterator[str]:
 
 
 def _channels() -> Iterator[str]:
+    yield _NOTIFY
     for name in notifiers.names():
         info = notifiers.info(name)
         lines = info.template.splitlines() or [_line(name, spec) for spec in info.options]
@@ -41,6 +42,10 @@ def _line(channel: str, spec: OptionSpec) -> str:
     return f"{spec.name} = {value}".ljust(31) + f" # {spec.about}"
 
 
+_NOTIFY = """\
+# [notify]
+# quiet_hours = ["22:00-08:00"]    # only critical alerts are sent then; the others wait
+"""
 _HEAD = """\
 #:schema ./gpuwatch.schema.json
 # gpuwatch: what to watch, and what to do. `gpuwatch check` polls once, `gpuwatch run` is the daemon.

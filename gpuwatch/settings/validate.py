@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, gpu_names
-from gpuwatch.ports import ChannelSettings, ProviderSettings
+from gpuwatch.ports import ChannelSettings, ProviderSettings, Severity
+from gpuwatch.ports.settings import Option
 from gpuwatch.settings.errors import InvalidSettings, Location, validation_errors
 from gpuwatch.settings.interpolation import ResolvedSettings
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath, read_options, unknown_key
+from gpuwatch.settings.options import MIN_SEVERITY, NOTIFY_OPTIONS, KeyPath, read_option, read_options, unknown_key
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import ExternalValue, Sources
 from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
@@ -109,17 +110,33 @@ def _settings(root: Root, sources: Sources) -> Settings:
         providers={name: provider_settings(name, table) for name, table in enabled_providers(root).items()},
         record_gpus=gpu_names(root.record.gpu),
         channels={
-            name: ChannelSettings(name=name, options=read_options(notifiers.info(name), table)[0])
+            name: _channel_settings(name, read_options(notifiers.info(name), table)[0])
             for name, table in _channels(root).items()
         },
+        quiet_hours=_quiet_hours(root),
         watches=tuple(watch.value() for watch in root.watch),
         source_file=str(sources.file) if sources.file else None,
     )
 
 
+_OF_NOTIFY = {spec.name: spec for spec in NOTIFY_OPTIONS}  # beside the channels
+
+
 def _channels(root: Root) -> dict[str, dict[str, Any]]:
     """The configured channels; an empty table configures none."""
-    return {name: table for name, table in root.notify.items() if table}
+    return {name: table for name, table in root.notify.items() if table and name not in _OF_NOTIFY}
+
+
+def _channel_settings(name: str, values: dict[str, Option]) -> ChannelSettings:
+    least = Severity(str(values.pop(MIN_SEVERITY.name)))
+    return ChannelSettings(name=name, options=values, min_severity=least)
+
+
+def _quiet_hours(root: Root) -> tuple[str, ...]:
+    (spec,) = NOTIFY_OPTIONS
+    found = read_option(spec, root.notify.get(spec.name) or ())
+    assert isinstance(found, tuple)
+    return found
 
 
 def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[Error]:
@@ -175,8 +192,13 @@ def _missing_provider_options(root: Root, polled: Collection[str]) -> Iterator[E
 def _channel_errors(tree: Mapping[str, Any]) -> Iterator[Error]:
     given = tree.get("notify")
     for name, table in given.items() if isinstance(given, dict) else ():
-        if name not in notifiers.names():
-            yield ("notify", name), unknown_key(name, notifiers.names())
+        if name in _OF_NOTIFY:
+            try:
+                read_option(_OF_NOTIFY[name], table)
+            except ValueError as error:
+                yield ("notify", name), str(error)
+        elif name not in notifiers.names():
+            yield ("notify", name), unknown_key(name, (*notifiers.names(), *_OF_NOTIFY))
         elif table is not None and not isinstance(table, dict):
             yield ("notify", name), "expected a table"
         elif table:

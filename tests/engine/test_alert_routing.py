@@ -149,7 +149,7 @@ def test_a_store_that_fails_between_the_log_and_the_channels_costs_no_second_lin
 
 def test_the_log_gets_the_whole_alert_at_its_severity(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        for kind in (AlertKind.MATCH, AlertKind.BLIND, AlertKind.HELD):
+        for kind in (AlertKind.MATCH, AlertKind.DRIFT, AlertKind.HELD):
             log_alert(an_alert(kind=kind))
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "CRITICAL"]
     first = caplog.records[0].__dict__
