@@ -63,7 +63,7 @@ def opened() -> Iterator[Open]:
             chosen = {"seed": 7, "size": 0, "clock": clock, "delays": QUICK} | options
             market = stack.enter_context(Marketplace(**chosen))
             headers = {"Authorization": f"Bearer {market.key}"}
-            http = stack.enter_context(httpx.Client(base_url=market.url, headers=headers, timeout=10))
+            http = stack.enter_context(httpx.Client(base_url=market.url, headers=headers, timeout=60))
             return Opened(market, clock, http)
 
         yield make

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def status_of(url: str, path: str) -> int:
     """Of a GET without a key."""
-    connection = HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -51,7 +51,7 @@ def test_the_command_serves_one_until_it_is_interrupted() -> None:
         url = server.stdout.readline().strip()
         assert status_of(url, "/instance-types") == 401
         server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == 0
+        assert server.wait(60) == 0
     assert url.startswith("http://127.0.0.1:")
 
 
@@ -63,7 +63,7 @@ def test_two_signals_at_once_end_the_command() -> None:
         server.send_signal(signal.SIGINT)
         server.send_signal(signal.SIGTERM)
         try:
-            assert server.wait(20) == 0
+            assert server.wait(60) == 0
         finally:
             server.kill()
 

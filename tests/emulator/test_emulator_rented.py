@@ -94,7 +94,7 @@ def test_a_real_server_can_stand_behind_ssh_through_the_proxy_and_directly(opene
         row = one.show(contract)
         direct = (row["public_ipaddr"], int(row["ports"]["22/tcp"][0]["HostPort"]))
         for address in ((row["ssh_host"], row["ssh_port"]), direct):
-            socket.create_connection(address, timeout=5).close()
+            socket.create_connection(address, timeout=60).close()
 
 
 def test_opened_ports_are_mapped_while_it_runs(opened: Any) -> None:

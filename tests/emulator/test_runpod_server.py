@@ -38,7 +38,7 @@ def cloud(clock: Clock) -> Iterator[RunPod]:
 
 
 def ask(cloud: RunPod, method: str, path: str, body: Any = None, key: str | None = "demo-key") -> Answered:
-    connection = http.client.HTTPConnection(cloud.url.removeprefix("http://"), timeout=5)
+    connection = http.client.HTTPConnection(cloud.url.removeprefix("http://"), timeout=60)
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     connection.request(method, path, None if body is None else json.dumps(body), headers)
     reply = connection.getresponse()

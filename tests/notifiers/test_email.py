@@ -226,7 +226,7 @@ def test_a_server_that_hangs_in_data_is_left_at_the_deadline() -> None:
         began = time.monotonic()
         with pytest.raises(DeliverLater):
             EmailChannel(settings_for(box), deadline_s=0.5).send(an_alert())
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("stage", ["greeting", "EHLO", "STARTTLS", "TLS", "AUTH", "MAIL", "RCPT", "DATA", "."])
