@@ -21,7 +21,7 @@ import msgspec
 _WORD: Final = re.compile(r"[^_\W]+")
 _CODE_LETTERS: Final = 2
 # How ids of regions begin: "eu-de-1", "us-central-2", "europe-west4". Nobody lists them all.
-_ID: Final = re.compile(r"([a-z]+)(?:-[a-z0-9]+)+")
+_ID: Final = r"([a-z]+)(?:-[a-z0-9]+)+"  # compiled when a text is unknown: start-up needs it not
 _ID_HEADS: Final = frozenset(
     {"africa", "ap", "apac", "asia", "australia", "emea", "eu", "eur", "europe", "global", "me", "northamerica", "oc"}
     | {"sa", "southamerica"}
@@ -101,7 +101,7 @@ def unknown_place(text: str, recorded: Collection[str] = ()) -> str | None:
         return None
     if len(written) > _CODE_LETTERS and any(words_of(written) in words_of(region) for region in recorded):
         return None
-    begins = _ID.fullmatch(folded)
+    begins = re.fullmatch(_ID, folded)
     if begins and (begins[1] in _ID_HEADS or begins[1].upper() in known.codes or begins[1] in known.names):
         return None
     near = ", ".join(_near(folded))
