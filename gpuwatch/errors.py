@@ -157,6 +157,13 @@ class OrderRefused(OrderError):
         self.kind = kind
 
 
+def is_refusal(error: GpuwatchError) -> bool:
+    """Whether the provider itself said no, so that only a person can help."""
+    if isinstance(error, OrderRefused):
+        return error.kind is not RefusalKind.NOT_SENT
+    return isinstance(error, KeyRejected)
+
+
 class OrderRateLimited(OrderError):
     """Too many orders; nothing was made."""
 

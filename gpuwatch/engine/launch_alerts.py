@@ -130,7 +130,16 @@ class LaunchAlerts:
     def slow_end(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """An end is not confirmed for a while."""
         headline = "its end is not confirmed yet; it may still be billed"
-        can_do = (f"End it at {launch.provider} by hand", *_FOLLOW_IT)
+        return self._unended(launch, headline, why, now)
+
+    def refused_end(self, launch: Launch, error: str, now: datetime) -> OutboxAlert:
+        """The provider will not end it: repeating will not help, so it is reported at once."""
+        why = f"{redact(error)}. It was to end: {launch.end_reason or 'its time is over'}"
+        return self._unended(launch, f"{launch.provider} refuses to end it; it is still billed", why, now)
+
+    def _unended(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
+        """Once an hour, whatever the cause."""
+        can_do = (f"End it at {launch.provider} by hand", "See what is wrong: gpuwatch doctor", *_FOLLOW_IT)
         key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 

@@ -33,8 +33,8 @@ from gpuwatch.engine.instance_listing import AbsenceTracker, InstanceListing, re
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.returned_instances import end_again
 from gpuwatch.engine.transition_executor import TransitionExecutor
-from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError
-from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher, LaunchRepository
+from gpuwatch.errors import GpuwatchError, OrderError, ProviderError, StoreError, is_refusal
+from gpuwatch.ports import Instance, InstanceLookup, InstanceState, Launcher, LaunchRepository, OutboxAlert
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -362,15 +362,19 @@ class LaunchReconciler:
             failpoint("launch.after_destroy")
         except (OrderError, ProviderError) as error:
             log.warning("launch %s: not destroyed yet: %s", launch.launch_id, error)
+            if is_refusal(error):
+                self._report_end(self._launch_alerts.refused_end(launch, str(error), now))
 
     def _report_if_slow(self, launch: Launch, now: datetime) -> None:
         since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
-        if self._monotonic() - since_s <= SLOW_STOP_S:
-            return
+        if self._monotonic() - since_s > SLOW_STOP_S:
+            self._report_end(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
+
+    def _report_end(self, news: OutboxAlert) -> None:
         try:
-            self._repository.enqueue(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
+            self._repository.enqueue(news)
         except StoreError as error:
-            log.warning("launch %s: the alert about its slow end is not stored yet: %s", launch.launch_id, error)
+            log.warning("%s: the alert is not stored yet: %s", news.alert.headline, error)
 
     def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
         """Record what the provider accepted; a raise whose answer was lost is sent again at the next poll."""

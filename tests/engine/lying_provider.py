@@ -23,6 +23,7 @@ class LyingProvider:
         self.on_create: list[Exception | str] = []  # an error, "lost": made, "stopped": made, not starting
         self.on_list: list[Exception | str] = []  # an error, "empty"
         self.destroy_works = True
+        self.destroy_error: Exception | None = None
         self.destroy_lies = False  # says done, and it stays
         self.price_usd_hour: float | None = None
         self.spot_is: Callable[[Order], bool] = lambda order: order.bid_usd_hour is not None
@@ -56,6 +57,8 @@ class LyingProvider:
         self.destroys.append(instance_id)
         if not self.destroy_works:
             raise OrderError("vastai: 500")
+        if self.destroy_error is not None:
+            raise self.destroy_error
         if self.destroy_lies:
             return
         self.alive.pop(instance_id, None)

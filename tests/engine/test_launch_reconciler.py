@@ -12,7 +12,15 @@ from sqlalchemy import select
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec
-from gpuwatch.errors import KeyRejected, OutcomeUnknown, ProviderDown, StoreError
+from gpuwatch.errors import (
+    GpuwatchError,
+    KeyRejected,
+    OrderRefused,
+    OutcomeUnknown,
+    ProviderDown,
+    RefusalKind,
+    StoreError,
+)
 from gpuwatch.ports import Alert, AlertKind, InstanceState
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.tables import alert as alerts
@@ -127,6 +135,27 @@ def test_a_slow_end_is_reported_once_an_hour(world: World) -> None:
     world.look(60, every_s=60)
     held = [alert for alert in world.alerts() if alert.kind is AlertKind.HELD]
     assert len(held) == 2  # from 12:05 on, and in the hour after
+
+
+@pytest.mark.parametrize("error", [OrderRefused("lab: 401 bad key", RefusalKind.KEY), KeyRejected("lab: 401 bad key")])
+def test_a_refused_end_is_reported_at_once_and_once_an_hour(world: World, error: GpuwatchError) -> None:
+    launch = running(world)
+    world.provider.destroy_error = error
+    stop(world, launch)
+    world.look()
+    (held,) = [alert for alert in world.alerts() if alert.kind is AlertKind.HELD]
+    assert "refuses to end it" in held.headline
+    assert "401 bad key" in held.why
+    world.look(60, every_s=60)
+    assert len([alert for alert in world.alerts() if alert.kind is AlertKind.HELD]) == 1
+
+
+def test_an_end_that_was_not_sent_is_no_refusal(world: World) -> None:
+    launch = running(world)
+    world.provider.destroy_error = OrderRefused("lab: not sent", RefusalKind.NOT_SENT)
+    stop(world, launch)
+    world.look(3)
+    assert not [alert for alert in world.alerts() if alert.kind is AlertKind.HELD]
 
 
 def test_the_slot_of_what_failed_is_free_at_once(world: World) -> None:
