@@ -53,6 +53,7 @@ class Shown:
     entities: tuple[Entity, ...]
     parse_mode: str | None
     previews: bool
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ class TelegramDouble:
         if len(text.encode("utf-16-le", "surrogatepass")) // 2 > 4096:
             return _no(400, "Bad Request: message is too long")
         previews = not request.get("link_preview_options", {}).get("is_disabled", False)
-        self.shown.append(Shown(chat_id, text, tuple(entities), request.get("parse_mode"), previews))
+        silent = bool(request.get("disable_notification"))
+        self.shown.append(Shown(chat_id, text, tuple(entities), request.get("parse_mode"), previews, silent))
         result = {"message_id": len(self.shown), "chat": {"id": int(chat_id)}, "text": text}
         return fault, json.dumps({"ok": True, "result": result}).encode()
 

@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.errors import DeliveryRefused
 from gpuwatch.installation import install_hint
 from gpuwatch.notifiers.toolkit import TEMPLATES, checked, key_of, remaining, settle, subject, text_of
-from gpuwatch.ports import Alert, ChannelSettings
+from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_list, parse_password
 from gpuwatch.redaction import register_secret
 
@@ -38,6 +38,8 @@ INFO = ChannelInfo(
     docs="alerts.md#apprise",
     doctor=lambda settings, http: checked("apprise", build(settings, http).check),
 )
+
+_TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}  # as Apprise names them
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> AppriseChannel:
@@ -82,10 +84,17 @@ class AppriseChannel:
             DeliverLater: some did not take it; `taken` names the others.
             DeliveryRefused: Apprise is not installed, or does not know an address.
         """
+        self._send(alert, taken, _TYPES[alert.severity])
+
+    def send_silently(self, alert: Alert, taken: Sequence[str] = ()) -> None:
+        """`send_remaining`, as plain information: what a service does without a sound, if it knows the difference."""
+        self._send(alert, taken, _TYPES[Severity.INFO])
+
+    def _send(self, alert: Alert, taken: Sequence[str], kind: str) -> None:
         apprise, text = self._apprise(), text_of(self._templates, alert)
         done, failed, unknown = list(taken), list[str](), list[str]()
         for url in remaining(self._urls, taken):
-            place, was_sent = _place(self._urls.index(url) + 1, url), _notify(apprise, url, subject(alert), text)
+            place, was_sent = _place(self._urls.index(url) + 1, url), _notify(apprise, url, subject(alert), text, kind)
             if was_sent is None:
                 unknown.append(place)
                 done.append("!" + key_of(url))
@@ -113,13 +122,13 @@ class AppriseChannel:
         return apprise
 
 
-def _notify(apprise: Any, url: str, title: str, text: str) -> bool | None:
+def _notify(apprise: Any, url: str, title: str, text: str, kind: str) -> bool | None:
     """Whether it was sent; None: Apprise knows no such service."""
     service = apprise.Apprise()
     try:
         if not service.add(url):
             return None
-        return bool(service.notify(title=f"[gpuwatch] {title}", body=text, body_format="text"))
+        return bool(service.notify(title=f"[gpuwatch] {title}", body=text, body_format="text", notify_type=kind))
     except Exception:  # a hundred plugins; their texts may hold the URL, so none is kept
         return False
 

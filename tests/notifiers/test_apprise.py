@@ -11,6 +11,7 @@ import pytest
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.installation import install_hint
 from gpuwatch.notifiers.apprise import AppriseChannel, AppriseSettings
+from gpuwatch.ports import Severity
 from tests.notifiers.alerts import an_alert
 
 URLS = ("ntfy://token-one-secret/topic", "slack://token-two-secret", "nonsense")
@@ -80,3 +81,23 @@ def test_a_check_names_addresses_that_apprise_does_not_know_and_sends_nothing() 
     tried, _ = channel(URLS[:2], set())
     assert tried.check() == "knows all 2 addresses"
     assert took == []
+
+
+@pytest.mark.parametrize(
+    ("severity", "kind"), [(Severity.INFO, "info"), (Severity.WARNING, "warning"), (Severity.CRITICAL, "failure")]
+)
+def test_the_severity_is_apprises_type_and_without_a_sound_it_is_information(severity: Severity, kind: str) -> None:
+    kinds: list[str] = []
+
+    class Service:
+        def add(self, url: str) -> bool:
+            return True
+
+        def notify(self, **message: str) -> bool:
+            kinds.append(message["notify_type"])
+            return True
+
+    sending = AppriseChannel(AppriseSettings(urls=URLS[:1]), load=lambda _name: SimpleNamespace(Apprise=Service))
+    sending.send(an_alert(severity=severity))
+    sending.send_silently(an_alert(severity=severity))
+    assert kinds == [kind, "info"]

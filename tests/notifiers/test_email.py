@@ -14,6 +14,7 @@ import pytest
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings, compose
 from gpuwatch.notifiers.email.connection import BoundedSmtp
+from gpuwatch.ports import Severity
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import Mailbox, a_ca, dripping_server, smtp_server, trusting
 
@@ -56,6 +57,17 @@ def test_headers_say_who_what_and_when() -> None:
     assert mail["Date"] == "Sat, 21 Nov 2026 12:00:00 +0000"
     assert mail["Auto-Submitted"] == "auto-generated"
     assert box.recipients == [["a@example.org", "b@example.org"]]
+
+
+def test_only_a_critical_alert_asks_for_attention() -> None:
+    with smtp_server() as box:
+        for severity in Severity:
+            EmailChannel(settings_for(box)).send(an_alert(severity=severity))
+    assert [(mail["Importance"], mail["X-Priority"]) for mail in box.mails] == [
+        (None, None),
+        (None, None),
+        ("high", "1"),
+    ]
 
 
 def test_nothing_that_a_host_wrote_becomes_a_header_or_a_tag() -> None:

@@ -71,6 +71,13 @@ def test_the_offer_is_one_link_and_previews_are_off(channel: TelegramChannel, se
     assert not server.shown[0].previews
 
 
+def test_a_silent_message_makes_no_sound_and_is_the_same(channel: TelegramChannel, server: TelegramDouble) -> None:
+    channel.send(an_alert())
+    channel.send_silently(an_alert())
+    assert [shown.silent for shown in server.shown] == [False, True]
+    assert server.shown[0].text == server.shown[1].text
+
+
 def test_only_web_addresses_become_links() -> None:
     assert "href" not in render(an_alert(offers=(a_line(url="tg://user?id=1"),)))
 

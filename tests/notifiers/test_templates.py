@@ -52,7 +52,7 @@ def test_apprise_gets_it_too() -> None:
         def add(self, url: str) -> bool:
             return bool(url)
 
-        def notify(self, *, title: str, body: str, body_format: str) -> bool:
+        def notify(self, *, title: str, body: str, body_format: str, notify_type: str) -> bool:
             sent.extend((title, body, body_format))
             return True
 

@@ -292,6 +292,9 @@ def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     mail["Date"] = format_datetime(alert.created_at)
     mail["Message-ID"] = f"<{_word(alert.alert_id)}.gpuwatch@{_word(domain)}>"
     mail["Auto-Submitted"] = "auto-generated"
+    if alert.severity is Severity.CRITICAL:
+        mail["Importance"] = "high"  # RFC 4021; what most programs show in red
+        mail["X-Priority"] = "1"
     mail["X-Gpuwatch-Alert"] = _word(alert.alert_id)
     if alert.severity is Severity.CRITICAL:
         mail["Importance"] = "high"
