@@ -1,7 +1,7 @@
 """Golden files: a recorded answer beside what gpuwatch makes of it. `make golden` writes them anew.
 
 A provider takes part with `tests/providers/NAME/replay.py`; its function `replay()` maps recorded files to what became
-of them.
+of them. What alerts look like is in `tests/notifiers/samples.py`.
 """
 
 from __future__ import annotations
@@ -63,4 +63,7 @@ def write() -> None:
 
 
 if __name__ == "__main__":
+    from tests.notifiers import samples
+
     write()
+    samples.write()

@@ -1,0 +1,129 @@
+"""One alert of each kind, made by the code that makes them, and how every channel shows it.
+
+`make golden` writes what they look like anew; review the difference as code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gpuwatch.domain.analysis.price_rank import PriceRank
+from gpuwatch.domain.launches.approval import Approval
+from gpuwatch.domain.launches.launch import EndReason, LaunchState
+from gpuwatch.domain.watches.decide import Decision, DecisionReason
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.engine import channel_alerts, health_alerts
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.offer_alerts import offer_alert
+from gpuwatch.notifiers.email.page import as_html
+from gpuwatch.notifiers.telegram import render
+from gpuwatch.notifiers.toolkit import as_text
+from gpuwatch.ports import Alert, AlertKind, Instance, InstanceState, ProviderHealth
+from gpuwatch.ports.event_json import event_json
+from tests.builders import NOON, a_match, a_watch, an_offer
+from tests.domain.launches.guard_values import a_running_launch
+
+FOLDER = Path(__file__).with_name("golden")
+RENDERINGS = {
+    "txt": as_text,
+    "telegram.html": render,
+    "mail.html": as_html,
+    "webhook.json": lambda alert: json.dumps(event_json(alert), indent=1, ensure_ascii=False),
+}
+_FULL = an_offer(
+    offer_id="28123456", machine_id="4711", gpu_count=2, quoted_usd_hour=5.8, region="Reykjanes", country="IS",
+    vcpu=32.0, ram_gib=256.0, disk_free_gb=512.0, download_mbps=900.0, upload_mbps=850.0, cuda_max=12.8,
+    available_until=NOON + timedelta(days=12), reliability=0.9921,
+)  # fmt: skip
+_LINKS = {"vastai": "https://cloud.vast.ai/create/"}
+
+
+def _id() -> str:
+    return "k3m5pq7rstuv"
+
+
+def _match(approval: bool = False) -> Alert:
+    watch = a_watch(name="h100-night", action=Action.ASK if approval else Action.ALERT, gpu_count_max=8)
+    matches = (
+        a_match(_FULL),
+        a_match(msgspec.structs.replace(_FULL, offer_id="28123460", quoted_usd_hour=5.82, region="Oslo", country="NO")),
+        a_match(an_offer(offer_id="28123477", quoted_usd_hour=2.95, gpu_count=1)),
+    )
+    decision = Decision(watch=watch.name, reason=DecisionReason.FIRST_MATCH, decided_at=NOON, matches=matches)
+    asked = Approval(
+        ask_id="uoyauilxpk2f",
+        watch=watch.name,
+        match=matches[0],
+        created_at=NOON,
+        deadline=NOON + timedelta(minutes=30),
+    )
+    return offer_alert(
+        watch,
+        decision,
+        alert_id=_id(),
+        zone=ZoneInfo("Europe/Berlin"),
+        did="Asked you." if approval else 'This watch only alerts: it does not rent (action = "alert").',
+        links=_LINKS,
+        approval=asked if approval else None,
+        rank_of=lambda offer: PriceRank(share=0.034, hours=702, days=30),
+    )
+
+
+def alerts_by_kind() -> dict[AlertKind, Alert]:
+    """One of each kind."""
+    launch = a_running_launch(launch_id="k3f7q2mzt5ab", machine_id="60006")
+    texts = LaunchAlerts(_id)
+    over = msgspec.structs.replace(
+        launch, state=LaunchState.ENDED, ended_at=NOON + timedelta(hours=3), end_reason=EndReason.STOPPED.text()
+    )
+    blind = ProviderHealth(
+        complete_at=NOON - timedelta(minutes=90), blind_since=NOON, last_error="GET https://console.vast.ai: timed out"
+    )
+    orphan = Instance(instance_id="90001", label="gpuwatch-k3f7q2mzt5ab", state=InstanceState.RUNNING, status="running")
+    budget = Alert(
+        alert_id=_id(), kind=AlertKind.BUDGET, created_at=NOON, headline="budget for the day is used to 80 %",
+        facts=(("Limit", "$100.00"), ("Spent", "$80.12")), why="80 % of max_usd_day is spent.", did="Nothing yet.",
+        can_do=("See what it went to: gpuwatch costs",),
+    )  # fmt: skip
+    return {
+        AlertKind.MATCH: _match(),
+        AlertKind.APPROVAL: _match(approval=True),
+        AlertKind.RENT: texts.moved(launch, "running", "The instance matches its offer.", NOON).alert,
+        AlertKind.END: texts.moved(over, "ended", "You stopped it.", NOON + timedelta(hours=3)).alert,
+        AlertKind.HELD: texts.held(launch, "The list of instances does not prove it.", NOON).alert,
+        AlertKind.ORPHAN: texts.orphan("vastai", orphan, "No launch bears its label.", NOON).alert,
+        AlertKind.BUDGET: budget,
+        AlertKind.REFUSED: texts.not_rented(launch, f"{EndReason.NO_CREDIT.value}: $0.12 left", NOON).alert,
+        AlertKind.BLIND: health_alerts.blind_alert("vastai", "hunt", blind, alert_id=_id(), now=NOON),
+        AlertKind.RECOVERED: health_alerts.recovery_alert(
+            "vastai", "hunt", blind, alert_id=_id(), now=NOON + timedelta(minutes=12)
+        ),
+        AlertKind.DRIFT: health_alerts.drift_alert("vastai", ["new field: sla_tier"], alert_id=_id(), now=NOON),
+        AlertKind.CHANNEL: channel_alerts.channel_alert("email", "535 login refused", alert_id=_id(), now=NOON),
+        AlertKind.TEST: channel_alerts.test_alert(alert_id=_id(), now=NOON),
+    }
+
+
+def golden_files() -> Mapping[Path, str]:
+    """Every golden file with what belongs into it."""
+    return {
+        FOLDER / f"{kind.value}.{ending}": rendering(alert).rstrip("\n") + "\n"
+        for kind, alert in alerts_by_kind().items()
+        for ending, rendering in RENDERINGS.items()
+    }
+
+
+def write() -> None:
+    """Write all, and remove what belongs to no kind."""
+    files = golden_files()
+    FOLDER.mkdir(exist_ok=True)
+    for stale in set(FOLDER.iterdir()) - set(files):
+        stale.unlink()
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
