@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from sqlalchemy import Connection, Table, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, delete, func, or_, select, update
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
@@ -17,8 +17,20 @@ from gpuwatch.storage.history_recorder import SqlHistoryRecorder, take_history_t
 from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, CoverScope
 from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
 from gpuwatch.storage.recording import seconds
-from gpuwatch.storage.tables import alert, delivery, history_state, poll, price_interval, segment, series
+from gpuwatch.storage.rows import to_ms
+from gpuwatch.storage.tables import (
+    OVER_STATES,
+    alert,
+    delivery,
+    history_state,
+    launch,
+    poll,
+    price_interval,
+    segment,
+    series,
+)
 
+_LONGEST_WINDOW = timedelta(days=32)  # a budget that is reached is reported once a month
 _SERIES_A_STEP = 1000
 _POLLS_A_STEP = 5000
 _INTERVALS = (
@@ -55,7 +67,7 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
         connection.execute(update(history_state).where(later).values(kept_from_s=horizon_s))
     intervals, series = _prune_prices(database, horizon_s)
     polls = _prune_polls(database, horizon_s)
-    alerts = _prune_alerts(database, seconds(now - keep) * 1000)
+    alerts = _prune_alerts(database, now - keep, now)
     kept_from = datetime.fromtimestamp(horizon_s, UTC)
     return PruneReport(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts)
 
@@ -110,8 +122,9 @@ def _prune_polls(database: Database, horizon_s: int) -> int:
     return dropped
 
 
-def _prune_alerts(database: Database, before_ms: int) -> int:
-    """Alerts that every channel is done with; one with a `once_key` stays, or it would be sent again."""
+def _prune_alerts(database: Database, before: datetime, now: datetime) -> int:
+    """Alerts that every channel is done with; one with a `once_key` stays while it might be reported again."""
+    before_ms = to_ms(before)
     with database.write() as connection:
         # an expired or refused delivery without `sent_at_ms` is still to be mentioned in a later message
         mentioned = and_(delivery.c.state.in_(("expired", "refused")), delivery.c.sent_at_ms.is_not(None))
@@ -119,8 +132,20 @@ def _prune_alerts(database: Database, before_ms: int) -> int:
         settled = and_(or_(delivery.c.state == "sent", mentioned), delivery.c.alert_id.in_(old))
         connection.execute(delete(delivery).where(settled))
         waiting = select(delivery.c.alert_id).where(delivery.c.alert_id == alert.c.alert_id).exists()
-        done = and_(alert.c.expires_at_ms < before_ms, alert.c.once_key.is_(None), ~waiting)
-        return connection.execute(delete(alert).where(done)).rowcount
+        done = and_(alert.c.expires_at_ms < before_ms, alert.c.routed_at_ms.is_not(None), ~waiting)
+        free = or_(alert.c.once_key.is_(None), _is_over(min(before, now - _LONGEST_WINDOW)))
+        return connection.execute(delete(alert).where(done, free)).rowcount
+
+
+def _is_over(before: datetime) -> ColumnElement[bool]:
+    """Nothing is left that its key could be for: a window of time has passed, a launch is over.
+
+    An instance with gpuwatch's label may be listed as long as it lives, and a channel's address stays changed.
+    """
+    of_launch = alert.c.once_key.contains(launch.c.launch_id)
+    alive = select(launch.c.launch_id).where(launch.c.state.not_in(OVER_STATES), of_launch).exists()
+    lasting = or_(alert.c.once_key.startswith("orphan:"), alert.c.once_key.startswith("moved:"))
+    return and_(alert.c.expires_at_ms < to_ms(before), ~lasting, ~alive)
 
 
 def _steps(database: Database, table: Table, size: int) -> Iterator[tuple[int, int]]:

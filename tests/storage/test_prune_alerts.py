@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.storage import new_alerts
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.prune import prune
-from tests.builders import NOON
+from tests.builders import NOON, a_match, a_watch
 from tests.outbox import news
+from tests.reserving import launch_or_refusal
 
 MONTH = timedelta(days=30)
 
@@ -22,6 +26,7 @@ def an_alert(alert_id: str) -> Alert:
 def put(database: Database, alert_id: str, once_key: str | None = None) -> None:
     with database.write() as connection:
         new_alerts.enqueue(connection, news(an_alert(alert_id), ["telegram"], NOON + timedelta(hours=1), once_key))
+        new_alerts.route(connection, {alert_id: ()}, NOON)
 
 
 def send_all(database: Database) -> None:
@@ -45,3 +50,37 @@ def test_nothing_young_is_forgotten(database: Database) -> None:
     put(database, "told")
     send_all(database)
     assert prune(database, MONTH, NOON + timedelta(days=1)).alerts == 0
+
+
+def ids(database: Database) -> set[str]:
+    with database.read() as connection:
+        return {row[0] for row in connection.exec_driver_sql("SELECT alert_id FROM alert")}
+
+
+def test_a_key_goes_when_its_launch_is_over_and_never_before(database: Database) -> None:
+    watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=60.0))
+    intent = Intent(watch=watch, match=a_match(), launch_id="abcdefghijkl", dry_run=False)
+    with database.write() as connection:
+        launch = launch_or_refusal(connection, intent, Budget(), NOON)
+    assert isinstance(launch, Launch)
+    put(database, "held", once_key="held:abcdefghijkl:2026-11-21")
+    put(database, "rented", once_key="outbid:20261121T120000:0:abcdefghijkl")
+    put(database, "hour", once_key="not-rented:h100:REFUSED:2026-11-21T12")
+    send_all(database)
+    later = NOON + 12 * MONTH
+    assert prune(database, MONTH, later).alerts == 1
+    assert ids(database) == {"held", "rented"}
+    SqlLaunchRepository(database).transition(launch, LaunchState.FAILED, "a test", later, ended_at=later)
+    assert prune(database, MONTH, later).alerts == 2
+
+
+def test_a_key_of_a_window_that_may_still_last_stays(database: Database) -> None:
+    put(database, "month", once_key="budget:full:max_usd_month:2026-11:1000:")
+    send_all(database)
+    assert prune(database, timedelta(days=1), NOON + timedelta(days=9)).alerts == 0
+    assert prune(database, timedelta(days=1), NOON + 2 * MONTH).alerts == 1
+
+
+def test_what_no_daemon_has_seen_stays(database: Database) -> None:
+    Outbox(database).enqueue(news(an_alert("new"), [], NOON))
+    assert prune(database, MONTH, NOON + 2 * MONTH).alerts == 0
