@@ -23,7 +23,7 @@ from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.approval_requests import ApprovalTerms, payable_quote
 from gpuwatch.engine.failpoint import failpoint
-from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for
+from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for, why_incomplete
 from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.ports import ApprovalRepository, Completeness, Market, Query
 
@@ -103,7 +103,7 @@ class ApprovalHandler:
             return self._unanswered(ask, str(error))
         if offer is None:
             if answer.completeness is not Completeness.COMPLETE:
-                return self._unanswered(ask, "it answered only in part")
+                return self._unanswered(ask, f"it {why_incomplete(answer) or 'answered only in part'}")
             machine = ask.match.offer.machine_id or "unknown"
             return self._refused(ask, f"machine {machine} does not offer it any more")
         offer = msgspec.structs.replace(offer, observed_at=answer.observed_at)  # no further search before the order

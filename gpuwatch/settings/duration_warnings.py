@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
 from gpuwatch.domain.watches.durations import format_duration
-from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 
 _OBSERVATIONS = 2  # one shows a state, the next that it lasts
@@ -14,8 +14,9 @@ _OBSERVATIONS = 2  # one shows a state, the next that it lasts
 
 def duration_warnings(settings: Settings) -> Iterator[str]:
     """One line each: the key, how often it is observed, and the least sensible value."""
+    rounds_s = {name: _round_s(settings, name) for name in settings.providers}
     for watch in settings.watches:
-        for key, span_s, every_s, what in (*_polled(settings, watch), *_listed(watch)):
+        for key, span_s, every_s, what in (*_polled(rounds_s, watch), *_listed(watch)):
             if span_s is not None and 0 < span_s < _OBSERVATIONS * every_s:
                 yield (
                     f'watch "{watch.name}": {key} = {format_duration(span_s)} is shorter than two observations: '
@@ -24,12 +25,11 @@ def duration_warnings(settings: Settings) -> Iterator[str]:
                 )
 
 
-def _polled(settings: Settings, watch: Watch) -> Iterator[tuple[str, float, float, str]]:
+def _polled(rounds_s: Mapping[str, float], watch: Watch) -> Iterator[tuple[str, float, float, str]]:
     """What depends on how often the market is polled: at the fastest of the watch's providers."""
-    names = [name for name in settings.providers if watch.providers is None or name in watch.providers]
-    if names:
-        every_s = min(_round_s(settings, name) for name in names)
-        yield "hold_for", watch.hold_for_s, every_s, "offers are polled"
+    mine = [round_s for name, round_s in rounds_s.items() if watch.providers is None or name in watch.providers]
+    if mine and watch.hold_for_s:
+        yield "hold_for", watch.hold_for_s, min(mine), "offers are polled"
 
 
 def _round_s(settings: Settings, name: str) -> float:
@@ -42,7 +42,9 @@ def _round_s(settings: Settings, name: str) -> float:
 
 def _listed(watch: Watch) -> Iterator[tuple[str, float | None, float, str]]:
     """What depends on how often instances are listed."""
-    launch = watch.launch or LaunchSpec()
+    launch = watch.launch
+    if launch is None:
+        return
     running = (("idle_for", launch.idle_for_s), ("max_runtime", launch.max_runtime_s))
     wasteful = (("wasteful_for", launch.wasteful_for_s),) if launch.wasteful_below is not None else ()
     for key, span_s in (*running, *wasteful):
