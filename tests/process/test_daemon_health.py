@@ -72,7 +72,7 @@ def test_without_a_channel_the_log_has_each_alert_once_and_whole(market: Marketp
     stored = json.loads(home.run("alerts", "--kind", "match", "--json").stdout)
     logged = [record for record in lines(home) if record.get("kind") == "match"]
     assert sorted(record["alert_id"] for record in logged) == sorted(event["alert_id"] for event in stored)
-    first, text = logged[0], "\n".join(logged[0]["details"])
+    first, text = logged[0], "\n".join([logged[0]["message"], *logged[0]["details"]])
     assert first["message"] == stored[0]["headline"]
     assert all(value in text for value in stored[0]["facts"].values())
     assert stored[0]["delivered"] == {}
