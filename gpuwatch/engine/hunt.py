@@ -60,6 +60,11 @@ class Hunter:
         self._reported_places: set[str] = set()  # watches whose `regions` left out offers without a country
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether gpuwatch is stopping: no other round begins."""
+        return self._stopping.is_set()
+
+    @property
     def queries(self) -> int:
         """How many distinct queries a round has."""
         return len(self._watches_of)

@@ -64,15 +64,23 @@ class ProviderWorker:
         return plan_rows(demand, self._history.rows_used(self.name, now), now)
 
     def hunt(self) -> None:
-        """One round of the hunt; nothing is polled while the day's rows are spent."""
+        """A round of the hunt, and the next at once if it took longer than `poll_every`: no turn may stay unused."""
+        while self._hunt_once() > self.settings.poll_every_s:
+            if self.hunter is None or self.hunter.is_stopping:
+                return
+
+    def _hunt_once(self) -> float:
+        """One round; nothing is polled while the day's rows are spent. How many seconds it took."""
+        began = self._clock()
         if self.hunter is not None:
-            plan = self._newest_plan(self._clock())
+            plan = self._newest_plan(began)
             if plan.spent:
                 self.health_monitor.failed(HUNT, "all", _spent(self.name, plan), self._clock())
             else:
                 self.hunter.run_round(self._clock, self.settings.poll_every_s, plan.matched_every_s)
             self._next_plan = self.plan(self._clock())
         self.finished_rounds += 1
+        return (self._clock() - began).total_seconds()
 
     def _newest_plan(self, now: datetime) -> RowPlan:
         """The plan made after the last round, if the day is still the same: counting rows must not delay a launch."""

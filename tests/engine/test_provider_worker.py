@@ -64,7 +64,7 @@ class Post:
         health_monitor = HealthMonitor("vastai", uow_factory, lambda: "x", NOON)
         drift_detector = DriftDetector("vastai", uow_factory, lambda: "y")
         self.recorder = AnswerRecorder("vastai", history, health_monitor, drift_detector)
-        stopping = threading.Event()
+        stopping = self.stopping = threading.Event()
         hunter = Hunter(self.market, (WATCH,), TWENTY, self.bench.evaluator, self.recorder.record_hunt, stopping)
         self.worker = ProviderWorker(
             settings,
@@ -109,6 +109,34 @@ def test_a_sweep_that_was_broken_off_is_due_at_once() -> None:
     post.now += timedelta(seconds=15)
     assert not post.worker.sweep_if_due()
     assert len(post.market.asked) == 2
+
+
+def test_a_round_that_took_too_long_is_followed_by_the_next_at_once() -> None:
+    """The scheduler would begin it at the next multiple of `poll_every` only: 60 s for a round of 36."""
+    post = Post(CountingHistory())
+    plain = post.market.search
+
+    def slow(query: Query) -> Answer:
+        post.now += timedelta(seconds=36 if len(post.market.asked) < 2 else 12)
+        return plain(query)
+
+    post.market.search = slow  # type: ignore[method-assign]
+    post.worker.hunt()
+    assert len(post.market.asked) == 3
+    assert post.worker.finished_rounds == 3
+
+
+def test_a_stop_ends_rounds_that_follow_each_other() -> None:
+    post = Post(CountingHistory())
+
+    def slow(query: Query) -> Answer:
+        post.now += timedelta(seconds=36)
+        post.stopping.set()
+        return an_answer()
+
+    post.market.search = slow  # type: ignore[method-assign]
+    post.worker.hunt()
+    assert post.worker.finished_rounds == 1
 
 
 def test_what_was_not_sent_is_no_search_of_the_history() -> None:
