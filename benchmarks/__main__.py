@@ -23,6 +23,7 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "daemon": ("a daemon's poll of the whole market", ["--polls", "500"], ["--polls", "120", "--paired", "30"]),
     "idle": ("a daemon that finds nothing", [], ["--seconds", "40"]),
     "polling_day": ("a day of polling at vast.ai's spacing and quota", [], ["--hours", "3"]),
+    "outage_days": ("two days of alerts while channels fail", [], ["--hours", "6"]),
     "watches": ("all watches against all offers", [], ["--rounds", "5"]),
     "store": ("storing polls", ["--rounds", "3"], ["--rounds", "1"]),
     "questions": ("questions on the history", [], ["--observations", "1000000"]),

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 BACKOFF_S = 5.0  # doubled with each try …
 LONGEST_BACKOFF_S = 900.0  # … up to here
 LONGEST_WAIT_S = 86_400.0  # a channel that wants a longer wait is tried again after a day
-PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour, so that no login gets locked
+PROBE_AFTER_S = 1_080.0  # a refusing channel is tried some three times an hour, so that no login gets locked
 HANGS_AFTER = timedelta(minutes=1)
 LEASE_S = 60.0
 _SENDING_S = 25.0  # after this the rest of a batch is released, so that one more send ends within the lease

@@ -222,7 +222,7 @@ class UndeliveredAlerts(Protocol):
         """What waits in these channels, and what is about money and was tried in vain since then in any."""
 
     def retry_untaken(self, now: datetime) -> None:
-        """What is about money, was refused by every channel and taken by none is tried again."""
+        """What is about money, was refused and is taken by nobody is tried again."""
 
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
         """Send it on these channels too, where it is not already; how many were added."""

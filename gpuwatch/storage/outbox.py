@@ -195,7 +195,7 @@ class Outbox:
             return undelivered.waiting_too_long(connection, channels, to_ms(before))
 
     def retry_untaken(self, now: datetime) -> None:
-        """What is about money, was refused by every channel and taken by none is tried again."""
+        """What is about money, was refused and is taken by nobody is tried again."""
         now_ms = to_ms(now)
         with self._database.read() as connection:
             untaken = select(delivery.c.channel).where(undelivered.untaken_refusals(now_ms)).limit(1)

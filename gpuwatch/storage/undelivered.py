@@ -91,11 +91,8 @@ def _given(connection: Connection, ids: Sequence[str]) -> dict[str, frozenset[st
 
 
 def untaken_refusals(now_ms: int) -> ColumnElement[bool]:
-    """Rows of `delivery` that were refused, are about money, and that no other channel has or is to send."""
-    other = delivery.alias()
-    waits = select(other.c.channel).where(other.c.alert_id == delivery.c.alert_id, other.c.state == "pending")
-    refused = and_(delivery.c.state == "refused", delivery.c.next_try_at_ms <= now_ms)
-    return and_(refused, ~may_be_lost(), ~waits.correlate(delivery).exists())
+    """Rows of `delivery` that were refused some time ago, are about money, and that nobody has."""
+    return and_(delivery.c.state == "refused", delivery.c.next_try_at_ms <= now_ms, ~may_be_lost())
 
 
 def retry_untaken(connection: Connection, now_ms: int) -> None:

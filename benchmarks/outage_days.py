@@ -1,0 +1,195 @@
+"""Two days of alerts while channels fail, in turn and together: what arrives, where, and how late.
+
+Telegram cannot be reached, mail drips until its deadline, the webhook refuses. The outbox, the deliverer and its
+threads are the daemon's own; the channels are doubles, and time is virtual: what blocks, blocks for virtual seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import func, select
+
+from gpuwatch.engine.alert_delivery import AlertDelivery
+from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.ports import MONEY_KINDS, Alert, AlertKind
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.outbox import Outbox
+from gpuwatch.storage.tables import delivery
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+STEP_S = 30.0
+EVENT_EVERY_S = 600.0
+DRIPS_S = 25.0  # then the mail channel gives up
+NAMES = ("telegram", "email", "webhook")
+# a channel's outages, as parts of the whole time: each alone, then all; the webhook is back first
+OUTAGES = {
+    "telegram": ((0.02, 0.25), (0.70, 0.95)),
+    "email": ((0.25, 0.45), (0.70, 0.95)),
+    "webhook": ((0.45, 0.65), (0.70, 0.90)),
+}
+_KINDS = (*sorted(MONEY_KINDS), AlertKind.MATCH, AlertKind.BLIND)
+_ROUTES = (("telegram",), ("email",), ("webhook",), NAMES)
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What came of the days. Seconds are counted from the moment when some channel worked."""
+
+    money: int = 0  # alerts about money
+    arrived: int = 0  # … that some channel took
+    latest_s: float = 0.0
+    twice: int = 0  # an alert taken twice by one channel
+    most_waiting: int = 0  # deliveries pending at once
+    most_threads: int = 0
+    sent: dict[str, int] = {}
+
+
+class _Clock:
+    passed_s = 0.0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.passed_s)
+
+
+class _Double:
+    """One channel and its outages."""
+
+    def __init__(self, name: str, clock: _Clock, total_s: float, fails: Callable[[_Double], None]) -> None:
+        self.name = name
+        self.took: dict[str, list[float]] = {}  # alert id → when
+        self.blocked_until_s: float | None = None
+        self.free = threading.Event()
+        self._clock = clock
+        self._fails = fails
+        self._outages = [(begins * total_s, ends * total_s) for begins, ends in OUTAGES[name]]
+
+    def works_at(self, moment_s: float) -> bool:
+        return not any(begins <= moment_s < ends for begins, ends in self._outages)
+
+    def send(self, alert: Alert) -> None:
+        if not self.works_at(self._clock.passed_s):
+            self._fails(self)
+        for one in alert.parts or (alert,):
+            self.took.setdefault(one.alert_id, []).append(self._clock.passed_s)
+
+    def block(self, seconds: float) -> None:
+        """Hold the thread until virtual time has passed."""
+        self.free.clear()
+        self.blocked_until_s = self._clock.passed_s + seconds
+        self.free.wait(60)
+
+
+def _unreachable(channel: _Double) -> None:
+    raise DeliverLater(f"{channel.name}: no connection")
+
+
+def _drips(channel: _Double) -> None:
+    channel.block(DRIPS_S)
+    raise DeliverLater(f"{channel.name}: took longer than {DRIPS_S:g} s")
+
+
+def _refuses(channel: _Double) -> None:
+    raise DeliveryRefused(f"{channel.name}: answered 410")
+
+
+def simulate(hours: float, folder: Path) -> Outcome:
+    """Live through it."""
+    clock, total_s = _Clock(), hours * 3600
+    doubles = [
+        _Double(name, clock, total_s, fails)
+        for name, fails in zip(NAMES, (_unreachable, _drips, _refuses), strict=True)
+    ]
+    database = open_database(f"sqlite:///{folder}/gpuwatch.db")
+    try:
+        upgrade(database)
+        outbox = Outbox(database)
+        deliverer = AlertDelivery(
+            outbox, {one.name: one for one in doubles}, monotonic=lambda: clock.passed_s, patience_s=0.0
+        )
+        events, outcome = _events(total_s), Outcome()
+        created: dict[str, float] = {}
+        while clock.passed_s < total_s:
+            for one in doubles:
+                if one.blocked_until_s is not None and one.blocked_until_s <= clock.passed_s:
+                    one.blocked_until_s = None
+                    one.free.set()
+            _settle(doubles)
+            if clock.passed_s % EVENT_EVERY_S == 0:
+                alert, channels = next(events)
+                created[alert.alert_id] = clock.passed_s if alert.kind in MONEY_KINDS else -1.0
+                outbox.enqueue(msgspec.structs.replace(outbox_alert(alert), channels=channels))
+            deliverer.send_due(clock.now())
+            _settle(doubles)
+            with database.read() as connection:
+                waiting = select(func.count()).select_from(delivery).where(delivery.c.state == "pending")
+                outcome.most_waiting = max(outcome.most_waiting, connection.execute(waiting).scalar_one())
+            outcome.most_threads = max(outcome.most_threads, len(_threads()))
+            clock.passed_s += STEP_S
+        deliverer.close()
+        return _judge(outcome, doubles, created, total_s)
+    finally:
+        database.close()
+
+
+def _events(total_s: float) -> Iterator[tuple[Alert, tuple[str, ...]]]:
+    for number in range(int(total_s / EVENT_EVERY_S) + 1):
+        kind = _KINDS[number % len(_KINDS)]
+        at = START + timedelta(seconds=number * EVENT_EVERY_S)
+        alert = Alert(alert_id=f"e{number:04}", kind=kind, created_at=at, headline=f"{kind.value} {number}")
+        yield alert, _ROUTES[number % len(_ROUTES)]
+
+
+def _threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name.startswith("deliver-")]
+
+
+def _settle(doubles: list[_Double]) -> None:
+    """Wait until every thread of the deliverer has ended or waits for virtual time."""
+    blocked = {f"deliver-{one.name}": one for one in doubles}
+    while busy := [one for one in _threads() if blocked[one.name].blocked_until_s is None]:
+        busy[0].join(0.002)
+
+
+def _judge(outcome: Outcome, doubles: list[_Double], created: dict[str, float], total_s: float) -> Outcome:
+    outcome.sent = {one.name: sum(map(len, one.took.values())) for one in doubles}
+    outcome.twice = sum(len(times) > 1 for one in doubles for times in one.took.values())
+    for alert_id, at_s in created.items():
+        works_s = at_s
+        while works_s < total_s and not any(one.works_at(works_s) for one in doubles):
+            works_s += STEP_S
+        if at_s < 0 or works_s > total_s - 1200:  # not about money, or too late to be judged
+            continue
+        outcome.money += 1
+        arrived = [min(one.took[alert_id]) for one in doubles if alert_id in one.took]
+        if arrived:
+            outcome.arrived += 1
+            outcome.latest_s = max(outcome.latest_s, min(arrived) - works_s)
+    return outcome
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--hours", type=float, default=48.0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = simulate(args.hours, Path(folder))
+    print(f"{args.hours:g} simulated hours; an alert every {EVENT_EVERY_S / 60:g} minutes, for one channel or for all")
+    for name, outages in OUTAGES.items():
+        spans = ", ".join(f"{begins * args.hours:.1f}-{ends * args.hours:.1f} h" for begins, ends in outages)
+        print(f"  {name:9} fails {spans}; took {found.sent[name]}")
+    print(f"alerts about money: {found.money}, arrived: {found.arrived}")
+    print(f"latest after the first channel worked: {found.latest_s / 60:.1f} minutes (goal: 20)")
+    print(f"taken twice by one channel: {found.twice}")
+    print(f"most deliveries waiting: {found.most_waiting}; most delivery threads: {found.most_threads}")
+
+
+if __name__ == "__main__":
+    main()
