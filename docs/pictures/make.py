@@ -1,37 +1,49 @@
 """Makes the pictures of the README: `make pictures`, or `python docs/pictures/make.py`.
 
-What they show is what the program printed: a real `gpuwatch check` and a real alert, over the embedded marketplace.
+What they show is what the program printed: a real `gpuwatch check` over the embedded marketplace, `gpuwatch alerts` of
+a store, and an alert as Telegram and a mail program show it, the mail by a real browser.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
-from decimal import Decimal
+from collections.abc import Iterator
+from datetime import timedelta
 from html import unescape
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from gpuwatch.domain.market.pricing import Commission, price_of
-from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
-from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.emulator import Marketplace
-from gpuwatch.engine.offer_alerts import offer_alert
+from gpuwatch.notifiers.email.page import as_html
 from gpuwatch.notifiers.telegram import render
-from gpuwatch.ports import ProviderSettings, Query
-from gpuwatch.providers import build
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.ports import AlertKind, OutboxAlert
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.migrate import upgrade
+from gpuwatch.storage.outbox import Outbox
+from tests.browser import browser, picture
+from tests.notifiers.samples import alerts_by_kind
 
 HERE = Path(__file__).parent
+GPUWATCH = (sys.executable, "-m", "gpuwatch")
 COMMAND = ("check", "--gpu", "H100", "--max-price", "2.00")
+LIST = ("alerts", "--since", "3650d")
+MATCH = alerts_by_kind()[AlertKind.MATCH]
+MAILS = (
+    ("mail-390.png", 390, 1180, "light"),
+    ("mail-390-dark.png", 390, 1180, "dark"),
+    ("mail.png", 900, 1000, "light"),
+)
 OFFERS = ((1.39, "Utah, US"), (1.47, "Sweden, SE"), (1.58, "Quebec, CA"), (1.66, "Norway, NO"), (2.40, "Japan, JP"))
 _TAG = re.compile(r"<(/?)(\w+)(?: [^>]*)?>")
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.S)  # it would be fetched from elsewhere
@@ -45,33 +57,60 @@ def main() -> None:
         for price, place in OFFERS:
             market.publish(gpu="H100 SXM", count=1, usd_hour=price, geolocation=place, storage_cost=0.1)
         _save("check.svg", f"$ gpuwatch {' '.join(COMMAND)}", Text(_check(market)), width=96)
-        _save("alert.svg", "Telegram", Panel(_as_rich(render(_alert(market))), border_style="dim"), width=84)
+    _save("alert.svg", "Telegram", telegram_picture(), width=84)
+    _save("alerts.svg", "$ gpuwatch alerts", Text(_alerts()), width=80)
+    page = as_html(MATCH)
+    if browser() is None:
+        sys.stdout.write("no browser on this machine: the pictures of the mail stay as they are\n")
+        return
+    for name, width, height, scheme in MAILS:
+        picture(page, HERE / name, width, height, scheme)
+        sys.stdout.write(f"{HERE / name}\n")
+
+
+def telegram_picture() -> Panel:
+    """The alert as Telegram shows it."""
+    return Panel(_as_rich(render(MATCH)), border_style="dim")
 
 
 def _check(market: Marketplace) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        env = {"PATH": os.environ["PATH"], "HOME": folder, "GPUWATCH_PROVIDERS__VASTAI__BASE_URL": market.url}
+        env = _env(folder) | {"GPUWATCH_PROVIDERS__VASTAI__BASE_URL": market.url}
         ran = subprocess.run(  # noqa: S603 our own command
-            [sys.executable, "-m", "gpuwatch", *COMMAND],
-            cwd=folder, env=env, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            [*GPUWATCH, *COMMAND], cwd=folder, env=env, capture_output=True, text=True, check=True
+        )
     return ran.stdout + ran.stderr
 
 
-def _alert(market: Marketplace):  # type: ignore[no-untyped-def]
-    now = datetime(2026, 11, 21, 2, 17, tzinfo=UTC)
-    http = HttpxClient()
-    settings = ProviderSettings(name="vastai", base_url=market.url, commission=Commission("0.20"))
-    answer = build(settings, http, lambda: now, lambda: 0.0).market.search(Query(gpus=("H100 SXM",)))
-    http.close()
-    watch = Watch(
-        name="h100-night", gpu=("H100",), gpu_names=("H100 SXM",), max_price_usd_gpu_hour=Decimal("2.00"),
-        action=Action.LAUNCH, launch=LaunchSpec(),
-    )  # fmt: skip
-    found = [Match(offer, price_of(offer, None, settings.commission)) for offer in answer.offers[:4]]
-    decision = Decision(watch=watch.name, reason=DecisionReason.FIRST_MATCH, decided_at=now, matches=tuple(found))
-    did = "Renting it now, launch k3f7q2mzt5ab."
-    return offer_alert(watch, decision, alert_id="c4r7n2e5xk6a", zone=UTC, did=did)
+def _alerts() -> str:
+    """What `gpuwatch alerts` prints on a terminal of 80 columns, of a store with an alert of each kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = _env(folder) | {"COLUMNS": "80", "NO_COLOR": "1", "GPUWATCH_DATABASE_URL": f"sqlite:///{folder}/g.db"}
+        store = open_database(env["GPUWATCH_DATABASE_URL"])
+        upgrade(store)
+        for number, alert in enumerate(alerts_by_kind().values()):
+            at = alert.created_at + timedelta(minutes=7 * number)
+            one = msgspec.structs.replace(alert, alert_id=f"{alert.alert_id[:-2]}{number:02}", created_at=at)
+            Outbox(store).enqueue(OutboxAlert(alert=one, expires_at=at))
+        store.close()
+        outside, inside = pty.openpty()
+        with subprocess.Popen(  # noqa: S603 our own command
+            [*GPUWATCH, *LIST], cwd=folder, env=env, stdin=inside, stdout=inside, stderr=inside
+        ):
+            os.close(inside)
+            shown = b"".join(_read(outside))
+    return shown.decode().replace("\r\n", "\n").rstrip("\n")
+
+
+def _env(folder: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8"}
+
+
+def _read(terminal: int) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):  # how Linux reports that nobody writes there any more
+        while block := os.read(terminal, 65_536):
+            yield block
+    os.close(terminal)
 
 
 def _as_rich(html: str) -> Text:

@@ -99,7 +99,7 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
         AlertKind.HELD: texts.held(launch, "The list of instances does not prove it.", NOON).alert,
         AlertKind.ORPHAN: texts.orphan("vastai", orphan, "No launch bears its label.", NOON).alert,
         AlertKind.BUDGET: budget,
-        AlertKind.REFUSED: texts.not_rented(launch, f"{EndReason.NO_CREDIT.value}: $0.12 left", NOON).alert,
+        AlertKind.REFUSED: texts.not_rented(launch, f"{EndReason.KEY.value}: 401", NOON).alert,
         AlertKind.BLIND: health_alerts.blind_alert("vastai", "hunt", blind, alert_id=_id(), now=NOON),
         AlertKind.RECOVERED: health_alerts.recovery_alert(
             "vastai", "hunt", blind, alert_id=_id(), now=NOON + timedelta(minutes=12)

@@ -1,0 +1,41 @@
+"""The pictures of the documents show what the program prints now; `make pictures` makes them."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from html import unescape
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+MAKE = runpy.run_path(str(PICTURES / "make.py"))
+
+
+def _drawn(name: str) -> str:
+    """The text of a picture of a terminal, without its title and without blanks, which a drawing has none of."""
+    drawing = (PICTURES / name).read_text("utf-8")
+    texts = re.findall(r'<text class="[^"]*-r\d+"[^>]*>(.*?)</text>', drawing, re.S)
+    return _dense(unescape("".join(texts)).replace("\xa0", " "))
+
+
+def _dense(text: str) -> str:
+    return "".join(text.split())
+
+
+def _printed(content: object, width: int) -> str:
+    console = Console(width=width, file=StringIO(), record=True)
+    console.print(content)
+    return _dense(console.export_text())
+
+
+def test_the_alert_is_what_telegram_shows() -> None:
+    assert _drawn("alert.svg") == _printed(MAKE["telegram_picture"](), 84), "make pictures"
+
+
+@pytest.mark.timeout(120)
+def test_the_list_of_alerts_is_what_the_command_prints() -> None:
+    assert _drawn("alerts.svg") == _dense(MAKE["_alerts"]()), "make pictures"
