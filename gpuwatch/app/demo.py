@@ -18,7 +18,8 @@ from gpuwatch.app.stop import stop
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.process import running
-from gpuwatch.domain.launches.launch import Launch, LaunchState, cost_microusd
+from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.notifiers.toolkit import as_text

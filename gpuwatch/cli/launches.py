@@ -13,7 +13,8 @@ from gpuwatch.cli.command import Command, Group
 from gpuwatch.cli.options import completes, config_option, json_option, stopping_settings_option
 from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.tables import left, right, table, text
-from gpuwatch.domain.launches.launch import Launch, LaunchEvent, cost_microusd
+from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.launches.launch import Launch, LaunchEvent
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.pricing import MICRO

@@ -7,9 +7,10 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.instance import Instance
-from gpuwatch.domain.launches.launch import Launch, cost_microusd
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.utilisation import (
     LOOK_BACK,
     UtilisationSample,

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason, cost_microusd
+from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
 from gpuwatch.domain.market.money import distinct_prices, dollars

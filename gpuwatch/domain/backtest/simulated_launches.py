@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, tzinfo
 import msgspec
 
 from gpuwatch.domain.launches.admission import AdmissionState, admit_launch
-from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, cost_microusd
+from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.machines import AVOID_FOR
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch

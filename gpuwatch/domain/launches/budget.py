@@ -10,15 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING
 
-from gpuwatch.domain.launches.launch import (
-    Launch,
-    LaunchRefusal,
-    LaunchState,
-    RefusalReason,
-    billed_spans,
-    billed_time,
-    cost_microusd,
-)
+from gpuwatch.domain.launches.billing import billed_spans, billed_time, cost_microusd
+from gpuwatch.domain.launches.launch import Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.money import amount_text
 from gpuwatch.domain.market.pricing import microusd, usd
 from gpuwatch.domain.watches.watch import Budget

@@ -13,7 +13,8 @@ from math import isfinite
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import FINAL_STATES, Launch, LaunchState, billed_spans
+from gpuwatch.domain.launches.billing import billed_spans
+from gpuwatch.domain.launches.launch import FINAL_STATES, Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
 
 _MS = timedelta(milliseconds=1)

@@ -23,7 +23,6 @@ from gpuwatch.errors import GpuwatchError
 
 LABEL_PREFIX = "gpuwatch-"
 _LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})(?: .*)?")  # after a space: what the owner added
-_MS_AN_HOUR = 3_600_000
 
 
 class LaunchState(StrEnum):
@@ -346,56 +345,3 @@ def promise_of(match: Match, watch: Watch) -> Promise:
         min_billing_s=match.price.min_billing_s,
         billing_step_s=match.price.billing_step_s,
     )
-
-
-def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
-    """Return what a launch has cost: its price while it ran, and its disk from the request until then.
-
-    If the provider's answer was lost, this is an upper bound: the full price counts from the request on.
-
-    Args:
-        since: count only from here (a budget's day or month); None: from the start.
-        listed: only the provider's part, without the commission.
-    """
-    spent = sum(rate * _overlap_ms(start, end, since) for start, end, rate in billed_spans(launch, now, listed))
-    return round(spent / _MS_AN_HOUR)
-
-
-def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:
-    """Return (from, to, micro-dollars an hour) of all that is billed until `now`, in order: no gaps, no overlaps.
-
-    Minimum billing and whole billing steps count from the start: the last span may end after `now`.
-    """
-    if launch.dry_run or launch.requested_at is None:
-        return []
-    if launch.state is LaunchState.FAILED and launch.instance_id is None:
-        return []
-    end = launch.ended_at or now
-    full = _full_rates(launch, listed)
-    disk = launch.disk_microusd_hour
-    starts = [(launch.requested_at, disk if listed else launch.with_commission(disk)), *full]
-    if full:
-        end = max(end, full[0][0] + billed_time(launch.promised, end - full[0][0]))
-    ends = [start for start, _ in starts[1:]] + [end]
-    return [(start, max(start, stop), rate) for (start, rate), stop in zip(starts, ends, strict=True)]
-
-
-def billed_time(promised: Promise, lived: timedelta) -> timedelta:
-    """Return the billed time of an instance that ran this long: at least the minimum, in whole steps."""
-    lived = max(lived, timedelta(seconds=promised.min_billing_s))
-    step = timedelta(seconds=promised.billing_step_s)
-    return lived if not step else -(-lived // step) * step
-
-
-def _full_rates(launch: Launch, listed: bool) -> list[tuple[datetime, int]]:
-    if launch.spans:
-        return [
-            (span.since, span.listed_microusd_hour if listed else span.price_microusd_hour) for span in launch.spans
-        ]
-    full_from = launch.requested_at if launch.state in LOST_STATES else launch.running_at
-    rate = launch.listed_microusd_hour if listed else launch.price_microusd_hour
-    return [] if full_from is None else [(full_from, rate)]
-
-
-def _overlap_ms(start: datetime, end: datetime, since: datetime | None) -> int:
-    return max(0, (end - max(start, since or start)) // timedelta(milliseconds=1))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from gpuwatch.domain.launches.launch import Launch, cost_microusd
+from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 

@@ -12,8 +12,9 @@ from decimal import Decimal
 
 import msgspec
 
+from gpuwatch.domain.launches.billing import billed_spans, cost_microusd
 from gpuwatch.domain.launches.end_rules import EndCause
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState, billed_spans, cost_microusd
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import microusd, usd
 from gpuwatch.domain.watches.watch import Budget, OnBudget

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.costs import (
     billed_days,
     burn_rate,
@@ -32,16 +33,7 @@ from gpuwatch.domain.launches.invoices import (
     summarize_by,
     unbroken_runs,
 )
-from gpuwatch.domain.launches.launch import (
-    EndReason,
-    Intent,
-    Launch,
-    LaunchState,
-    PriceSpan,
-    Promise,
-    cost_microusd,
-    new_launch,
-)
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, PriceSpan, Promise, new_launch
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, changed
 

@@ -20,6 +20,7 @@ from gpuwatch.domain.launches.absence_proof import (
     count_missing,
     has_canary,
 )
+from gpuwatch.domain.launches.billing import billed_time, cost_microusd
 from gpuwatch.domain.launches.budget import budget_refusal
 from gpuwatch.domain.launches.launch import (
     ALLOWED_TRANSITIONS,
@@ -31,8 +32,6 @@ from gpuwatch.domain.launches.launch import (
     LaunchState,
     Promise,
     RefusalReason,
-    billed_time,
-    cost_microusd,
     label_of,
     launch_id_in,
     may_transition,

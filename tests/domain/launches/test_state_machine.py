@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gpuwatch.domain.launches.absence_proof import AbsenceVerdict
+from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.events import (
     AnswerLost,
     BidRaised,
@@ -33,7 +34,6 @@ from gpuwatch.domain.launches.launch import (
     Intent,
     Launch,
     LaunchState,
-    cost_microusd,
     may_transition,
     new_launch,
 )
