@@ -44,12 +44,15 @@ def providers(as_json: bool, settings: Settings) -> None:
     Exit codes: 0 done, 2 settings are wrong, 3 there is no database yet: shows what the settings say.
     """
     from gpuwatch.app.provider_status import configured_providers, provider_status_json, provider_statuses
+    from gpuwatch.bootstrap.polling_plans import polling_warnings
 
     try:
         found = provider_statuses(settings)
     except StoreNotReady as error:
         if not as_json:
             _print(configured_providers(settings), settings.timezone)
+            for warning in polling_warnings(settings):
+                note(warning)
         if isinstance(error, StoreMissing):
             note("no provider has been polled yet")
         raise

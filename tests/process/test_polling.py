@@ -56,6 +56,7 @@ def is_sweep(request: LoggedRequest) -> bool:
 
 def test_many_watches_do_not_starve_the_history(market: Marketplace, tmp_path: Path) -> None:
     home = a_home(tmp_path, market, "1s")
+    assert "vastai: poll_every = 1 s cannot be kept" in home.run("providers").stderr
     with home.daemon() as child:
         wait_for(lambda: len(searches(market)) >= 30)
         assert terminate(child)[0] == 0
