@@ -55,7 +55,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     by_hand = approval is None and not can_do  # what gpuwatch rents, or will, must not be rented beside it
     lines = _lines(watch, folded, links if by_hand else None)
     facts = [
-        *price_facts(best, lines[0], rank_of(best.offer)),
+        *price_facts(best, lines[0], rank_of(best.offer), with_total=approval is None),
         *job_facts(watch, best),
         ("Threshold", _threshold(watch)),
         *([] if approval is None else _quote_facts(approval, watch, zone)),

@@ -24,11 +24,14 @@ _KINDS = {
 }
 
 
-def price_facts(match: Match, line: OfferLine, rank: PriceRank | None) -> list[tuple[str, str]]:
+def price_facts(
+    match: Match, line: OfferLine, rank: PriceRank | None, with_total: bool = True
+) -> list[tuple[str, str]]:
     """Return label and value of what it costs.
 
     Args:
         rank: None: the history is too short to say anything.
+        with_total: False: another fact states it, such as the quote of an approval.
     """
     offer, price = match.offer, match.price
     facts = [("GPU", f"{line.gpu} × {line.gpu_count}"), ("Price", f"${line.price_usd_gpu_hour} per GPU-hour")]
@@ -36,7 +39,7 @@ def price_facts(match: Match, line: OfferLine, rank: PriceRank | None) -> list[t
         facts.append(("Rank", f"{rank.text} of {offer.gpu} {_rental(offer)} at {offer.provider}"))
     listed = f"${line.listed_usd_gpu_hour} per GPU-hour"
     facts.append(("Listed", f"{listed}, before {price.commission_rate * 100:g} % commission"))
-    if offer.gpu_count > 1:
+    if offer.gpu_count > 1 and with_total:
         facts.append(("Total", f"{dollars(usd(price.price_microusd_hour))} per hour for {offer.gpu_count} GPUs"))
     facts.append(("Rental", "spot (interruptible)" if offer.spot else "on demand"))
     return facts
