@@ -90,7 +90,7 @@ class Service:
         self.channels = {**build_channels(settings, http), **(extra_channels or {})}
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
-        self.fallback_alerts = FallbackAlerts(self.channels, new_id)
+        self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert)
         self._watches = {watch.name: watch for watch in settings.watches}
         self.launch_alerts = LaunchAlerts(new_id)
         self.hooks = build_hooks(settings, store, http, self.stopping, time_source)

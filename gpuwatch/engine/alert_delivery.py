@@ -156,9 +156,12 @@ class AlertDelivery:
             self._logged.clear()
 
     def _expire(self, now: datetime) -> None:
-        expired = self._outbox.expire(now)
+        expired, is_quiet = self._outbox.expire(now), self._routing.is_quiet(now)
         if expired:
-            log.warning("%d deliveries expired before their channel accepted them", expired)
+            level = logging.INFO if is_quiet else logging.WARNING
+            log.log(level, "%d deliveries expired before their channel accepted them", expired)
+        if is_quiet:
+            return  # the next message after them says what expired
         for name, count in self._outbox.unreported_failures().items():
             if name in self._channels:
                 key = f"late:{name}:{int(now.timestamp())}"

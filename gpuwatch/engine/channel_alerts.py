@@ -61,7 +61,7 @@ def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Ale
         subject=channel,
         created_at=now,
         headline=f"{count} {'alert' if count == 1 else 'alerts'} could not be delivered by {channel} in time",
-        why="The channel accepted nothing while they were current.",
+        why="Quiet hours held them back, or the channel accepted nothing, while they were current.",
         did="They expired; they are listed here so that you know about them.",
         can_do=("See current offers: gpuwatch check",),
     )

@@ -20,11 +20,17 @@ REPEAT_AFTER = timedelta(hours=1)
 
 
 class FallbackAlerts:
-    """Send one message an hour to every channel while the database is broken."""
+    """Log one message an hour, and send it to every channel, while the database is broken."""
 
-    def __init__(self, channels: Mapping[str, Channel], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        new_id: Callable[[], str],
+        log_alert: Callable[[Alert], None] = lambda alert: None,
+    ) -> None:
         self._channels = channels
         self._new_id = new_id
+        self._log_alert = log_alert
         self._since: datetime | None = None
         self._alerted_at: datetime | None = None
 
@@ -43,6 +49,7 @@ class FallbackAlerts:
             return False
         self._alerted_at = now
         alert = database_alert(fault, alert_id=self._new_id(), now=now)
+        self._log_alert(alert)
         for channel in self._channels.values():
             threading.Thread(target=_send, args=(channel, alert), name=f"distress-{channel.name}", daemon=True).start()
         return True

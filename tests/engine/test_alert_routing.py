@@ -195,6 +195,7 @@ def test_a_whole_night_of_matches_ends_in_one_message(sqlite_database: Database)
         bench.put(an_alert(f"match{hour}", at=TEN_PM + timedelta(hours=hour, minutes=1)))
         bench.deliverer.send_due(TEN_PM + timedelta(hours=hour, minutes=2))
     assert channel.sent == []
+    assert len(bench.logged) == 10  # the matches; nothing is said to be late while it is held back
     for minute in range(90):
         bench.deliverer.send_due(EIGHT_AM + timedelta(minutes=minute))
     assert len(channel.sent) == 1

@@ -6,7 +6,7 @@ import threading
 from datetime import timedelta
 
 from gpuwatch.engine.fallback_alerts import PATIENCE, REPEAT_AFTER, FallbackAlerts
-from gpuwatch.ports import Alert
+from gpuwatch.ports import Alert, Severity
 from tests.builders import NOON
 
 FULL = "the database gpuwatch.db cannot grow: the disk is full"
@@ -50,3 +50,13 @@ def test_a_clock_that_steps_back_silences_nothing() -> None:
     fallback = FallbackAlerts({}, lambda: "aaaaaaaaaaaa")
     fallback.check(FULL, NOON)
     assert fallback.check(FULL, NOON - timedelta(hours=1))
+
+
+def test_without_any_channel_the_log_has_it_whole() -> None:
+    logged: list[Alert] = []
+    fallback = FallbackAlerts({}, lambda: "aaaaaaaaaaaa", logged.append)
+    assert not fallback.check(FULL, NOON)
+    assert fallback.check(FULL, NOON + PATIENCE)
+    (alert,) = logged
+    assert alert.severity is Severity.CRITICAL
+    assert FULL in str(alert.facts)
