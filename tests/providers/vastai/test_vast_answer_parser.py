@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from vast_double import NOW, a_row
 
@@ -302,6 +302,7 @@ def _check(parsed: ParsedAnswer) -> None:
 
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ODD_ROW | JSON, max_size=4), st.integers(1, 400), st.booleans())
+@example([a_row() | {"gpu_name": "RTX\u00a04090\u2003D"}], 400, False)
 def test_odd_rows_give_a_typed_error_or_valid_offers(rows: list[Any], chunk: int, spot: bool) -> None:
     with suppress(ProviderError):
         _check(_parse(_body(*rows), chunk, spot))
