@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 BACKOFF_S = 5.0  # doubled with each try …
 LONGEST_BACKOFF_S = 900.0  # … up to here
 LONGEST_WAIT_S = 86_400.0  # a channel that wants a longer wait is tried again after a day
-PROBE_AFTER_S = 1_080.0  # a refusing channel is tried some three times an hour, so that no login gets locked
+PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour, so that no login gets locked
 HANGS_AFTER = timedelta(minutes=1)
 LEASE_S = 60.0
 _SENDING_S = 25.0  # after this the rest of a batch is released, so that one more send ends within the lease
@@ -194,12 +194,12 @@ class AlertDelivery:
     def _work(self, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
         began, failures = clock(), 0
         waiting = list(messages(dues, one_by_one=isinstance(channel, OneByOneChannel)))
+        waiting.sort(key=_is_stubborn)  # a refusal ends the batch: what is never taken must not be first for ever
         try:
             with channel.batch() if isinstance(channel, BatchingChannel) else nullcontext():
                 while waiting and failures < _MOST_FAILURES and not self._is_over(began, clock):
                     message = waiting.pop(0)
-                    if not self._send(channel, message, clock):
-                        failures += 1 if self._may_pass(message) else _MOST_FAILURES
+                    failures += self._send(channel, message, clock)
             for message in waiting:
                 for due in message.dues:
                     self._outbox.release(due)
@@ -209,12 +209,8 @@ class AlertDelivery:
     def _is_over(self, began: datetime, clock: Callable[[], datetime]) -> bool:
         return self._stopping.is_set() or clock() - began > timedelta(seconds=_SENDING_S)
 
-    def _may_pass(self, message: OutgoingMessage) -> bool:
-        """Whether the message fails and not the channel: after some tries, the messages behind it show which."""
-        return message.dues[0].attempts + 1 >= _STUBBORN
-
-    def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> bool:
-        """True: go on with the next message."""
+    def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> int:
+        """Send it, and keep what came of it; how many failures that counts for in the batch."""
         alert = message.alert
         try:
             if self._routing.is_below(channel.name, alert) and isinstance(channel, SilentChannel):
@@ -233,7 +229,7 @@ class AlertDelivery:
         failpoint("alert.sent")
         self._sent(channel, message, clock())
         failpoint("alert.marked")
-        return True
+        return 0
 
     def _sent(self, channel: Channel, message: OutgoingMessage, now: datetime, note: str | None = None) -> None:
         for due in message.dues:
@@ -252,7 +248,7 @@ class AlertDelivery:
         self._outbox.note_new_address(channel.name, channel.address, new, now)
         self._enqueue(new_address_alert(channel, new, alert_id=alert_id_from(key), now=now), tuple(self._channels), key)
 
-    def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> bool:
+    def _put_off(self, name: str, message: OutgoingMessage, error: DeliverLater, now: datetime) -> int:
         wait_s = self._wait_s(error, message.dues[0].attempts)
         for due in message.dues:
             self._outbox.settle_later(due, now + timedelta(seconds=wait_s), str(error), error.taken or due.taken)
@@ -261,7 +257,10 @@ class AlertDelivery:
             self._reports.refused(name, error.refused, now)
         if wait_s > FAILOVER_AFTER.total_seconds():
             self._share(name, message)
-        return bool(error.taken)  # one recipient does not hold up the messages behind it
+        if error.taken:
+            return 0  # one recipient does not hold up the messages behind it
+        # whether the message fails or the channel, the messages behind it show after some tries
+        return 1 if _is_stubborn(message) else _MOST_FAILURES
 
     def _wait_s(self, error: DeliverLater, attempts: int) -> float:
         if error.retry_after_s is not None and math.isfinite(error.retry_after_s):
@@ -272,16 +271,16 @@ class AlertDelivery:
             wait_s = min(BACKOFF_S * 2 ** min(attempts, 20), LONGEST_BACKOFF_S)
         return wait_s * (1 + 0.2 * self._jitter())
 
-    def _refused(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> bool:
+    def _refused(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> int:
         self._reports.failed(name, str(error))
         if error.taken:  # some of several recipients; the others received it
             self._sent_in_part(name, message, error, now)
-            return True
+            return 0
         for due in message.dues:
             self._outbox.settle_refused(due, str(error), now + timedelta(seconds=PROBE_AFTER_S))
         self._share(name, message)
         self._reports.refused(name, str(error), now)
-        return False
+        return _MOST_FAILURES
 
     def _sent_in_part(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> None:
         for due in message.dues:
@@ -330,3 +329,7 @@ def _message(dues: Sequence[DueDelivery]) -> OutgoingMessage:
     so_now = dict.fromkeys(fact for due in dues for fact in due.facts)
     alert = msgspec.structs.replace(alert, facts=(*alert.facts, *so_now))
     return OutgoingMessage(with_missed(alert, [headline for _, headline in dues[0].missed]), tuple(dues))
+
+
+def _is_stubborn(message: OutgoingMessage) -> bool:
+    return message.dues[0].attempts + 1 >= _STUBBORN

@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.engine.alert_delivery import PROBE_AFTER_S
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.toolkit import as_text
-from gpuwatch.ports import AlertKind
+from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.storage.database import Database
 from tests.engine.scripted_channels import HOUR, DeliveryBench, Scripted
 
@@ -33,13 +33,35 @@ def test_a_refusing_channel_is_reported_by_the_others_with_what_it_refused(db: D
     assert [fault.channel for fault in bench.outbox.broken_channels()] == ["telegram"]
 
 
-def test_a_refused_alert_is_not_sent_again_there(db: Database) -> None:
+class Picky(Scripted):
+    """Takes everything but the first."""
+
+    def send(self, alert: Alert) -> None:
+        if alert.alert_id == "a1":
+            raise DeliveryRefused("400: can't parse entities")
+        super().send(alert)
+
+
+@pytest.mark.parametrize(("kind", "tries"), [(AlertKind.MATCH, ["a1"]), (AlertKind.HELD, ["a1", "a1"])])
+def test_a_refused_alert_is_sent_again_only_if_it_is_about_money(
+    db: Database, kind: AlertKind, tries: list[str]
+) -> None:
     channel = Scripted("telegram", DeliveryRefused("403"))
     bench = DeliveryBench(db, channel)
-    bench.enqueue(life=timedelta(days=7))
+    bench.enqueue(kind=kind, life=timedelta(days=7))
     for second in range(1, 10_000, 100):
         bench.send_due(second)
-    assert channel.tries == ["a1"]
+    assert channel.tries == tries
+
+
+def test_what_is_never_taken_does_not_keep_the_next_from_its_turn(db: Database) -> None:
+    channel = Picky("telegram")
+    bench = DeliveryBench(db, channel)
+    for alert_id in ("a1", "a2", "a3"):
+        bench.enqueue(alert_id, AlertKind.HELD, life=timedelta(days=7))
+    for second in range(0, 4 * 3600, 60):
+        bench.send_due(second)
+    assert {alert.alert_id for alert in channel.sent} == {"a2", "a3"}
 
 
 def test_a_wrong_password_is_used_three_times_an_hour_at_most(db: Database) -> None:
