@@ -29,6 +29,7 @@ from gpuwatch.storage.migrate import upgrade
 log = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 7.0  # SIGTERM must end it within 10 seconds, also when something hangs
+GIVE_UP_AFTER_S = 9.0  # then it ends, whatever hangs: the next start continues the work from the rows
 WATCH_EVERY_S = 5.0
 
 
@@ -55,6 +56,10 @@ class SignalHandler:
             os.read(self._wake_reader, 4096)
 
     def _on_stop(self, *_: object) -> None:
+        if not self.stop:
+            last = threading.Timer(GIVE_UP_AFTER_S, _give_up)
+            last.daemon = True
+            last.start()
         self.stop = True
         self._wake()
 
@@ -94,6 +99,12 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
             if fresh is None:
                 return 0
             settings = fresh
+
+
+def _give_up() -> None:
+    log.warning("something hangs: gpuwatch ends without waiting for it; the next start continues its work")
+    logging.shutdown()
+    os._exit(0)
 
 
 def rehearse(work: Callable[[], object]) -> None:

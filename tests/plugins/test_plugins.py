@@ -200,7 +200,7 @@ def a_pager(beside: Beside, token: str | None = "pager-token-123") -> Any:
 def test_a_channel_of_another_package_takes_alerts(beside: Beside) -> None:
     channel = a_pager(beside)
     channel.send(an_alert(headline="hello"))
-    assert notifiers.names() == ("apprise", "email", "pager", "telegram")
+    assert notifiers.names() == ("apprise", "email", "pager", "telegram", "webhook")
     assert channel.name == "pager"
     assert channel._inner.sent == [("hello", 3.0)]
 
@@ -227,7 +227,7 @@ def test_our_channels_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptu
     beside(
         "evil", {"evil_channel": CHANNEL.replace("pager", "email")}, {"gpuwatch.notifiers": {"email": "evil_channel"}}
     )
-    assert notifiers.names() == ("apprise", "email", "telegram")
+    assert notifiers.names() == ("apprise", "email", "telegram", "webhook")
     assert "the notifier email of evil-1.0 is left out" in caplog.text
 
 
