@@ -13,6 +13,7 @@ from gpuwatch.app.watch_selection import no_such_watch
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.ports import AlertKind, Severity
+from gpuwatch.ports.event_json import event_json
 from gpuwatch.storage.events import EventFilter, StoredEvent, events
 from gpuwatch.storage.silences import Silence, SqlSilences
 
@@ -57,24 +58,10 @@ def _follow(store: Database, wanted: EventFilter, sleep: Callable[[float], None]
         sleep(FOLLOW_EVERY_S)
 
 
-def event_json(event: StoredEvent) -> dict[str, Any]:
-    """JSON of one event."""
-    alert = event.alert
-    return {
-        "alert_id": alert.alert_id,
-        "at": rfc3339(alert.created_at),
-        "kind": alert.kind.value,
-        "severity": alert.severity.value,
-        "subject": event.subject,
-        "headline": alert.headline,
-        "watch": alert.watch,
-        "facts": dict(alert.facts),
-        "offers": msgspec.to_builtins(alert.offers),
-        "why": alert.why,
-        "did": alert.did,
-        "can_do": list(alert.can_do),
-        "delivered": {one.channel: {"state": one.state, "at": rfc3339(one.at)} for one in event.outcomes},
-    }
+def event_with_delivery(event: StoredEvent) -> dict[str, Any]:
+    """JSON of one event, and by channel what became of it."""
+    delivered = {one.channel: {"state": one.state, "at": rfc3339(one.at)} for one in event.outcomes}
+    return event_json(event.alert) | {"subject": event.subject, "delivered": delivered}
 
 
 # --- silences ---------------------------------------------------------------------------------------------------------

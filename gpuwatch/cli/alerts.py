@@ -49,20 +49,20 @@ def alerts(
 
     With --follow --json each event is one JSON object on a line.
     """
-    from gpuwatch.app.alerts import event_filter, event_json, follow_events, stored_events
+    from gpuwatch.app.alerts import event_filter, event_with_delivery, follow_events, stored_events
 
     wanted = event_filter(since_s, kinds, severity)
     if not follow:
         found = stored_events(settings, wanted)
         if as_json:
-            json_out([event_json(event) for event in found])
+            json_out([event_with_delivery(event) for event in found])
             return
         if not found:
             note("nothing happened in that time")
         _print(found, settings.timezone)
     elif as_json:
         for event in follow_events(settings, wanted):
-            _write(msgspec.json.encode(event_json(event)).decode())
+            _write(msgspec.json.encode(event_with_delivery(event)).decode())
     else:
         _print(follow_events(settings, wanted), settings.timezone)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.notifiers.email.page import as_html
 from gpuwatch.notifiers.telegram import render
 from gpuwatch.notifiers.toolkit import as_text
@@ -31,12 +32,16 @@ def test_every_kind_has_its_files_and_none_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=[kind.value for kind in ALERTS])
-def test_one_source_equal_facts(alert: Alert) -> None:
-    """Text, Telegram and mail for people, and the event for programs: each value of each fact is in all of them."""
+def test_one_source_equal_facts(alert: Alert, caplog: pytest.LogCaptureFixture) -> None:
+    """Text, Telegram, mail and the log for people, and the event for programs: each value of each fact is in all."""
+    with caplog.at_level("INFO", "gpuwatch"):
+        log_alert(alert)
+    (record,) = caplog.records
     shown = {
         "text": as_text(alert),
         "telegram": unescape(re.sub(r"<[^>]*>", "", render(alert))),
         "mail": unescape(re.sub(r"<[^>]*>", "", as_html(alert))),
+        "log": "\n".join([record.getMessage(), *vars(record)["details"]]),
     }
     for value in (alert.headline, alert.why, alert.did, *(fact for _, fact in alert.facts)):
         assert [name for name, text in shown.items() if value not in text] == []
