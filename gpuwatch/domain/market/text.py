@@ -14,8 +14,6 @@ _remembered: dict[str, str] = {}
 def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
     """The text with every control, format, surrogate, private and unassigned character replaced by "�", cut to length.
 
-    A space of any other width, such as a no-break space, becomes a plain one.
-
     Args:
         max_length: characters; a cut text ends in "…".
     """
@@ -23,7 +21,7 @@ def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
         return text
     if len(text) > max_length:
         text = text[: max_length - 1] + "…"
-    return "".join(map(_harmless, text))
+    return "".join("�" if _is_hostile(character) else character for character in text)
 
 
 def clean_word(text: str) -> str:
@@ -38,11 +36,8 @@ def clean_word(text: str) -> str:
     return found
 
 
-def _harmless(character: str) -> str:
-    category = unicodedata.category(character)
-    if category == "Zs":
-        return " "
-    return "�" if character in _SEPARATORS or category.startswith("C") else character
+def _is_hostile(character: str) -> bool:
+    return character in _SEPARATORS or unicodedata.category(character).startswith("C")
 
 
 _FORMULA = re.compile(r"'*[=+\-@|%\t\r\n]")

@@ -292,7 +292,8 @@ def _check(parsed: ParsedAnswer) -> None:
         assert 1 <= offer.gpu_count <= 1024
         assert offer.offer_id
         assert offer.gpu
-        assert offer.gpu_wire.isprintable()
+        assert all(mark.isprintable() or mark.isspace() for mark in offer.gpu_wire)  # a no-break space is harmless
+        assert not set(offer.gpu_wire) & set("\t\r\n\x0b\x0c\x85\u2028\u2029")
         assert math.isfinite(offer.quoted_disk_gb)
         assert offer.quoted_disk_gb >= 0
         assert offer.disk_usd_gb_month is None or 0 <= offer.disk_usd_gb_month <= MAX_USD_HOUR
