@@ -1,18 +1,25 @@
-"""One reading transaction for a short command: on SQLite without SQLAlchemy, whose import takes 250 ms."""
+"""SQLite for a short command, without SQLAlchemy, whose import takes 250 ms: a connection, a reading transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from gpuwatch.storage import HEAD
 from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import Executor, driver_executor
-from gpuwatch.storage.hourly_rollup import HOUR_S
-from gpuwatch.storage.light_writer import plain_sqlite_path, revision_of
-from gpuwatch.storage.sqlite_driver import connect_read_only, drop_empty_wal, has_wal, sqlite_driver
+from gpuwatch.storage.sqlite_driver import (
+    configure_connection,
+    connect_read_only,
+    drop_empty_wal,
+    has_wal,
+    sqlite_driver,
+)
 
+_HOUR_S = 3600  # as in `hourly_rollup`, which a short command does not import
 EARLIEST = "SELECT (SELECT min(at_s) FROM poll), (SELECT min(hour) FROM hourly)"
 GPU_NAMES = """SELECT gpu FROM segment UNION SELECT gpu_family FROM segment
  UNION SELECT value FROM seen_value WHERE kind = 'gpu'"""
@@ -51,5 +58,36 @@ def read_light(database_url: str) -> Iterator[Executor]:
 
 def earliest(polled_s: int | None, hour: int | None) -> datetime | None:
     """When the history begins, from a row of `EARLIEST`; None without any."""
-    starts = [start for start in (polled_s, None if hour is None else hour * HOUR_S) if start is not None]
+    starts = [start for start in (polled_s, None if hour is None else hour * _HOUR_S) if start is not None]
     return datetime.fromtimestamp(min(starts), UTC) if starts else None
+
+
+def plain_sqlite_path(url: str) -> Path | None:
+    """The file of a plain SQLite URL; None: SQLAlchemy must read it."""
+    for prefix in ("sqlite:///", "sqlite+pysqlite:///"):
+        if url.startswith(prefix) and "?" not in url and "%" not in url and "#" not in url:
+            return Path(url.removeprefix(prefix))
+    return None
+
+
+@contextmanager
+def connect_sqlite(path: Path) -> Iterator[Any]:
+    """A connection of the driver; what is not committed is rolled back, and the driver's errors become ours."""
+    driver = sqlite_driver()
+    try:
+        connection = driver.connect(str(path))
+        try:
+            configure_connection(connection)
+            yield connection
+        finally:
+            connection.close()
+    except driver.Error as error:
+        raise sqlite_error(error, str(path)) from error
+
+
+def revision_of(executor: Executor) -> str | None:
+    """The schema of a database; None: it has none."""
+    if not executor.rows("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"):
+        return None
+    found = executor.rows("SELECT version_num FROM alembic_version")
+    return str(found[0][0]) if found else None

@@ -5,11 +5,9 @@ The recording itself is the one of `history`; only the way to the rows, and how 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,8 +16,8 @@ from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.ports import Answer, Query
 from gpuwatch.storage import HEAD
 from gpuwatch.storage.answer_changes import clean, disk_part_microusd, machine_of, stored_disk_rate
-from gpuwatch.storage.database_errors import sqlite_error
 from gpuwatch.storage.executor import Executor, Row
+from gpuwatch.storage.light_reader import connect_sqlite, plain_sqlite_path, revision_of
 from gpuwatch.storage.open_prices import (
     OPEN_COLUMNS,
     OPEN_ROWS,
@@ -31,7 +29,6 @@ from gpuwatch.storage.open_prices import (
 )
 from gpuwatch.storage.price_sources import split_by_source
 from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seconds, write_answer
-from gpuwatch.storage.sqlite_driver import configure_connection, sqlite_driver
 
 LANE = "check"
 _ONE_BY_ONE = 400  # up to so many offers are looked up one by one; for more, all open prices are read
@@ -54,14 +51,6 @@ def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], n
     path = plain_sqlite_path(database_url)
     if path is None or not _record_light(path, answers, seconds(now)):
         _record_with_sqlalchemy(database_url, answers)
-
-
-def plain_sqlite_path(url: str) -> Path | None:
-    """The file of a plain SQLite URL; None: SQLAlchemy must read it."""
-    for prefix in ("sqlite:///", "sqlite+pysqlite:///"):
-        if url.startswith(prefix) and "?" not in url and "%" not in url and "#" not in url:
-            return Path(url.removeprefix(prefix))
-    return None
 
 
 def _record_with_sqlalchemy(database_url: str, answers: Sequence[tuple[Query, Answer]]) -> None:
@@ -103,29 +92,6 @@ def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: in
             apply_to_memory(write_answer(executor, prices, answer, LANE, _gpu(query), query.spot), prices)
         connection.execute("COMMIT")
         return True
-
-
-@contextmanager
-def connect_sqlite(path: Path) -> Iterator[Any]:
-    """A connection of the driver; what is not committed is rolled back, and the driver's errors become ours."""
-    driver = sqlite_driver()
-    try:
-        connection = driver.connect(str(path))
-        try:
-            configure_connection(connection)
-            yield connection
-        finally:
-            connection.close()
-    except driver.Error as error:
-        raise sqlite_error(error, str(path)) from error
-
-
-def revision_of(executor: Executor) -> str | None:
-    """The schema of a database; None: it has none."""
-    if not executor.rows("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"):
-        return None
-    found = executor.rows("SELECT version_num FROM alembic_version")
-    return str(found[0][0]) if found else None
 
 
 def _changed_offers(executor: Executor, prices: OpenPrices, answer: Answer) -> Answer:

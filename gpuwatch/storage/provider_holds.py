@@ -12,8 +12,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.ports.holds import Hold
 from gpuwatch.storage import HEAD
 from gpuwatch.storage.executor import Executor, driver_executor
-from gpuwatch.storage.light_reader import read_light
-from gpuwatch.storage.light_writer import connect_sqlite, plain_sqlite_path, revision_of
+from gpuwatch.storage.light_reader import connect_sqlite, plain_sqlite_path, read_light, revision_of
 
 if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
