@@ -14,7 +14,7 @@ from gpuwatch.domain.watches.watch import Action
 
 if TYPE_CHECKING:
     from gpuwatch.app.backtest import Backtest
-    from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult
+    from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult, WaitStatistics
     from gpuwatch.domain.watches.watch import Watch
 
 
@@ -77,20 +77,23 @@ def _worth(watch: Watch, result: BacktestResult) -> str:
 
 def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
     waiting = result.waiting
+    span = wait_text(deadline)
     if waiting.within_deadline is None:
-        yield f"the data is shorter than the deadline ({wait_text(deadline)}): what waiting is worth is unknown"
+        shorter = result.until - result.since < deadline
+        cause = (
+            f"the data is shorter than the deadline ({span})" if shorter else f"nobody looked {span} after any start"
+        )
+        yield f"{cause}: what waiting is worth is unknown"
         return
     median = (
         "over half were still waiting" if waiting.median_s is None else f"median wait {wait_text(waiting.median_s)}"
     )
-    yield (
-        f"begun at any of {waiting.judged} polls, one an hour: {waiting.within_deadline:.0%} came to an offer within "
-        f"{wait_text(deadline)}, {median}"
-    )
+    yield starts_text(waiting)
+    yield f"{waiting.within_deadline:.0%} of the counted came to an offer within {span}, {median}"
     if waiting.saved is None:
         return
     yield (
-        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {wait_text(deadline)} it takes what there is): "
+        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {span} it takes what there is{_price_of_a_miss(waiting)}): "
         f"{_than(waiting.saved)} at once ({waiting.at_once_usd_gpu_hour:.4f})"
     )
     if waiting.interval is None:
@@ -99,6 +102,22 @@ def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
         low, high = waiting.interval
         chance = "" if waiting.is_shown else "; that may be chance"
         yield f"95 % interval of that saving, by a block bootstrap over days: {low:.1%} to {high:.1%}{chance}"
+
+
+def starts_text(waiting: WaitStatistics) -> str:
+    """How many starts there were, and what became of them."""
+    return (
+        f"begun at each of {waiting.starts} polls, one an hour: {waiting.counted} counted, {waiting.missed} of them "
+        f"with nothing on offer at the deadline; {waiting.unknown} unknown, as nobody looked then"
+    )
+
+
+def _price_of_a_miss(waiting: WaitStatistics) -> str:
+    if not waiting.missed:
+        return ""
+    if not waiting.no_later_offer:
+        return "; a miss pays the next offer"
+    return f"; a miss pays the next offer, or, {waiting.no_later_offer} times, the highest price as none came"
 
 
 def main_events(result: BacktestResult) -> list[BacktestEvent]:
@@ -138,8 +157,9 @@ METHOD = (
 
 
 WAITING_METHOD = (
-    "the same watch, begun at the first look of every hour; median wait by Kaplan and Meier, "
-    "95 % interval by a block bootstrap over days"
+    "the same watch, begun at the first look of every hour; at its deadline it takes what there is, a miss pays the "
+    "next offer, or the highest price if none came; starts whose deadline nobody saw are unknown; median wait by "
+    "Kaplan and Meier, 95 % interval by a block bootstrap over days"
 )
 
 
@@ -199,13 +219,23 @@ def _waiting_json(result: BacktestResult) -> dict[str, Any]:
     return {
         "method": WAITING_METHOD,
         "starts": waiting.starts,
-        "samples": waiting.judged,
+        "samples": waiting.counted,
+        **_outcomes_json(waiting),
         "within_deadline": waiting.within_deadline,
         "median_s": waiting.median_s,
         "paid_usd_gpu_hour": waiting.paid_usd_gpu_hour,
         "at_once_usd_gpu_hour": waiting.at_once_usd_gpu_hour,
         "saved": waiting.saved,
         "saved_interval": waiting.interval,
+    }
+
+
+def _outcomes_json(waiting: WaitStatistics) -> dict[str, Any]:
+    return {
+        "bought": waiting.bought,
+        "missed": waiting.missed,
+        "missed_without_later_offer": waiting.no_later_offer,
+        "unknown": waiting.unknown,
     }
 
 
@@ -243,7 +273,9 @@ def step_json(watch: Watch, result: BacktestResult | None) -> dict[str, Any]:
         "held": result.held,
         "waited_s": None if first is None else first.waited.total_seconds(),
         **_prices_json(result),
-        "starts": waiting.judged,
+        "starts": waiting.starts,
+        "samples": waiting.counted,
+        **_outcomes_json(waiting),
         "within_deadline": waiting.within_deadline,
         "median_wait_s": waiting.median_s,
         "mean_paid_usd_gpu_hour": waiting.paid_usd_gpu_hour,

@@ -214,7 +214,7 @@ def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
 
 def _print_sweep(found: Backtest) -> None:
     """The trade-off: a lower price against a longer wait."""
-    from gpuwatch.app.backtest_report import wait_text
+    from gpuwatch.app.backtest_report import starts_text, wait_text
     from gpuwatch.domain.watches.watch import Action
 
     known = [(watch, result) for watch, result in found.results if result is not None]
@@ -233,7 +233,8 @@ def _print_sweep(found: Backtest) -> None:
     first = known[0][1]
     span = wait_text(found.deadline)
     click.echo(f"  {first.looks} polls; held: the share of them at which it could have rented")
-    click.echo(f"  begun at any of {first.waiting.judged} polls, one an hour: in time: came to an offer within {span};")
+    click.echo(f"  {starts_text(first.waiting)}")
+    click.echo(f"  in time: the share of the counted that came to an offer within {span};")
     click.echo(f"  mean paid: after {span} it takes what there is; at once: that against buying at once")
     if any(not result.waiting.is_shown for _, result in known):
         click.echo("  (…): it may be chance, or there are too few days to tell; 95 %, block bootstrap over days")

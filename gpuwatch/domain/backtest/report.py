@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gpuwatch.domain.analysis.advice import saving_interval
+from gpuwatch.domain.analysis.outcomes import Numbers, PollPrices, next_known, wait_outcomes
 from gpuwatch.domain.analysis.price_series import POLL_LASTS_S
 from gpuwatch.domain.analysis.survival import kaplan_meier
 from gpuwatch.domain.backtest.replay import ReplayStep, WatchReplay
@@ -35,8 +35,6 @@ _STARTS_EVERY_S = 3600
 _DAY_S = 86_400
 _LEAST_DAYS = 5
 _HOUR = timedelta(hours=1)
-
-Numbers = NDArray[np.float64]
 
 
 class CheaperOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,15 +72,26 @@ class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The same watch, started at the first poll of every hour: how long until it could rent, and at which price."""
+    """The same watch, started at the first poll of every hour: how long until it could rent, and at which price.
+
+    `starts` = `bought` + `missed` + `unknown` (`outcomes` defines them); the means are over those bought or missed.
+    """
 
     starts: int
-    judged: int  # starts whose whole deadline lies in the data; the following fields are about these
-    within_deadline: float | None  # the share that reached an offer in time
-    paid_usd_gpu_hour: float | None  # mean; a start that reached none buys at its deadline
-    at_once_usd_gpu_hour: float | None  # mean of the same starts, buying at once
+    bought: int
+    missed: int  # nothing was on offer at the deadline: it pays the next offer …
+    no_later_offer: int  # … or, for these, the highest price in the history
+    unknown: int  # nobody looked at the deadline
+    within_deadline: float | None  # the share of the counted that the watch itself could rent in time
+    paid_usd_gpu_hour: float | None  # mean
+    at_once_usd_gpu_hour: float | None  # mean of the same starts, buying the first offer that there is
     interval: tuple[float, float] | None  # 95 % of `saved`; None: too few days
     median_s: float | None  # of all starts (Kaplan–Meier); None: more than half were still waiting
+
+    @property
+    def counted(self) -> int:
+        """The starts whose outcome is known."""
+        return self.bought + self.missed
 
     @property
     def is_shown(self) -> bool:
@@ -210,26 +219,29 @@ def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheap
 def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedelta) -> WaitStatistics:
     """Start at the first poll of every hour. A wait that outlasts the data lasted at least to its end."""
     begun = np.flatnonzero(np.diff(at_s // _STARTS_EVERY_S, prepend=-1.0) > 0)
-    held, starts, limit_s = np.flatnonzero(taken >= 0), at_s[begun], deadline.total_seconds()
-    ahead = np.searchsorted(held, begun)
-    reached = ahead < len(held)
-    waits = at_s[-1] - starts
-    waits[reached] = at_s[held[ahead[reached]]] - starts[reached]
-    judged = starts + limit_s <= at_s[-1]
-    in_time = (reached & (waits <= limit_s))[judged]
-    at_once = cheapest[begun[judged]]
-    paid = cheapest[np.searchsorted(at_s, starts[judged] + limit_s)]
-    paid[in_time] = taken[held[ahead[judged][in_time]]]
-    both = (at_once >= 0) & (paid >= 0)
+    polls = PollPrices(at_s=at_s, offered=_or_nan(cheapest), taken=_or_nan(taken), lasts_s=POLL_LASTS_S)
+    found = wait_outcomes(polls, begun, deadline.total_seconds())
+    known = found.counted & ~np.isnan(found.paid)  # NaN: nothing was ever on offer
+    ahead = next_known(polls.taken)[begun]
+    reached = ahead < len(at_s)
+    waits = at_s[np.minimum(ahead, len(at_s) - 1)] - found.starts_s
     return WaitStatistics(
-        starts=len(starts),
-        judged=int(judged.sum()),
-        within_deadline=float(in_time.mean()) if judged.any() else None,
+        starts=len(begun),
+        bought=int(found.bought.sum()),
+        missed=int(found.missed.sum()),
+        no_later_offer=int(found.no_later_offer.sum()),
+        unknown=int(found.unknown.sum()),
+        within_deadline=float(found.in_time[found.counted].mean()) if found.counted.any() else None,
         median_s=kaplan_meier(waits.tolist(), reached.tolist()).median_s if reached.any() else None,
-        interval=_interval(starts[judged][both], paid[both], at_once[both], deadline),
-        paid_usd_gpu_hour=_mean(paid[both]),
-        at_once_usd_gpu_hour=_mean(at_once[both]),
+        interval=_interval(found.starts_s[known], found.paid[known], found.at_once[known], deadline),
+        paid_usd_gpu_hour=_mean(found.paid[known]),
+        at_once_usd_gpu_hour=_mean(found.at_once[known]),
     )
+
+
+def _or_nan(prices: Numbers) -> Numbers:
+    """Prices with NaN instead of -1 where nothing was on offer."""
+    return np.where(prices >= 0, prices, np.nan)
 
 
 def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timedelta) -> tuple[float, float] | None:

@@ -67,7 +67,7 @@ def test_windows_that_close_end_what_was_to_end_with_them() -> None:
 def test_waiting_from_every_hour_on_by_hand() -> None:
     # looks at hours 0 to 7; it can be had at 2 from hour 2 to 3, and from hour 6 on
     found = result(hourly(5, 5, 2, 2, 5, 5, 2, 2), a_rule(2.0), deadline_h=1).waiting
-    assert (found.starts, found.judged) == (8, 7)
+    assert (found.starts, found.counted) == (8, 7)
     # hours 1 to 3, 5 and 6 come to one within an hour; 0 and 4 buy at 5 then
     assert found.within_deadline == pytest.approx(5 / 7)
     assert found.paid_usd_gpu_hour == pytest.approx((5 + 2 + 2 + 2 + 5 + 2 + 2) / 7)
@@ -96,7 +96,7 @@ def test_what_waiting_saved_has_an_interval_over_days() -> None:
 
 def test_a_history_shorter_than_the_deadline_says_nothing_about_waiting() -> None:
     found = result(hourly(2, 2), a_rule(), deadline_h=24).waiting
-    assert (found.judged, found.within_deadline, found.saved) == (0, None, None)
+    assert (found.counted, found.within_deadline, found.saved) == (0, None, None)
 
 
 def test_nothing_on_offer_is_no_price() -> None:
