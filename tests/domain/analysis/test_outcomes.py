@@ -1,4 +1,4 @@
-"""What came of waits, held against a reference that follows each of them poll by poll."""
+"""What came of waits, compared with a reference that follows each of them poll by poll."""
 
 from __future__ import annotations
 
