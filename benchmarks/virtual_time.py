@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from gpuwatch.bootstrap import TimeSource
-from gpuwatch.daemon.scheduler import PeriodicTask
+from gpuwatch.daemon.task_progress import PeriodicTask
 
 _STUCK_AFTER_S = 60.0  # by the real clock, without a single hand-over
 

@@ -17,7 +17,8 @@ from gpuwatch.daemon import logs
 from gpuwatch.daemon.notify_socket import Notifier
 from gpuwatch.daemon.scheduler import TaskScheduler
 from gpuwatch.daemon.start_up import log_start_up_warnings
-from gpuwatch.daemon.tasks import HuntWatchdog, periodic_tasks, status_line
+from gpuwatch.daemon.task_progress import TaskProgress
+from gpuwatch.daemon.tasks import periodic_tasks, status_line
 from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.ports import Channel
 from gpuwatch.redaction import redact
@@ -81,18 +82,19 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     """
     signals = SignalHandler()
     notifier = Notifier.from_env(os.environ)
+    progress = TaskProgress(real_now, real_monotonic)
     rehearse(lambda: load_settings(config))
     settings = load_settings(config)
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     with claim_daemon(settings.database_url), open_store(settings, upgrade) as store:
         require_intact(store)
         while True:
-            with running(settings, store) as service:
+            with running(settings, store, progress=progress) as service:
                 notifier.ready()
                 log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
                 log_start_up_warnings(settings)
                 with reported_status(service, notifier):
-                    fresh = _wait_for_signals(service, signals, notifier, config)
+                    fresh = _wait_for_signals(service, progress, signals, notifier, config)
                 if fresh is None:
                     notifier.stopping()
                     log.info("stopping")
@@ -127,19 +129,17 @@ def rehearse(work: Callable[[], object]) -> None:
 
 
 def _wait_for_signals(
-    service: Service, signals: SignalHandler, notifier: Notifier, config: str | None
+    service: Service, progress: TaskProgress, signals: SignalHandler, notifier: Notifier, config: str | None
 ) -> Settings | None:
     """Wait for the end (None) or for new settings."""
     watchdog_s = notifier.watchdog_every_s or WATCH_EVERY_S * 2
-    hunts = HuntWatchdog(service)
-    stuck = False
+    stalled: list[str] = []
     while not signals.stop:
-        if hunts.make_progress(real_monotonic()):
+        before, stalled = stalled, progress.stalled(real_monotonic())
+        if not stalled:
             notifier.watchdog()
-            stuck = False
-        elif not stuck:
-            stuck = True
-            log.error("no hunt has finished for too long; the watchdog is no longer fed")
+        elif stalled != before:
+            log.error("no progress for too long: %s; the watchdog is no longer fed", ", ".join(stalled))
         signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
             signals.reload = False
@@ -206,10 +206,13 @@ def _reload_faults(fresh: Settings, service: Service) -> list[str]:
 
 @contextmanager
 def running(
-    settings: Settings, store: Database, extra_channels: Mapping[str, Channel] | None = None
+    settings: Settings,
+    store: Database,
+    extra_channels: Mapping[str, Channel] | None = None,
+    progress: TaskProgress | None = None,
 ) -> Iterator[Service]:
-    """The service with its tasks running; stopped within STOP_WITHIN_S at the end."""
-    scheduler = TaskScheduler(real_now, real_monotonic)
+    """The service with its tasks running; stopped within STOP_WITHIN_S at the end. `progress` counts their runs."""
+    scheduler = TaskScheduler(real_now, real_monotonic, progress=progress)
     with build_service(settings, store, extra_channels, scheduler.run_now) as service:
         service.hooks.start()
         scheduler.start(periodic_tasks(service))

@@ -11,13 +11,14 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
-import msgspec
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
+from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
 from gpuwatch.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
@@ -26,21 +27,13 @@ JUMP_S = 5.0  # a wall clock this far off the monotonic one has jumped, or the m
 CHECK_CLOCK_EVERY_S = 2.0
 
 
-class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs at an interval, never twice at the same time."""
-
-    name: str
-    run: Callable[[], object]
-    every_s: float
-    jitter_s: float = 0.0
-
-
 class TaskScheduler:
     """Runs periodic tasks on threads until it is stopped. A task that hangs delays no other.
 
     Args:
         now: the wall clock.
         monotonic: seconds that never go back.
+        progress: counts the runs; None: nobody asks.
     """
 
     def __init__(
@@ -48,7 +41,9 @@ class TaskScheduler:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         check_clock_every_s: float = CHECK_CLOCK_EVERY_S,
+        progress: TaskProgress | None = None,
     ) -> None:
+        self._progress = progress or TaskProgress(now, monotonic)
         self._tasks: Sequence[PeriodicTask] = ()
         self._now = now
         self._monotonic = monotonic
@@ -64,10 +59,11 @@ class TaskScheduler:
     def start(self, tasks: Sequence[PeriodicTask]) -> None:
         """Run every task at once, then at its interval."""
         self._tasks = tasks
+        self._progress.start(tasks)
         self._scheduler.add_executor(ThreadPoolExecutor(max_workers=len(tasks) + 1))
         for task in tasks:
             self._scheduler.add_job(
-                task.run,
+                partial(self._progress.run, task),
                 IntervalTrigger(seconds=task.every_s, jitter=task.jitter_s or None, timezone="UTC"),
                 id=task.name,
                 name=task.name,

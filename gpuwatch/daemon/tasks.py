@@ -1,4 +1,4 @@
-"""The daemon's periodic tasks, the watchdog over its hunts, and its status line."""
+"""The daemon's periodic tasks, and its status line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.service import Service
-from gpuwatch.daemon.scheduler import PeriodicTask
+from gpuwatch.daemon.task_progress import PeriodicTask
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.balance_cache import REFRESH_S
 from gpuwatch.engine.invoices import InvoiceCollector
@@ -27,13 +27,14 @@ REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
-_STUCK_FACTOR = 5  # intervals without a finished hunt, after which the watchdog is not fed
+_HUNT_INTERVALS = 5  # without a finished round, after which a hunt hangs
+_FOLLOW_TIMEOUTS = 10  # of the provider: a run sends several requests
 
 
 def periodic_tasks(service: Service) -> list[PeriodicTask]:
     """Every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
-        PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S),
+        PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S, is_essential=True),
         PeriodicTask(name="hooks", run=_at_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
         PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
         PeriodicTask(name="roll-up", run=_at_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
@@ -47,12 +48,24 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
 
 def _polling_tasks(service: Service) -> Iterator[PeriodicTask]:
     for name, worker in service.workers.items():
-        poll_s = worker.settings.poll_every_s
         sweep_s = worker.settings.sweep_every_s
         check_s = SWEEP_CHECK_EVERY_S if sweep_s is None else min(sweep_s, SWEEP_CHECK_EVERY_S)
-        yield PeriodicTask(name=f"hunt {name}", run=worker.hunt, every_s=poll_s, jitter_s=min(1.0, poll_s / 20))
+        yield _hunt_task(name, worker)
         yield PeriodicTask(name=f"sweep {name}", run=worker.sweep_if_due, every_s=check_s)
         yield PeriodicTask(name=f"health {name}", run=worker.check_health, every_s=HEALTH_EVERY_S)
+
+
+def _hunt_task(name: str, worker: ProviderWorker) -> PeriodicTask:
+    poll_s = worker.settings.poll_every_s
+    return PeriodicTask(
+        name=f"hunt {name}",
+        run=worker.hunt,
+        every_s=poll_s,
+        jitter_s=min(1.0, poll_s / 20),
+        is_essential=True,
+        progress_within_s=_HUNT_INTERVALS * worker.interval_s + 4 * worker.settings.timeout_s,
+        steps=lambda: worker.finished_rounds,
+    )
 
 
 def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
@@ -61,10 +74,16 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
         for name, balance in service.balances.items():
             yield PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S)
     for name, guard in service.guards.items():
-        yield PeriodicTask(name=f"guard {name}", run=_at_now(service, guard.refresh), every_s=GUARD_EVERY_S)
+        yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():
         every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
-        yield PeriodicTask(name=f"follow {name}", run=_reconcile(service, reconciler), every_s=every_s)
+        yield _following(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
+
+
+def _following(service: Service, name: str, provider: str, run: Callable[[], object], every_s: float) -> PeriodicTask:
+    """A task that what is rented depends on."""
+    longest_s = _FOLLOW_TIMEOUTS * service.settings.providers[provider].timeout_s + 5 * every_s
+    return PeriodicTask(name=name, run=run, every_s=every_s, is_essential=True, progress_within_s=longest_s)
 
 
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
@@ -101,25 +120,6 @@ def _reconcile(service: Service, reconciler: LaunchReconciler) -> Callable[[], b
         return reconciler.run_if_due(service.time_source.now())
 
     return run
-
-
-class HuntWatchdog:
-    """Notices hunts that no longer finish: those of a failing provider still do, those of a hanging daemon do not."""
-
-    def __init__(self, service: Service) -> None:
-        self._workers = service.workers
-        self._finished: dict[str, tuple[int, float]] = {}  # by provider: finished rounds, and since when
-
-    def make_progress(self, tick_s: float) -> bool:
-        """Whether every provider's hunt has finished a round lately."""
-        fine = True
-        for name, worker in self._workers.items():
-            rounds, since_s = self._finished.get(name, (-1, tick_s))
-            if rounds != worker.finished_rounds:
-                self._finished[name] = (worker.finished_rounds, tick_s)
-            elif tick_s - since_s > _STUCK_FACTOR * worker.interval_s + 4 * worker.settings.timeout_s:
-                fine = False
-        return fine
 
 
 def status_line(service: Service, now: datetime) -> str:

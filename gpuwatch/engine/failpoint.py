@@ -2,7 +2,8 @@
 
 `GPUWATCH_FAILPOINT=launch.after_send` dies there at once; `…:3` at the third pass; `…@ACTION` does something else:
 `exit` (the default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until somebody
-continues it), `sleep2.5` (seconds). A process that runs for a person never has the variable.
+continues it), `sleep2.5` (seconds), `raise8` (a RuntimeError at this pass and the next seven). A process that runs for
+a person never has the variable.
 """
 
 from __future__ import annotations
@@ -52,7 +53,11 @@ def failpoint(name: str) -> None:
     if point != name:
         return
     _passes[name] = _passes.get(name, 0) + 1
-    if _passes[name] == int(nth or 1):
+    first = int(nth or 1)
+    if action.startswith("raise"):
+        if first <= _passes[name] < first + int(action.removeprefix("raise")):
+            raise RuntimeError(f"failpoint {name}")
+    elif _passes[name] == first:
         _act(action or "exit")
 
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.daemon.scheduler import PeriodicTask, TaskScheduler
+from gpuwatch.daemon.scheduler import TaskScheduler
+from gpuwatch.daemon.task_progress import PeriodicTask
 
 
 @contextmanager

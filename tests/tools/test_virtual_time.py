@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from benchmarks.virtual_time import VirtualTime
-from gpuwatch.daemon.scheduler import PeriodicTask
+from gpuwatch.daemon.task_progress import PeriodicTask
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
 

@@ -1,0 +1,192 @@
+"""What the periodic tasks achieve: when each last succeeded, and which hang or fail each time.
+
+The watchdog is fed by it, and the owner is alerted from it. It has no lock and no I/O: a task that hangs, a database
+that is gone or a full disk cannot hold up who asks.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from types import FrameType
+
+import msgspec
+
+from gpuwatch.errors import GpuwatchError
+
+HANGS_AFTER_S = 300.0  # beyond the interval; a task that may take longer says so
+FAILS_AFTER = 3  # failures in a row
+
+
+class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs at an interval, never twice at the same time.
+
+    Attributes:
+        is_essential: while it makes no progress the daemon is not doing its work: the watchdog is not fed.
+        progress_within_s: without progress for longer, it hangs; None: its interval and five minutes.
+        steps: counts what a long run has done so far: each step is progress.
+    """
+
+    name: str
+    run: Callable[[], object]
+    every_s: float
+    jitter_s: float = 0.0
+    is_essential: bool = False
+    progress_within_s: float | None = None
+    steps: Callable[[], int] = lambda: 0
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time without progress that is in order."""
+        return self.every_s + HANGS_AFTER_S if self.progress_within_s is None else self.progress_within_s
+
+
+class FaultKind(StrEnum):
+    """In which way a task does not do its work."""
+
+    HANGS = "hangs"
+    FAILS = "fails"
+
+
+class TaskFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that hangs, or fails each time.
+
+    Attributes:
+        since: when it last did its work, or was started first.
+        cause: the error in one line, or where it waits.
+        stack: where it waits, as a traceback shows it; empty for a failure, whose traceback is in the log.
+    """
+
+    task: str
+    kind: FaultKind
+    since: datetime
+    cause: str
+    failures: int = 0
+    stack: str = ""
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What is known of one task. Replaced as a whole, so that a reader never sees half of a change."""
+
+    since: datetime  # the last success, or the start
+    progress_s: float  # monotonic
+    failures: int = 0  # in a row, by a defect
+    error: str = ""  # of the last of them
+    thread_id: int | None = None  # the thread of the run in progress
+
+
+class TaskProgress:
+    """Counts the runs of periodic tasks. Each task's runs follow one another; any thread may ask.
+
+    A run that ends with a `GpuwatchError` is progress, but no success: its text says what is wrong outside gpuwatch,
+    and whoever is asked there reports it. A restart would not help; without a database it could not even begin.
+
+    Args:
+        now: the wall clock.
+        monotonic: seconds that never go back.
+    """
+
+    def __init__(self, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
+        self._now = now
+        self._monotonic = monotonic
+        self._tasks: Mapping[str, PeriodicTask] = {}
+        self._states: dict[str, _State] = {}
+        self._successes: dict[str, datetime] = {}
+        self._steps: dict[str, tuple[int, float]] = {}  # by task: its steps, and when they were first seen
+
+    def start(self, tasks: Sequence[PeriodicTask]) -> None:
+        """These tasks begin now, in place of all earlier ones. Last successes of the same names stay."""
+        now, tick_s = self._now(), self._monotonic()
+        self._states = {task.name: _State(now, tick_s) for task in tasks}
+        self._tasks = {task.name: task for task in tasks}
+        self._steps = {}
+        self._successes = {name: at for name, at in self._successes.items() if name in self._tasks}
+
+    @property
+    def last_success(self) -> Mapping[str, datetime]:
+        """When each task last ended a run without an error; a task that never did is not in it."""
+        return dict(self._successes)
+
+    def run(self, task: PeriodicTask) -> None:
+        """Run it once. Raises what it raises."""
+        self._change(task, thread_id=threading.get_ident())
+        try:
+            task.run()
+        except GpuwatchError:
+            self._change(task, progress_s=self._monotonic(), thread_id=None)
+            raise
+        except Exception as error:
+            failures = self._states[task.name].failures + 1 if task.name in self._states else 1
+            self._change(task, failures=failures, error=error_line(error), thread_id=None)
+            raise
+        now = self._now()
+        self._successes[task.name] = now
+        self._change(task, since=now, progress_s=self._monotonic(), failures=0, error="", thread_id=None)
+
+    def stalled(self, tick_s: float) -> list[str]:
+        """The essential tasks that have made no progress for too long; with any, the watchdog is not fed.
+
+        Args:
+            tick_s: now, on the monotonic clock.
+        """
+        return [task.name for task in self._tasks.values() if task.is_essential and self._is_late(task, tick_s)]
+
+    def faults(self, tick_s: float) -> list[TaskFault]:
+        """Every task that hangs, or has failed three times in a row.
+
+        Args:
+            tick_s: now, on the monotonic clock.
+        """
+        found = [self._fault(task, tick_s) for task in self._tasks.values()]
+        return [fault for fault in found if fault is not None]
+
+    def _fault(self, task: PeriodicTask, tick_s: float) -> TaskFault | None:
+        state = self._states[task.name]
+        if state.failures >= FAILS_AFTER:
+            return TaskFault(
+                task=task.name, kind=FaultKind.FAILS, since=state.since, cause=state.error, failures=state.failures
+            )
+        if (state.thread_id is not None or not state.failures) and self._is_late(task, tick_s):
+            frame = None if state.thread_id is None else sys._current_frames().get(state.thread_id)
+            stack = "" if frame is None else "".join(traceback.format_stack(frame))
+            return TaskFault(
+                task=task.name, kind=FaultKind.HANGS, since=state.since, cause=_waits_in(frame), stack=stack
+            )
+        return None
+
+    def _is_late(self, task: PeriodicTask, tick_s: float) -> bool:
+        steps, seen_s = task.steps(), self._states[task.name].progress_s
+        if steps != self._steps.get(task.name, (0, 0.0))[0]:
+            self._steps[task.name] = (steps, tick_s)
+        if task.name in self._steps:
+            seen_s = max(seen_s, self._steps[task.name][1])
+        return tick_s - seen_s > task.longest_s
+
+    def _change(self, task: PeriodicTask, **changes: object) -> None:
+        """A run of an earlier task of the same name, which still hangs after a reload, changes nothing."""
+        if self._tasks.get(task.name) is task:
+            self._states[task.name] = msgspec.structs.replace(self._states[task.name], **changes)
+
+
+def error_line(error: BaseException) -> str:
+    """An error in one line, with the place that raised it: the same cause always has the same line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({_place(frames[-1].filename, frames[-1].lineno)})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}{place}"
+
+
+def _waits_in(frame: FrameType | None) -> str:
+    """The innermost place in gpuwatch's own code."""
+    if frame is None:
+        return "it was not started again"
+    own = [one for one in traceback.extract_stack(frame) if "/gpuwatch/" in one.filename]
+    return f"it waits in {_place(own[-1].filename, own[-1].lineno)}, {own[-1].name}" if own else "it waits"
+
+
+def _place(filename: str, line: int | None) -> str:
+    _, found, rest = filename.rpartition("/gpuwatch/")
+    return f"{f'gpuwatch/{rest}' if found else filename.rpartition('/')[2]}:{line}"
