@@ -1,26 +1,16 @@
 """One complete listing of a provider's instances, compared with the stored launches.
 
-Absence must be proven (`absence_proof`): what the listings show about each missing instance is counted here, in memory,
-so that a restart starts again. And every labelled instance that belongs to no launch is reported.
+Every labelled instance that belongs to no launch is reported; `missing_instances` judges those that are not listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.launches.absence_proof import (
-    ABSENCE_WAIT_S,
-    AbsenceEvidence,
-    AbsenceVerdict,
-    absence_verdict,
-    count_failed_listing,
-    count_missing,
-    has_canary,
-)
-from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, LaunchState, launch_id_in
+from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, launch_id_in
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.returned_instances import was_ended
 from gpuwatch.ports import Instance, LaunchRepository
@@ -51,52 +41,6 @@ class InstanceListing:
         """Return the ids of instances that gpuwatch did not create."""
         ours = {instance.instance_id for instance in self.labelled()}
         return set(self.by_id) - ours
-
-
-class AbsenceTracker:
-    """What the listings so far show about missing instances.
-
-    Args:
-        monotonic: seconds; no change of the wall clock shortens the wait.
-    """
-
-    def __init__(self, monotonic: Callable[[], float], wait_s: float = ABSENCE_WAIT_S) -> None:
-        self._monotonic = monotonic
-        self._wait_s = wait_s
-        self._evidence: dict[str, AbsenceEvidence] = {}
-        self._foreign: set[str] = set()
-
-    def listed_again(self, launch: Launch) -> None:
-        """It is listed: the count starts again."""
-        self._evidence.pop(launch.launch_id, None)
-
-    def missing(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch]) -> AbsenceVerdict:
-        """Count one more listing without it."""
-        ours = {a.instance_id for a in alive if a.launch_id != launch.launch_id and a.state is LaunchState.RUNNING}
-        canary = has_canary(listing.by_id, {i for i in ours if i is not None}, self._foreign)
-        return self._note(launch, count_missing(self._evidence_of(launch), canary, self._monotonic(), self._wait_s))
-
-    def missing_after_destroy(self, launch: Launch) -> AbsenceVerdict:
-        """The same after the provider accepted our order to destroy it, which replaces canary and wait."""
-        evidence = self._evidence_of(launch)
-        return self._note(launch, AbsenceEvidence(evidence.since_s, evidence.missed + 1, evidence.without_canary))
-
-    def no_listing(self, launches: Sequence[Launch]) -> dict[str, AbsenceVerdict]:
-        """The provider gave no list: the row of agreeing listings starts again."""
-        return {
-            launch.launch_id: self._note(launch, count_failed_listing(self._evidence_of(launch))) for launch in launches
-        }
-
-    def listing_done(self, listing: InstanceListing) -> None:
-        """A listing was processed; foreign instances in it are the canaries of the next."""
-        self._foreign = listing.foreign()
-
-    def _evidence_of(self, launch: Launch) -> AbsenceEvidence:
-        return self._evidence.get(launch.launch_id, AbsenceEvidence(self._monotonic()))
-
-    def _note(self, launch: Launch, evidence: AbsenceEvidence) -> AbsenceVerdict:
-        self._evidence[launch.launch_id] = evidence
-        return absence_verdict(evidence, self._monotonic(), self._wait_s)
 
 
 class Unaccounted(msgspec.Struct, frozen=True):

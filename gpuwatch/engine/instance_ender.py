@@ -1,0 +1,82 @@
+"""Sends destroys, as often as it takes, and reports those that are refused or take long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.errors import OrderError, ProviderError, StoreError, is_refusal
+from gpuwatch.ports import Launcher, LaunchRepository, OutboxAlert
+
+log = logging.getLogger(__name__)
+
+SLOW_STOP_S = 300.0
+
+
+def at_once(launch: Launch, now: datetime) -> bool:
+    """No hook is waited for."""
+    return True
+
+
+class InstanceEnder:
+    """Ends instances at one provider. An acknowledgement is no proof; the lists are.
+
+    Args:
+        monotonic: seconds.
+        may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
+    """
+
+    def __init__(
+        self,
+        repository: LaunchRepository,
+        launcher: Launcher,
+        launch_alerts: LaunchAlerts,
+        monotonic: Callable[[], float],
+        may_destroy: Callable[[Launch, datetime], bool] = at_once,
+    ) -> None:
+        self._repository = repository
+        self._launcher = launcher
+        self._launch_alerts = launch_alerts
+        self._monotonic = monotonic
+        self._may_destroy = may_destroy
+        self._stopping_since_s: dict[str, float] = {}
+        self._acknowledged: set[str] = set()
+
+    def is_acknowledged(self, launch: Launch) -> bool:
+        """Whether the provider accepted a destroy of it in this process."""
+        return launch.launch_id in self._acknowledged
+
+    def destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
+        """Send it; called again at every listing that still shows the instance."""
+        self._report_if_slow(launch, now)
+        if not self._may_destroy(launch, now):
+            return
+        failpoint("launch.before_destroy")
+        try:
+            self._launcher.destroy(instance_id)
+            self._acknowledged.add(launch.launch_id)
+            failpoint("launch.after_destroy")
+        except (OrderError, ProviderError) as error:
+            log.warning("launch %s: not destroyed yet: %s", launch.launch_id, error)
+            if is_refusal(error):
+                self._report(self._launch_alerts.refused_end(launch, str(error), now))
+
+    def forget(self, launch: Launch) -> None:
+        """It is over."""
+        self._stopping_since_s.pop(launch.launch_id, None)
+        self._acknowledged.discard(launch.launch_id)
+
+    def _report_if_slow(self, launch: Launch, now: datetime) -> None:
+        since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())
+        if self._monotonic() - since_s > SLOW_STOP_S:
+            self._report(self._launch_alerts.slow_end(launch, launch.end_reason or "to be ended", now))
+
+    def _report(self, news: OutboxAlert) -> None:
+        try:
+            self._repository.enqueue(news)
+        except StoreError as error:
+            log.warning("%s: the alert is not stored yet: %s", news.alert.headline, error)
