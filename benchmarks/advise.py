@@ -19,8 +19,9 @@ import numpy as np
 
 from gpuwatch.domain.analysis.advice import why_too_little_data
 from gpuwatch.domain.analysis.history_from_rows import history_of_rows
-from gpuwatch.domain.analysis.optimal_stopping import Floats, best_stopping_rule, level_of, price_path_of, rule_costs
 from gpuwatch.domain.analysis.optimal_stopping import PricePath as Prices
+from gpuwatch.domain.analysis.optimal_stopping import best_stopping_rule, level_of, price_path_of, rule_costs
+from gpuwatch.domain.analysis.outcomes import Numbers, next_price
 from gpuwatch.domain.analysis.price_rows import PriceRow, identity_of
 from gpuwatch.domain.analysis.price_series import PriceSeries, series_of
 from gpuwatch.storage.price_files import read_rows
@@ -53,21 +54,16 @@ def parts_of(rows: list[PriceRow]) -> Iterator[Part]:
         yield Part(f"{gpu} × {count}", series)
 
 
-def followed(prices: Prices, begin: int, hours: int, every_h: int | None) -> Floats:
+def followed(prices: Prices, begin: int, hours: int, every_h: int | None) -> Numbers:
     """What `advise` comes to for each start from `begin` on; fitted once, or anew so often."""
     level, costs = level_of(prices), np.full(len(prices.prices), np.nan)
     step = every_h or len(costs)
     for at in range(begin, len(costs), step):
         before = Prices(prices=prices.prices[:at], polled=prices.polled[:at])
-        rule = best_stopping_rule(before, hours, miss=float(np.nanmax(before.prices))).rule
+        rule = best_stopping_rule(before, hours).rule
         signal = prices.prices / level if rule.relative else prices.prices
-        costs[at : at + step] = rule_costs(prices, signal, rule.limits, miss_of(prices))[at : at + step]
+        costs[at : at + step] = rule_costs(prices, signal, rule.limits, None)[at : at + step]
     return costs
-
-
-def miss_of(prices: Prices) -> float:
-    """Having none at the deadline is as dear as the highest price, for every way."""
-    return float(np.nanmax(prices.prices))
 
 
 def judged(part: Part, hours: int, train: float, every_h: int | None) -> Mapping[str, float] | str:
@@ -83,23 +79,22 @@ def judged(part: Part, hours: int, train: float, every_h: int | None) -> Mapping
         return why
     prices = price_path_of(part.series)
     median = float(np.nanmedian(prices.prices[:begin]))
-    miss = miss_of(prices)
     ways = {
-        "at once": rule_costs(prices, prices.prices, [np.inf] * (hours + 1), miss),
-        "fixed at the median": rule_costs(prices, prices.prices, [np.inf, *[median] * hours], miss),
+        "at once": rule_costs(prices, prices.prices, [np.inf] * (hours + 1), None),
+        "fixed at the median": rule_costs(prices, prices.prices, [np.inf, *[median] * hours], None),
         "advise": followed(prices, begin, hours, every_h),
-        "the lowest": lowest(prices, hours, miss),
+        "the lowest": lowest(prices, hours),
     }
-    known = ~np.isnan(list(ways.values())).any(axis=0)
+    known = prices.polled & ~np.isnan(list(ways.values())).any(axis=0)
     known[:begin] = False
     if known.sum() < _LEAST_STARTS:
         return f"{known.sum()} starts in the held part"
     return {name: float(costs[known].mean()) for name, costs in ways.items()} | {"starts": float(known.sum())}
 
 
-def lowest(prices: Prices, hours: int, miss: float) -> Floats:
-    """The lowest price within the deadline."""
-    padded = np.append(np.where(np.isnan(prices.prices), miss, prices.prices), np.full(hours, np.nan))
+def lowest(prices: Prices, hours: int) -> Numbers:
+    """The lowest price within the deadline, or the next after it."""
+    padded = np.append(next_price(prices.prices)[0], np.full(hours, np.nan))
     return np.lib.stride_tricks.sliding_window_view(padded, hours + 1).min(axis=1)
 
 

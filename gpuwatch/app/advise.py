@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.app.past_prices import known_gpu_names_of, load_prices, pricer
 from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.analysis.optimal_stopping import METHOD
-from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, series_of
+from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, known_until, series_of
 from gpuwatch.domain.analysis.snipe import METHOD_TEXT, offer_lifetimes, snipe_odds
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.durations import format_duration
@@ -74,7 +74,7 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
     price = pricer(settings, market_history)
     prices = [price(interval.listing, interval) for interval in market_history.intervals]
     of = dict(zip(map(id, market_history.intervals), prices, strict=True))
-    series = series_of(market_history, lambda _, interval: of[id(interval)])
+    series = known_until(series_of(market_history, lambda _, interval: of[id(interval)]), wanted.until)
     why_none = why_too_little_data(series, wanted.hours)
     advice = None if why_none else advise(series, wanted.hours)
     if advice is not None and wanted.data is None and wanted.is_until_now:
@@ -119,6 +119,8 @@ def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]
         "limits": _limits_json(advice),
         "reached": _reached_json(advice),
         "saving": _saving_json(advice, wanted.job_hours),
+        "rule": advice.rule.value if advice else None,
+        "reached_starts": advice.reached_starts if advice else 0,
         "follows_median_of_week": advice.relative if advice else None,
         "snipe": _snipe_json(answered),
         "source": answered.source,
@@ -148,11 +150,16 @@ def _saving_json(advice: Advice | None, hours: float) -> dict[str, Any] | None:
         "share": saving.share,
         "share_low": saving.low,
         "share_high": saving.high,
+        "mean_low": saving.mean_low,
+        "mean_high": saving.mean_high,
         "saving_usd": None if advice.now_usd is None else advice.now_usd * saving.share * hours,
         "job_hours": hours,
         "samples": saving.hours,
         "days": saving.days,
-        "method": "out of sample (rolling origin); circular block bootstrap over days (Politis and Romano, 1992)",
+        "method": (
+            "out of sample (rolling origin), of waits begun at prices near the price now; share_low and share_high: "
+            "95 % of single waits; mean_low and mean_high: circular block bootstrap over days (Politis and Romano)"
+        ),
     }
 
 

@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _MOST_HOURS = 30 * 24
+_RULES = {
+    "fixed median": "a fixed limit at the median of the history; nothing did better on days that it had not seen",
+    "buy at once": "buy at once; no waiting did better on days that it had not seen",
+    "optimal stopping": "optimal stopping; it cost less than the fixed median on days that it had not seen",
+    "optimal stopping, relative to the median of the week": (
+        "optimal stopping, relative to the median of the week; it cost less than the fixed median on days that it had "
+        "not seen"
+    ),
+}
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 
 
@@ -106,11 +115,14 @@ def _print_advice(advice: Advice, hours: float) -> None:
     rows = [(format_duration(left * 3600) if left else "the last hour", _limit(usd))
             for left, usd in limit_changes(advice)]  # fmt: skip
     moves = ", as long as the week's median stays" if advice.relative else ""
+    click.echo(f"The rule: {_RULES[advice.rule.value]}.")
     click.echo(f"The limit as the deadline nears{moves}:")
     table((left("time left"), right("buy at or under")), rows)
-    click.echo("\nWithin the deadline, the history met:")
+    click.echo(f"\nWithin the deadline, waits begun at prices near the one now ({advice.reached_starts} starts) met:")
     met = [(f"{share:.0%}", _usd(price)) for share, price in advice.reached]
     table((left("in this share of starts"), right("this price, or less")), met)
+    if any(price is None for _, price in advice.reached):
+        click.echo("–: there are too few such starts to tell.")
 
 
 def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:
@@ -118,8 +130,9 @@ def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: flo
         return "what it saves is not known: the price was too seldom above the limit"
     dollars = "" if now_usd is None else f", {now_usd * saving.share * hours:+.2f} $ a GPU for {hours:g} h"
     return (
-        f"where the price was above the limit, it saved {saving.share:.1%} ({saving.low:.1%} to {saving.high:.1%})"
-        f"{dollars}; {saving.hours} starts on {saving.days} days"
+        f"from such a price it saved {saving.share:.1%} on average{dollars}; "
+        f"{saving.hours} starts on {saving.days} days"
+        f"\n  your wait  {saving.low:.1%} to {saving.high:.1%}: 95 % of single waits (below 0: dearer than buying now)"
     )
 
 

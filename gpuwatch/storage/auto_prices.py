@@ -9,7 +9,7 @@ from decimal import Decimal
 from sqlalchemy import Connection, and_, delete, func, select, update
 
 from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.analysis.price_series import PriceSeries, known_until
 from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.market.pricing import Commission, microusd
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
@@ -72,7 +72,8 @@ class SqlAutoPriceWaits:
             spot=_SPOT[watch.spot],
         )
         market_history = read_market_history(self._database, scope, now - HISTORY, now + timedelta(seconds=1))
-        return fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
+        fitting = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
+        return known_until(fitting, now)
 
 
 def _since(connection: Connection, watch: str) -> datetime | None:

@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 
 from gpuwatch.domain.analysis.optimal_stopping import (
-    Bools,
     EvaluatedRule,
-    Floats,
     PricePath,
+    RuleKind,
     best_stopping_rule,
     level_of,
     price_path_of,
 )
+from gpuwatch.domain.analysis.outcomes import Flags, Numbers
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.survival import kaplan_meier
 
@@ -28,6 +28,10 @@ _LEAST_WAITING_H = 24
 _LEAST_DAYS = 5
 _DRAWS = 2000
 _MOST_SHOWN = 9
+_SIMILAR_SHARE = 0.1
+_LEAST_SIMILAR_H = 48
+_STANDARD_95 = 1.959964
+_HAIR = 1e-9
 
 
 class BuyVerdict(StrEnum):
@@ -39,11 +43,16 @@ class BuyVerdict(StrEnum):
 
 
 class WaitingSaving(msgspec.Struct, frozen=True, kw_only=True):
-    """The share saved by waiting, compared with buying at once, in hours that the rule was not fitted on."""
+    """The share saved by waiting, compared with buying at once, in hours that the rule was not fitted on.
+
+    Of waits that started at prices near the price now; a saving that chance explains in part is shrunk by that part.
+    """
 
     share: float
-    low: float  # 95 %
+    low: float  # 95 % of single waits: what yours may come to
     high: float
+    mean_low: float  # 95 % of the mean
+    mean_high: float
     hours: int  # in which a wait started
     days: int  # with such hours
 
@@ -56,7 +65,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     now_usd: float | None  # the lowest price of the newest hour; None: nothing was on offer, or there was no poll
     hours: int  # until the deadline
     limits_usd: tuple[float | None, ...]  # by whole hours left, from 0; None: any price
-    reached: tuple[tuple[float, float | None], ...]  # share of starts → the price reached before the deadline
+    reached: tuple[tuple[float, float | None], ...]  # share of starts → the price reached before the deadline; None:
+    # too few starts to tell
+    reached_starts: int  # the starts at prices near the price now, which `reached` is about
+    rule: RuleKind
     saving: WaitingSaving | None  # None: too few hours in which the rule would have waited
     relative: bool  # the limits move with the median of the week
     known_hours: int
@@ -87,13 +99,15 @@ def why_too_little_data(series: PriceSeries, hours: int) -> str | None:
 def advise(series: PriceSeries, hours: int) -> Advice:
     """What to do now, at the end of the series, which must be long enough (`why_too_little_data`).
 
-    Having no GPU at the deadline costs as much as the highest price there was.
+    Having no GPU at the deadline costs the next offer that comes (`outcomes`).
     """
     path = price_path_of(series)
-    found = best_stopping_rule(path, hours, miss=float(np.nanmax(path.prices)))
+    found = best_stopping_rule(path, hours)
     limits = limits_now(path, found)
     now = None if np.isnan(path.prices[-1]) else float(path.prices[-1])
-    saving = saving_of(found, series.first_hour, hours)
+    known = path.polled & ~np.isnan(path.prices)
+    near = similar_starts(path, now, known)
+    saving = saving_of(found, series.first_hour, hours, similar_starts(path, now, known & found.waits))
     verdict, why = _verdict(now, limits[hours], saving)
     return Advice(
         verdict=verdict,
@@ -101,7 +115,9 @@ def advise(series: PriceSeries, hours: int) -> Advice:
         now_usd=now,
         hours=hours,
         limits_usd=limits,
-        reached=tuple((share, reached(path, hours, share)) for share in REACHED_SHARES),
+        reached=tuple((share, reached(path, hours, share, near)) for share in REACHED_SHARES),
+        reached_starts=int(near.sum()),
+        rule=found.kind,
         saving=saving,
         relative=found.rule.relative,
         known_hours=series.known,
@@ -126,9 +142,9 @@ def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | Non
         return BuyVerdict.BUY_NOW, "the price is at or under the limit"
     if saving is None:
         return BuyVerdict.EITHER, "hours with such a price are too few in the history to show whether waiting pays"
-    if saving.share <= 0:
+    if saving.mean_low + saving.mean_high <= 0:
         return BuyVerdict.BUY_NOW, "in hours like this one, waiting saved nothing out of sample"
-    if saving.low <= 0:
+    if saving.mean_low <= 0:
         return BuyVerdict.EITHER, "waiting paid on average, but that may be chance; if your time costs you, buy now"
     return BuyVerdict.WAIT, "the price is above the limit, and waiting paid out of sample"
 
@@ -136,30 +152,52 @@ def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | Non
 # --- how often a price was met ----------------------------------------------------------------------------------------
 
 
-def reached(path: PricePath, hours: int, share: float) -> float | None:
+def similar_starts(path: PricePath, now: float | None, among: Flags) -> Flags:
+    """The hours whose price was nearest to the price now: a tenth of them, and two days at least.
+
+    What waiting brings depends on where the price stands when it starts. Without a price now: all.
+
+    Args:
+        among: hours with a price.
+    """
+    if now is None or not among.any():
+        return among
+    distance = np.full(len(among), np.inf)
+    distance[among] = np.abs(np.log(path.prices[among] / now))
+    wanted = min(max(_LEAST_SIMILAR_H, int(among.sum() * _SIMILAR_SHARE)), int(among.sum()))
+    similar: Flags = distance <= np.sort(distance)[wanted - 1] + _HAIR
+    return similar
+
+
+def reached(path: PricePath, hours: int, share: float, starts: Flags | None = None) -> float | None:
     """The lowest price that this share of the starts reached in this many hours; None: not even the highest was.
 
     Kaplan and Meier on the hours until it was first met; those of the last starts were not all watched to the end.
+    Neighbouring starts meet the same prices, so the share asks for as many independent starts more as a quantile of few
+    needs: of n, the share × (n + 1) / n.
     """
+    starts = path.polled if starts is None else starts
+    independent = len(np.unique(np.nonzero(starts)[0] // max(1, hours)))
+    wanted = share * (independent + 1) / independent if independent else np.inf
     prices = np.unique(path.prices[~np.isnan(path.prices)])
     low, high = 0, len(prices)
     while low < high:
         middle = (low + high) // 2
-        if met_within(path, float(prices[middle]), hours) >= share:
+        if met_within(path, float(prices[middle]), hours, starts) >= wanted:
             high = middle
         else:
             low = middle + 1
     return float(prices[low]) if low < len(prices) else None
 
 
-def met_within(path: PricePath, price: float, hours: int) -> float:
+def met_within(path: PricePath, price: float, hours: int, starts: Flags | None = None) -> float:
     """The share of the starts that saw an offer at or under a price in this many hours."""
     waited, met = hours_until(path.prices <= price)
-    starts = path.polled
+    starts = path.polled if starts is None else starts
     return 1.0 - kaplan_meier(waited[starts].tolist(), met[starts].tolist()).at(hours)
 
 
-def hours_until(holds: Bools) -> tuple[Floats, Bools]:
+def hours_until(holds: Flags) -> tuple[Numbers, Flags]:
     """Hours from each hour to the next one in which it holds, or to the end; and whether there is such an hour."""
     count = len(holds)
     places = np.where(holds, np.arange(count), count)
@@ -170,9 +208,16 @@ def hours_until(holds: Bools) -> tuple[Floats, Bools]:
 # --- what waiting saved -----------------------------------------------------------------------------------------------
 
 
-def saving_of(found: EvaluatedRule, first_hour: int, hours: int, seed: int = 0) -> WaitingSaving | None:
-    """The saving over the hours in which the rule would have waited, with a block bootstrap over days."""
+def saving_of(
+    found: EvaluatedRule, first_hour: int, hours: int, starts: Flags | None = None, seed: int = 0
+) -> WaitingSaving | None:
+    """The saving over the hours in which the rule would have waited. None: they are too few.
+
+    Args:
+        starts: the hours that count; None: all.
+    """
     known = found.waits & ~np.isnan(found.costs) & ~np.isnan(found.at_once)
+    known &= True if starts is None else starts
     at = np.nonzero(known)[0]
     days = (first_hour + np.arange(len(known))) // 24
     if len(at) < _LEAST_WAITING_H or len(np.unique(days[at])) < _LEAST_DAYS:
@@ -181,12 +226,31 @@ def saving_of(found: EvaluatedRule, first_hour: int, hours: int, seed: int = 0) 
         np.bincount(days[at] - days[0], one[at], minlength=int(days[-1] - days[0]) + 1).astype(float)
         for one in (found.costs, found.at_once)
     )
-    low, high = saving_interval(spent, once, block_days=1 + -(-hours // 24), seed=seed)
+    mean_low, mean_high = saving_interval(spent, once, block_days=1 + -(-hours // 24), seed=seed)
     share = 1 - float(spent.sum() / once.sum())
-    return WaitingSaving(share=share, low=low, high=high, hours=len(at), days=len(np.unique(days[at])))
+    low, high = _of_one_wait(1 - found.costs[at] / found.at_once[at], len(np.unique(at // hours)))
+    by_chance = min(1.0, ((mean_high - mean_low) / 2 / _STANDARD_95 / share) ** 2) if share else 0.0
+    return WaitingSaving(
+        share=share * (1 - by_chance),
+        low=low,
+        high=high,
+        mean_low=mean_low,
+        mean_high=mean_high,
+        hours=len(at),
+        days=len(np.unique(days[at])),
+    )
 
 
-def saving_interval(spent: Floats, once: Floats, block_days: int, seed: int) -> tuple[float, float]:
+def _of_one_wait(savings: Numbers, independent: int) -> tuple[float, float]:
+    """95 % prediction interval of one wait: the wider of the observed quantiles and Student's t."""
+    low, high = (float(bound) for bound in np.quantile(savings, (0.025, 0.975)))
+    few = max(2, independent)
+    reach = _student(few - 1) * float(savings.std(ddof=1)) * (1 + 1 / few) ** 0.5
+    mean = float(savings.mean())
+    return min(low, mean - reach), min(1.0, max(high, mean + reach))
+
+
+def saving_interval(spent: Numbers, once: Numbers, block_days: int, seed: int) -> tuple[float, float]:
     """95 % interval of the share saved, from daily sums; prices last for days, so days are resampled in blocks.
 
     Circular blocks: Politis and Romano, 1992. Few blocks: Student's t.
@@ -205,7 +269,7 @@ def saving_interval(spent: Floats, once: Floats, block_days: int, seed: int) -> 
 
 def _student(freedom: int) -> float:
     """The 97.5 % point of Student's t, by Cornish and Fisher's expansion: within 2 % from 3 degrees on."""
-    z = 1.959964
+    z = _STANDARD_95
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 

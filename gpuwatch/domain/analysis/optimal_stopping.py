@@ -5,36 +5,48 @@ compared with the cost of the last hour, with two with the cost of following the
 the limit that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for options that
 may be exercised early). It uses whole paths, so that prices which last for days stay so. A limit never falls as the
 deadline approaches. Two yardsticks are fitted: the price itself, and the price relative to the median of the past week,
-which a market that moved to another level does not mislead. Each is judged on stretches of the history after the ones
-it was fitted on, and so is buying at once; the cheapest of the three wins.
+which a market that moved to another level does not mislead.
+
+Two simple rules compete with them: a fixed limit at the median of the history, and buying at once. Each rule is judged
+on stretches of the history after the ones it was fitted on, by what its waits came to (`outcomes`). The cheapest
+of them is followed; the fixed median, as long as too few days say which that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from itertools import pairwise
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuwatch.domain.analysis.outcomes import Flags, Numbers, next_price
 from gpuwatch.domain.analysis.price_series import PriceSeries
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 METHOD = "optimal stopping by backward induction on the empirical paths (Andersen, 2000), judged by rolling origin"
 ORIGINS = 6
 LEVEL_HOURS = 168  # the level is the median of this many hours up to now …
 _MIN_LEVEL_HOURS = 24  # … if this many of them are known
 _HAIR = 1e-9
+_DAY_H = 24
+_LEAST_BLOCKS = 2  # blocks of days that a comparison needs
+
+
+class RuleKind(StrEnum):
+    """How the limits of a rule are found."""
+
+    MEDIAN = "fixed median"
+    AT_ONCE = "buy at once"
+    OPTIMAL = "optimal stopping"
+    OPTIMAL_RELATIVE = "optimal stopping, relative to the median of the week"
 
 
 class PricePath(msgspec.Struct, frozen=True, kw_only=True):
     """An hourly series as arrays. `prices`: NaN if nothing was on offer, or without a poll."""
 
-    prices: Floats
-    polled: Bools
+    prices: Numbers
+    polled: Flags
 
 
 class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +59,11 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
 class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule cost in hours that it was not fitted on. NaN: the history does not say."""
 
+    kind: RuleKind
     rule: StoppingRule  # fitted on the whole history
-    costs: Floats  # per hour in which the wait starts
-    at_once: Floats  # cost of buying at the first price available
-    waits: Bools  # it would not have bought in that hour
+    costs: Numbers  # per hour in which the wait starts
+    at_once: Numbers  # cost of buying at the first price available
+    waits: Flags  # it would not have bought in that hour
 
 
 def price_path_of(series: PriceSeries) -> PricePath:
@@ -60,7 +73,7 @@ def price_path_of(series: PriceSeries) -> PricePath:
     return PricePath(prices=prices, polled=polled)
 
 
-def level_of(path: PricePath) -> Floats:
+def level_of(path: PricePath) -> Numbers:
     """The median of the week up to each hour, that hour included; NaN until a day of prices is known."""
     found = np.full(len(path.prices), np.nan)
     for at in range(len(found)):
@@ -71,59 +84,95 @@ def level_of(path: PricePath) -> Floats:
     return found
 
 
-def best_stopping_rule(path: PricePath, hours: int, miss: float, cap: float = np.inf) -> EvaluatedRule:
-    """The rule that cost least out of sample, and the cost of always following the best rule so far.
+def best_stopping_rule(path: PricePath, hours: int, miss: float | None = None, cap: float = np.inf) -> EvaluatedRule:
+    """The rule that won out of sample, and the cost of always following the best rule so far.
 
     Args:
         hours: hours until the deadline.
-        miss: the cost of having no GPU by then, in dollars per GPU-hour.
+        miss: the cost of having no GPU by then, in dollars per GPU-hour; None: the next offer that comes.
         cap: nothing more expensive is ever bought.
     """
     level = level_of(path)
     path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
     rules = [
-        evaluate_rule(path, level, hours, miss),
-        evaluate_rule(path, None, hours, miss),
+        _fixed_median(path, hours, miss),
         _at_once(path, hours, miss),
+        evaluate_rule(path, None, hours, miss),
+        evaluate_rule(path, level, hours, miss),
     ]
     costs, waits = np.full(len(level), np.nan), np.zeros(len(level), bool)
     for stretch in _stretches(path):
-        best = _best(rules, stretch.start - hours)
+        best = best_so_far(rules, stretch.start - hours, hours)
         costs[stretch], waits[stretch] = best.costs[stretch], best.waits[stretch]
-    rule = _best(rules, len(level)).rule
-    return EvaluatedRule(rule=rule, costs=costs, at_once=rules[-1].costs, waits=waits)
+    best = best_so_far(rules, len(level), hours)
+    return EvaluatedRule(kind=best.kind, rule=best.rule, costs=costs, at_once=rules[1].costs, waits=waits)
 
 
-def _best(rules: Sequence[EvaluatedRule], until: int) -> EvaluatedRule:
-    """The rule that cost least before; the first of equally good ones."""
+def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int) -> EvaluatedRule:
+    """The rule whose waits cost least before an hour; the first one in doubt, and of equally good ones.
+
+    Neighbouring waits share prices, so each block of days longer than the deadline counts once.
+    """
     until = max(until, 0)
-    known = ~np.isnan([rule.costs[:until] for rule in rules]).any(axis=0)
-    return min(rules, key=lambda rule: round(float(rule.costs[:until][known].sum()), 6))
+    costs = np.array([rule.costs[:until] for rule in rules])
+    known = ~np.isnan(costs).any(axis=0)
+    block_h = _DAY_H * (1 + -(-hours // _DAY_H))
+    blocks = np.unique(np.arange(until)[known] // block_h, return_inverse=True)[1]
+    if len(blocks) == 0 or blocks.max() + 1 < _LEAST_BLOCKS:
+        return rules[0]
+    means = [float((np.bincount(blocks, one) / np.bincount(blocks)).mean()) for one in costs[:, known]]
+    return rules[means.index(min(means, key=lambda mean: round(mean, 6)))]
 
 
-def evaluate_rule(path: PricePath, level: Floats | None, hours: int, miss: float) -> EvaluatedRule:
+def evaluate_rule(path: PricePath, level: Numbers | None, hours: int, miss: float | None) -> EvaluatedRule:
     """The rule of one yardstick, and the cost of rules fitted on the past alone, stretch by stretch."""
     signal = path.prices if level is None else path.prices / level
+
+    def fitted(until: int) -> Sequence[float]:
+        before = PricePath(prices=path.prices[:until], polled=path.polled[:until])
+        return fit_limits(before, signal[:until], hours, miss)
+
+    kind = RuleKind.OPTIMAL if level is None else RuleKind.OPTIMAL_RELATIVE
+    return _judged(path, signal, fitted, kind, hours, miss)
+
+
+def _fixed_median(path: PricePath, hours: int, miss: float | None) -> EvaluatedRule:
+    """One limit, the median of the hourly lows so far; at the deadline any price."""
+
+    def fitted(until: int) -> Sequence[float]:
+        before = path.prices[:until]
+        median = float(np.nanmedian(before)) if (~np.isnan(before)).any() else np.inf
+        return [np.inf, *[median] * hours]
+
+    return _judged(path, path.prices, fitted, RuleKind.MEDIAN, hours, miss)
+
+
+def _at_once(path: PricePath, hours: int, miss: float | None) -> EvaluatedRule:
+    """Buying at the first price available."""
+    return _judged(path, path.prices, lambda _: (np.inf,) * (hours + 1), RuleKind.AT_ONCE, hours, miss)
+
+
+def _judged(
+    path: PricePath,
+    signal: Numbers,
+    fitted: Callable[[int], Sequence[float]],
+    kind: RuleKind,
+    hours: int,
+    miss: float | None,
+) -> EvaluatedRule:
+    """Follow the limits that were fitted on the hours before each stretch, and fit those for now on all of them."""
     costs, waits = np.full(len(signal), np.nan), np.zeros(len(signal), bool)
     for stretch in _stretches(path):
-        before = PricePath(prices=path.prices[: stretch.start], polled=path.polled[: stretch.start])
-        limits = fit_limits(before, signal[: stretch.start], hours, miss)
+        limits = fitted(stretch.start)
         costs[stretch] = rule_costs(path, signal, limits, miss)[stretch]
         waits[stretch] = ~(signal[stretch] <= limits[-1])
     return EvaluatedRule(
-        rule=StoppingRule(limits=tuple(fit_limits(path, signal, hours, miss)), relative=level is not None),
+        kind=kind,
+        rule=StoppingRule(limits=tuple(fitted(len(signal))), relative=kind is RuleKind.OPTIMAL_RELATIVE),
         costs=costs,
-        at_once=_at_once(path, hours, miss).costs,
+        at_once=rule_costs(path, path.prices, (np.inf,) * (hours + 1), miss),
         waits=waits & path.polled,
     )
-
-
-def _at_once(path: PricePath, hours: int, miss: float) -> EvaluatedRule:
-    """Buying at the first price available."""
-    limits = (np.inf,) * (hours + 1)
-    costs = rule_costs(path, path.prices, limits, miss)
-    waits = np.isnan(path.prices) & path.polled
-    return EvaluatedRule(rule=StoppingRule(limits=limits, relative=False), costs=costs, at_once=costs, waits=waits)
 
 
 def _stretches(path: PricePath) -> Iterator[slice]:
@@ -132,7 +181,7 @@ def _stretches(path: PricePath) -> Iterator[slice]:
     return (slice(begin, end) for begin, end in pairwise(edges))
 
 
-def fit_limits(path: PricePath, signal: Floats, hours: int, miss: float) -> list[float]:
+def fit_limits(path: PricePath, signal: Numbers, hours: int, miss: float | None) -> list[float]:
     """Find the limits by backward induction, for 0 to `hours` hours left."""
     order = np.argsort(signal, kind="stable")
     order = order[~np.isnan(signal[order])]
@@ -144,11 +193,11 @@ def fit_limits(path: PricePath, signal: Floats, hours: int, miss: float) -> list
         later = _later(costs)
         gains = (path.prices - later)[order]
         limits.append(_cheapest_limit(signal[order], gains, limits[-1], sure))
-        costs = np.where(signal <= limits[-1], path.prices, later)
+        costs = _bought_or_later(path, signal <= limits[-1], later)
     return limits
 
 
-def _cheapest_limit(ranked: Floats, gains: Floats, most: float, sure: float) -> float:
+def _cheapest_limit(ranked: Numbers, gains: Numbers, most: float, sure: float) -> float:
     """The limit with the lowest total cost.
 
     Of equally good limits the highest, because a price in hand is certain; but no limit that was never observed up to a
@@ -164,19 +213,24 @@ def _cheapest_limit(ranked: Floats, gains: Floats, most: float, sure: float) -> 
     return float(watched[-1] if len(watched) else good[0])
 
 
-def rule_costs(path: PricePath, signal: Floats, limits: Sequence[float], miss: float) -> Floats:
-    """The cost of following a rule, for each hour in which the wait starts."""
+def rule_costs(path: PricePath, signal: Numbers, limits: Sequence[float], miss: float | None) -> Numbers:
+    """The cost of following a rule, for each hour in which the wait starts; NaN: nobody looked at the deadline."""
     costs = _costs_at_the_end(path, miss)
     for limit in limits[1:]:
-        later = _later(costs)
-        costs = np.where(signal <= limit, path.prices, later)
+        costs = _bought_or_later(path, signal <= limit, _later(costs))
     return costs
 
 
-def _costs_at_the_end(path: PricePath, miss: float) -> Floats:
-    """In the last hour any price is accepted; hours without a poll are unknown."""
-    return np.where(np.isnan(path.prices), np.where(path.polled, miss, np.nan), path.prices)
+def _bought_or_later(path: PricePath, buys: Flags, later: Numbers) -> Numbers:
+    """The outcome with one hour more. Where that of the deadline is unknown, buying before it does not count either."""
+    return np.where(buys & ~np.isnan(later), path.prices, later)
 
 
-def _later(costs: Floats) -> Floats:
+def _costs_at_the_end(path: PricePath, miss: float | None) -> Numbers:
+    """In the last hour any price is accepted; with nothing on offer it is a miss; hours without a poll are unknown."""
+    of_a_miss = next_price(path.prices)[0] if miss is None else miss
+    return np.where(np.isnan(path.prices), np.where(path.polled, of_a_miss, np.nan), path.prices)
+
+
+def _later(costs: Numbers) -> Numbers:
     return np.append(costs[1:], np.nan)

@@ -204,6 +204,11 @@ def cut_series(series: PriceSeries, from_hour: int, after_hour: int | None = Non
     )
 
 
+def known_until(series: PriceSeries, now: datetime) -> PriceSeries:
+    """The part that is not in the future: what a poll saw counts for hours after it, but never past now."""
+    return cut_series(series, series.first_hour, int(now.timestamp()) // HOUR_S + 1)
+
+
 def period_start(hours: Sequence[int]) -> datetime:
     """When a period starts."""
     return datetime.fromtimestamp(hours[0] * HOUR_S, UTC)
