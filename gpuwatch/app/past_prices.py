@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NEWEST = """SELECT g.provider, g.gpu, MAX(p.seen_from_s) FROM price_interval p JOIN series s ON s.id = p.series_id
- JOIN segment g ON g.id = s.segment_id GROUP BY g.provider, g.gpu"""
+_NEWEST = """SELECT g.provider, g.gpu, MAX(COALESCE(p.seen_to_s, (SELECT MAX(l.at_s) FROM poll l
+ WHERE l.provider = g.provider AND l.spot = g.spot AND l.gpu IN ('', g.gpu) AND l.covers = 1), p.seen_from_s))
+ FROM price_interval p JOIN series s ON s.id = p.series_id JOIN segment g ON g.id = s.segment_id
+ GROUP BY g.provider, g.gpu"""
 
 
 def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -86,7 +88,7 @@ def load_hourly_lows(
 
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
-    """When such an offer last got a new price in the store; None: never. Raises StoreError."""
+    """When such an offer was last seen, at a new price or the old one; None: never. Raises StoreError."""
     with read_light(settings.database_url) as source:
         rows = source.rows(_NEWEST)
     times = [at_s for name, gpu, at_s in rows if matches_source(name, provider) and (gpus is None or gpu in gpus)]

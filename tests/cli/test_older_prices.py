@@ -35,6 +35,16 @@ def test_it_says_from_when_its_prices_are(imported: Shell, command: tuple[str, .
     assert imported(*command, "--until", "2026-03-04").err != HINT
 
 
+def test_a_price_that_stays_the_same_is_as_new_as_the_newest_poll_that_saw_it(shell: Shell, tmp_path: Path) -> None:
+    """Four days at one price: the newest change is four days older than the newest observation."""
+    rows = [f"2026-03-0{day}T00:00:00Z,market,a,EU,H100,1,80,false,2.0" for day in (1, 2, 3, 4, 5)]
+    data = tmp_path / "same.csv"
+    columns = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
+    data.write_text("\n".join([columns, *rows]) + "\n")
+    assert shell("import", str(data)).code == 0
+    assert shell("market").err == HINT.replace("03-03", "03-05").replace("03-04", "03-06")
+
+
 def test_what_was_never_seen_has_no_such_line(imported: Shell) -> None:
     assert imported("history", "MI325X").err == ""
     assert imported("history", "H100", "--provider", "runpod").err == ""
