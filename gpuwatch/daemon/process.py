@@ -8,23 +8,28 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon import logs
 from gpuwatch.daemon.notify_socket import Notifier
+from gpuwatch.daemon.repeating import repeating
 from gpuwatch.daemon.scheduler import TaskScheduler
 from gpuwatch.daemon.start_up import log_start_up_warnings
-from gpuwatch.daemon.task_progress import TaskProgress
-from gpuwatch.daemon.tasks import periodic_tasks, status_line
-from gpuwatch.errors import SettingsError, StoreError
-from gpuwatch.ports import Channel
+from gpuwatch.daemon.status_line import REFRESH_EVERY_S, StatusLine
+from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
+from gpuwatch.daemon.task_supervisor import TaskSupervisor
+from gpuwatch.daemon.tasks import periodic_tasks
+from gpuwatch.errors import SettingsError
+from gpuwatch.ports import Alert, AlertKind, Channel
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, require_intact
+from gpuwatch.storage.events import EventFilter, events
 from gpuwatch.storage.migrate import upgrade
 
 log = logging.getLogger(__name__)
@@ -89,12 +94,11 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     with claim_daemon(settings.database_url), open_store(settings, upgrade) as store:
         require_intact(store)
         while True:
-            with running(settings, store, progress=progress) as service:
+            with running(settings, store, progress=progress, notifier=notifier) as service:
                 notifier.ready()
                 log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
                 log_start_up_warnings(settings)
-                with reported_status(service, notifier):
-                    fresh = _wait_for_signals(service, progress, signals, notifier, config)
+                fresh = _wait_for_signals(service, progress, signals, notifier, config)
                 if fresh is None:
                     notifier.stopping()
                     log.info("stopping")
@@ -149,32 +153,6 @@ def _wait_for_signals(
     return None
 
 
-@contextmanager
-def reported_status(service: Service, notifier: Notifier) -> Iterator[None]:
-    """Keep the line of `systemctl status` new, on a thread: it reads the database, which may not answer for a while."""
-    ended = threading.Event()
-
-    def report() -> None:
-        while not ended.is_set():
-            notifier.status(_status(service))
-            ended.wait(WATCH_EVERY_S)
-
-    if notifier.is_heard:
-        threading.Thread(target=report, name="status", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-
-
-def _status(service: Service) -> str:
-    """One line. A database that is unavailable for a while must not end the daemon: its tasks wait for it."""
-    try:
-        return status_line(service, real_now())
-    except StoreError as error:
-        return f"no database: {error}"
-
-
 def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:
     """New settings; None: they are wrong or would abandon living launches, and the old ones stay."""
     notifier.reloading()
@@ -210,14 +188,46 @@ def running(
     store: Database,
     extra_channels: Mapping[str, Channel] | None = None,
     progress: TaskProgress | None = None,
+    notifier: Notifier | None = None,
 ) -> Iterator[Service]:
-    """The service with its tasks running; stopped within STOP_WITHIN_S at the end. `progress` counts their runs."""
+    """The service with its tasks running; stopped within STOP_WITHIN_S at the end.
+
+    Args:
+        progress: counts the runs of the tasks.
+        notifier: gets the status line.
+    """
+    progress = progress or TaskProgress(real_now, real_monotonic)
     scheduler = TaskScheduler(real_now, real_monotonic, progress=progress)
-    with build_service(settings, store, extra_channels, scheduler.run_now) as service:
+    with ExitStack() as threads, build_service(settings, store, extra_channels, scheduler.run_now) as service:
         service.hooks.start()
-        scheduler.start(periodic_tasks(service))
+        tasks = periodic_tasks(service)
+        threads.enter_context(repeating("supervisor", _supervisor(service, progress).check, WATCH_EVERY_S))
+        if notifier is not None and notifier.is_heard:
+            status = StatusLine(service, progress, real_now())
+            tasks.append(PeriodicTask(name="status", run=lambda: status.refresh(real_now()), every_s=REFRESH_EVERY_S))
+            threads.enter_context(repeating("status line", _status_report(status, notifier), WATCH_EVERY_S))
+        scheduler.start(tasks)
         try:
             yield service
         finally:
             service.stopping.set()
             scheduler.stop(STOP_WITHIN_S)
+
+
+def _status_report(status: StatusLine, notifier: Notifier) -> Callable[[], None]:
+    return lambda: notifier.status(status.text(real_now(), real_monotonic()))
+
+
+def _supervisor(service: Service, progress: TaskProgress) -> TaskSupervisor:
+    def earlier(since: datetime) -> list[Alert]:
+        wanted = EventFilter(since=since, kinds=(AlertKind.DAEMON, AlertKind.RECOVERED))
+        return [event.alert for event in events(service.store, wanted)]
+
+    return TaskSupervisor(
+        progress,
+        enqueue=service.launch_repository.enqueue,
+        send_directly=service.fallback_alerts.send,
+        earlier=earlier,
+        now=real_now,
+        monotonic=real_monotonic,
+    )

@@ -10,7 +10,14 @@ import msgspec
 
 REPEAT_AFTER_S = 3600.0
 # Where lines come from that a periodic task writes again at every run. What an owner does (a reload) is always logged.
-PERIODIC = ("gpuwatch.engine", "gpuwatch.hooks", "gpuwatch.providers", "gpuwatch.storage", "gpuwatch.daemon.scheduler")
+PERIODIC = (
+    "gpuwatch.engine",
+    "gpuwatch.hooks",
+    "gpuwatch.providers",
+    "gpuwatch.storage",
+    "gpuwatch.daemon.scheduler",
+    "gpuwatch.daemon.repeating",
+)
 _KEPT = 1000  # different lines; more of them are no repetition, and the oldest are forgotten
 
 

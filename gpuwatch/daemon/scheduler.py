@@ -18,7 +18,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
+from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress, place_of
 from gpuwatch.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
@@ -105,10 +105,14 @@ class TaskScheduler:
 
 
 class _TaskLog:
-    """Logs what happens to tasks: a failure once, its recovery once. `RepeatedLines` counts what comes every time."""
+    """Logs what happens to tasks: a failure once, its recovery once, a traceback once for each cause.
+
+    `RepeatedLines` counts what comes every time.
+    """
 
     def __init__(self) -> None:
         self._last_error: dict[str, str] = {}  # by task
+        self._traced: set[tuple[str, str]] = set()  # task and cause, whose traceback was logged
 
     def log_event(self, event: JobEvent) -> None:
         task = event.job_id
@@ -120,8 +124,18 @@ class _TaskLog:
                 log.error("task %s: %s", task, event.exception)
             self._last_error[task] = str(event.exception)
         elif event.code == EVENT_JOB_ERROR:
-            log.error("task %s failed; it runs again at its next time", task, exc_info=event.exception)
+            self._log_defect(task, event.exception)
         elif event.code == EVENT_JOB_MISSED:
             log.warning("task %s missed a run", task)
         else:
             log.info("task %s is still running; skipped this run", task)
+
+    def _log_defect(self, task: str, error: BaseException) -> None:
+        """The text may differ each time: the cause is the kind of error and the place that raised it."""
+        cause = (task, f"{type(error).__name__} in {place_of(error)}")
+        self._last_error[task] = cause[1]
+        if cause in self._traced:
+            log.error("task %s failed again: %s", *cause)
+        else:
+            self._traced.add(cause)
+            log.error("task %s failed; it runs again at its next time", task, exc_info=error)

@@ -95,7 +95,7 @@ class TaskProgress:
         self._monotonic = monotonic
         self._tasks: Mapping[str, PeriodicTask] = {}
         self._states: dict[str, _State] = {}
-        self._successes: dict[str, datetime] = {}
+        self._successes: dict[str, tuple[int, datetime]] = {}  # by task: how many, and the last
         self._steps: dict[str, tuple[int, float]] = {}  # by task: its steps, and when they were first seen
 
     def start(self, tasks: Sequence[PeriodicTask]) -> None:
@@ -104,12 +104,24 @@ class TaskProgress:
         self._states = {task.name: _State(now, tick_s) for task in tasks}
         self._tasks = {task.name: task for task in tasks}
         self._steps = {}
-        self._successes = {name: at for name, at in self._successes.items() if name in self._tasks}
+        self._successes = {name: found for name, found in self._successes.items() if name in self._tasks}
 
     @property
     def last_success(self) -> Mapping[str, datetime]:
         """When each task last ended a run without an error; a task that never did is not in it."""
-        return dict(self._successes)
+        return {name: at for name, (_, at) in dict(self._successes).items()}
+
+    def successes(self, task: str) -> int:
+        """How many runs of a task have ended without an error."""
+        return self._successes[task][0] if task in self._successes else 0
+
+    def knows(self, task: str) -> bool:
+        """Whether there is such a task."""
+        return task in self._tasks
+
+    def is_essential(self, task: str) -> bool:
+        """Whether the watchdog depends on it."""
+        return task in self._tasks and self._tasks[task].is_essential
 
     def run(self, task: PeriodicTask) -> None:
         """Run it once. Raises what it raises."""
@@ -121,10 +133,10 @@ class TaskProgress:
             raise
         except Exception as error:
             failures = self._states[task.name].failures + 1 if task.name in self._states else 1
-            self._change(task, failures=failures, error=error_line(error), thread_id=None)
+            self._change(task, failures=failures, error=_error_line(error), thread_id=None)
             raise
         now = self._now()
-        self._successes[task.name] = now
+        self._successes[task.name] = (self.successes(task.name) + 1, now)
         self._change(task, since=now, progress_s=self._monotonic(), failures=0, error="", thread_id=None)
 
     def stalled(self, tick_s: float) -> list[str]:
@@ -172,11 +184,14 @@ class TaskProgress:
             self._states[task.name] = msgspec.structs.replace(self._states[task.name], **changes)
 
 
-def error_line(error: BaseException) -> str:
-    """An error in one line, with the place that raised it: the same cause always has the same line."""
+def place_of(error: BaseException) -> str:
+    """The line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({_place(frames[-1].filename, frames[-1].lineno)})" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}{place}"
+    return _place(frames[-1].filename, frames[-1].lineno) if frames else "an unknown place"
+
+
+def _error_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} ({place_of(error)})"
 
 
 def _waits_in(frame: FrameType | None) -> str:

@@ -1,4 +1,4 @@
-"""The daemon's periodic tasks, and its status line."""
+"""The daemon's periodic tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.reminders import send_reminders
-from gpuwatch.storage.pauses import PauseTable
 
 RECONCILE_EVERY_S = 2.0
 DELIVER_EVERY_S = 1.0
@@ -120,34 +119,3 @@ def _reconcile(service: Service, reconciler: LaunchReconciler) -> Callable[[], b
         return reconciler.run_if_due(service.time_source.now())
 
     return run
-
-
-def status_line(service: Service, now: datetime) -> str:
-    """One line for `systemctl status`. Raises StoreError."""
-    parts = [_worker_status(worker, now) for worker in service.workers.values()]
-    parts.append(f"{len(service.launch_repository.alive())} launches alive")
-    if paused := pause_summary(service.pauses.load(), now):
-        parts.append(paused)
-    return f"{len(service.settings.watches)} watches; {'; '.join(parts)}"
-
-
-def _worker_status(worker: ProviderWorker, now: datetime) -> str:
-    lanes = worker.health_monitor.lanes
-    blind = {lane: health.blind_since for lane, health in lanes.items() if health.blind_since is not None}
-    if blind:
-        return f"{worker.name} BLIND since {min(blind.values()):%H:%M} UTC ({', '.join(blind)})"
-    complete_at = max((health.complete_at for health in lanes.values() if health.complete_at), default=None)
-    if complete_at is None:
-        return f"{worker.name} not polled yet"
-    return f"{worker.name} polled {(now - complete_at).total_seconds():.0f} s ago"
-
-
-def pause_summary(found: PauseTable, now: datetime) -> str | None:
-    """For the status line: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
-    parts = []
-    for one in found.holding(now):
-        until = "" if one.until is None else f" until {one.until:%Y-%m-%d %H:%M} UTC"
-        parts.append(f"{'renting' if one.watch is None else one.watch} PAUSED{until}")
-    if resting := len(found.open_breakers()):
-        parts.append(f"{resting} {'watch rests' if resting == 1 else 'watches rest'} after failures")
-    return ", ".join(parts) or None

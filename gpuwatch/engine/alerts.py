@@ -23,6 +23,7 @@ _LIFETIMES = {
     AlertKind.RECOVERED: _DAY,
     AlertKind.DRIFT: 3 * _DAY,
     AlertKind.CHANNEL: 3 * _DAY,
+    AlertKind.DAEMON: 3 * _DAY,
     AlertKind.HELD: 7 * _DAY,
     AlertKind.ORPHAN: 7 * _DAY,
 }

@@ -1,4 +1,4 @@
-"""Alerts past a broken database: they bypass the outbox, which is in that database.
+"""Alerts past a broken database, or past a broken delivery: they bypass the outbox, which is in that database.
 
 Such a message is not durable and may come twice after a restart. Without it gpuwatch would fail silently.
 """
@@ -49,10 +49,14 @@ class FallbackAlerts:
             return False
         self._alerted_at = now
         alert = database_alert(fault, alert_id=self._new_id(), now=now)
+        self.send(alert)
+        return True
+
+    def send(self, alert: Alert) -> None:
+        """Log it and send it on every channel, each on a thread of its own; it waits for none."""
         self._log_alert(alert)
         for channel in self._channels.values():
-            threading.Thread(target=_send, args=(channel, alert), name=f"distress-{channel.name}", daemon=True).start()
-        return True
+            threading.Thread(target=_send, args=(channel, alert), name=f"direct-{channel.name}", daemon=True).start()
 
 
 def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
@@ -75,4 +79,4 @@ def _send(channel: Channel, alert: Alert) -> None:
     try:
         channel.send(alert)
     except Exception as error:  # a channel may raise anything, and no other way is left
-        log.error("%s did not deliver the alert about the database: %s", channel.name, redact(str(error)))  # noqa: TRY400
+        log.error("%s did not deliver %r: %s", channel.name, alert.headline, redact(str(error)))  # noqa: TRY400

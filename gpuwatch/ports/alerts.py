@@ -26,6 +26,7 @@ class AlertKind(StrEnum):
     RECOVERED = "recovered"  # … and is back
     DRIFT = "drift"  # a provider's format changed
     CHANNEL = "channel"  # a channel is broken
+    DAEMON = "daemon"  # gpuwatch itself: a task hangs or fails
     TEST = "test"
 
 
@@ -54,6 +55,7 @@ _SEVERITIES = {
     AlertKind.BLIND: Severity.WARNING,
     AlertKind.DRIFT: Severity.WARNING,
     AlertKind.CHANNEL: Severity.WARNING,
+    AlertKind.DAEMON: Severity.WARNING,
 }
 
 

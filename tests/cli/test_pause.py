@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.daemon.tasks import pause_summary
+from gpuwatch.daemon.status_line import pause_summary
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.storage.database import Database, open_database

@@ -71,6 +71,22 @@ def test_a_task_that_raises_runs_again(caplog: pytest.LogCaptureFixture) -> None
     assert "task broken failed" in caplog.text
 
 
+def test_a_cause_is_logged_with_its_traceback_once_whatever_its_text_says(caplog: pytest.LogCaptureFixture) -> None:
+    runs = [0]
+
+    def broken() -> None:
+        runs[0] += 1
+        raise ValueError(f"run {runs[0]}")
+
+    with turning(PeriodicTask(name="broken", run=broken, every_s=0.1)):
+        wait_until(lambda: "failed again" in caplog.text)
+    traced = [record for record in caplog.records if record.exc_info]
+    assert [record.getMessage() for record in traced] == ["task broken failed; it runs again at its next time"]
+    again = {record.getMessage() for record in caplog.records if "failed again" in record.getMessage()}
+    assert len(again) == 1  # the log counts it, once an hour
+    assert "ValueError in test_scheduler.py:" in again.pop()
+
+
 def test_a_request_runs_a_task_now() -> None:
     ran = threading.Event()
     runs = [0]

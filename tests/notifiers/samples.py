@@ -13,6 +13,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gpuwatch.daemon.daemon_alerts import task_alert
+from gpuwatch.daemon.task_progress import FaultKind, TaskFault
 from gpuwatch.domain.analysis.price_rank import PriceRank
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.launch import EndReason, LaunchState
@@ -91,6 +93,10 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
         facts=(("Limit", "$100.00"), ("Spent", "$80.12")), why="80 % of max_usd_day is spent.", did="Nothing yet.",
         can_do=("See what it went to: gpuwatch costs",),
     )  # fmt: skip
+    hanging = TaskFault(
+        task="follow vastai", kind=FaultKind.HANGS, since=NOON - timedelta(minutes=6),
+        cause="it waits in gpuwatch/providers/toolkit/http/client.py:120, stream",
+    )  # fmt: skip
     return {
         AlertKind.MATCH: _match(),
         AlertKind.APPROVAL: _match(approval=True),
@@ -106,6 +112,7 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
         ),
         AlertKind.DRIFT: health_alerts.drift_alert("vastai", ["new field: sla_tier"], alert_id=_id(), now=NOON),
         AlertKind.CHANNEL: channel_alerts.channel_alert("email", "535 login refused", alert_id=_id(), now=NOON),
+        AlertKind.DAEMON: task_alert(hanging, is_essential=True, now=NOON),
         AlertKind.TEST: channel_alerts.test_alert(alert_id=_id(), now=NOON),
     }
 

@@ -1,0 +1,72 @@
+"""Alerts about the daemon itself: a task that hangs or fails, and its recovery. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gpuwatch.daemon.task_progress import FaultKind, TaskFault
+from gpuwatch.engine.alerts import alert_id_from, format_moment
+from gpuwatch.ports import Alert, AlertKind, Severity
+from gpuwatch.redaction import redact
+
+# What does not happen while a task does no work, by the first word of its name.
+_WORK = {
+    "hunt": "No offer is seen there, and nothing is rented.",
+    "follow": "What is rented there is not followed by this task.",
+    "guard": "Budgets, prices and idle rules of what is rented there are not checked.",
+    "deliver": "Alerts wait; only those about the daemon itself are sent past the queue.",
+    "hooks": "Hooks of launches do not run.",
+}
+_OTHER_WORK = "What this task does is not done."
+
+
+def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
+    """A task hangs, or fails each time."""
+    return Alert(
+        alert_id=alert_id_from(f"task:{fault.task}:{fault.kind}:{now.isoformat()}"),
+        kind=AlertKind.DAEMON,
+        severity=Severity.CRITICAL if is_essential else Severity.WARNING,
+        subject=fault.task,
+        created_at=now,
+        headline=f"task {fault.task} {fault.kind.value}",
+        facts=(("Task", fault.task), ("No success since", format_moment(fault.since)), ("Cause", redact(fault.cause))),
+        why=_why(fault),
+        did=f"{_WORK.get(fault.task.split()[0], _OTHER_WORK)} {_answer(fault, is_essential)}",
+        can_do=(
+            "See the log of the daemon: journalctl -u gpuwatch",
+            "Restart it: systemctl restart gpuwatch",
+            "Check what is rented at its provider",
+        ),
+    )
+
+
+def task_recovery_alert(task: str, since: datetime, *, now: datetime) -> Alert:
+    """A task that hung or failed has done its work again.
+
+    Args:
+        since: when it was reported.
+    """
+    return Alert(
+        alert_id=alert_id_from(f"task-works:{task}:{now.isoformat()}"),
+        kind=AlertKind.RECOVERED,
+        subject=task,
+        created_at=now,
+        headline=f"task {task} works again",
+        facts=(("Task", task), ("Reported", format_moment(since)), ("Works again", format_moment(now))),
+        why="A run of it ended without an error.",
+        did="What it had left undone is done now.",
+    )
+
+
+def _why(fault: TaskFault) -> str:
+    if fault.kind is FaultKind.HANGS:
+        return "It made no progress for longer than its requests may take."
+    return f"It failed {fault.failures} times in a row, by an error in gpuwatch. The traceback is in the log."
+
+
+def _answer(fault: TaskFault, is_essential: bool) -> str:
+    if not is_essential:
+        return "The other tasks go on."
+    if fault.kind is FaultKind.HANGS:
+        return "systemd restarts gpuwatch, if it supervises it."
+    return "It is tried again at its next time; if that lasts, systemd restarts gpuwatch, if it supervises it."

@@ -1,0 +1,80 @@
+"""The line that `systemctl status` shows. It is made from memory: a database that hangs cannot hold it up."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.bootstrap.service import Service
+from gpuwatch.daemon.task_progress import TaskProgress
+from gpuwatch.engine.provider_worker import ProviderWorker
+from gpuwatch.storage.pauses import PauseTable
+
+REFRESH_EVERY_S = 5.0
+STALE_AFTER = timedelta(seconds=30)
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """What the line shows of the database, and when that was read."""
+
+    at: datetime
+    alive: int = 0
+    pauses: str | None = None
+
+
+class StatusLine:
+    """One line about a running daemon.
+
+    Args:
+        now: the start.
+    """
+
+    def __init__(self, service: Service, progress: TaskProgress, now: datetime) -> None:
+        self._service = service
+        self._progress = progress
+        self._stored: _Stored | None = None
+        self._started_at = now
+
+    def refresh(self, now: datetime) -> None:
+        """Read the database; a periodic task does. Raises StoreError."""
+        alive = len(self._service.launch_repository.alive())
+        self._stored = _Stored(now, alive, pause_summary(self._service.pauses.load(), now))
+
+    def text(self, now: datetime, tick_s: float) -> str:
+        """The line.
+
+        Args:
+            tick_s: now, on the monotonic clock.
+        """
+        parts = [_worker_status(worker, now) for worker in self._service.workers.values()]
+        if self._stored is not None:
+            parts.append(f"{self._stored.alive} launches alive")
+            parts += [self._stored.pauses] if self._stored.pauses else []
+        read_at = self._stored.at if self._stored else self._started_at
+        if now - read_at > STALE_AFTER:
+            parts.append(f"the database has not answered since {read_at:%H:%M} UTC")
+        parts += [f"task {fault.task} {fault.kind}" for fault in self._progress.faults(tick_s)]
+        return f"{len(self._service.settings.watches)} watches; {'; '.join(parts)}"
+
+
+def _worker_status(worker: ProviderWorker, now: datetime) -> str:
+    lanes = worker.health_monitor.lanes
+    blind = {lane: health.blind_since for lane, health in lanes.items() if health.blind_since is not None}
+    if blind:
+        return f"{worker.name} BLIND since {min(blind.values()):%H:%M} UTC ({', '.join(blind)})"
+    complete_at = max((health.complete_at for health in lanes.values() if health.complete_at), default=None)
+    if complete_at is None:
+        return f"{worker.name} not polled yet"
+    return f"{worker.name} polled {(now - complete_at).total_seconds():.0f} s ago"
+
+
+def pause_summary(found: PauseTable, now: datetime) -> str | None:
+    """For the status line: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
+    parts = []
+    for one in found.holding(now):
+        until = "" if one.until is None else f" until {one.until:%Y-%m-%d %H:%M} UTC"
+        parts.append(f"{'renting' if one.watch is None else one.watch} PAUSED{until}")
+    if resting := len(found.open_breakers()):
+        parts.append(f"{resting} {'watch rests' if resting == 1 else 'watches rest'} after failures")
+    return ", ".join(parts) or None

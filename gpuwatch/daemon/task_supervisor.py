@@ -1,0 +1,111 @@
+"""Reports tasks that hang or fail: once with the cause, and once more when they work again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from gpuwatch.daemon.daemon_alerts import task_alert, task_recovery_alert
+from gpuwatch.daemon.task_progress import TaskFault, TaskProgress
+from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.errors import StoreError
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+
+log = logging.getLogger(__name__)
+
+DELIVERY = "deliver"  # the task that sends what the outbox holds
+REMEMBERED_FOR = timedelta(days=7)
+_STACK_LINES = 40  # the innermost
+EarlierAlerts = Callable[[datetime], Sequence[Alert]]
+
+
+class _Reported(NamedTuple):
+    """When a task was reported, and how often it had succeeded by then."""
+
+    at: datetime
+    successes: int
+
+
+class TaskSupervisor:
+    """Compares what the tasks achieve with what the owner knows. Not thread-safe.
+
+    An earlier process may have reported a task before systemd restarted it: the stored alerts say so.
+
+    Args:
+        enqueue: puts an alert into the outbox. It may raise StoreError.
+        send_directly: sends an alert past the outbox, on every channel.
+        earlier: stored alerts about the daemon and recoveries since then, oldest first. It may raise StoreError.
+        now: the wall clock.
+        monotonic: seconds that never go back, as `progress` was given them.
+    """
+
+    def __init__(
+        self,
+        progress: TaskProgress,
+        *,
+        enqueue: Callable[[OutboxAlert], object],
+        send_directly: Callable[[Alert], None],
+        earlier: EarlierAlerts,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._progress = progress
+        self._enqueue = enqueue
+        self._send_directly = send_directly
+        self._earlier = earlier
+        self._now = now
+        self._monotonic = monotonic
+        self._reported: dict[str, _Reported] = {}  # by task
+        self._knows_earlier = False
+
+    def check(self) -> None:
+        """Report what has changed."""
+        now = self._now()
+        faults = {fault.task: fault for fault in self._progress.faults(self._monotonic())}
+        self._read_earlier(now)
+        for task, fault in faults.items():
+            if task not in self._reported:
+                self._reported[task] = _Reported(now, self._progress.successes(task))
+                _log_fault(fault)
+                alert = task_alert(fault, is_essential=self._progress.is_essential(task), now=now)
+                self._report(alert, faults)
+        for task, reported in list(self._reported.items()):
+            if task not in faults and self._progress.successes(task) > reported.successes:
+                del self._reported[task]
+                self._report(task_recovery_alert(task, reported.at, now=now), faults)
+
+    def _report(self, alert: Alert, faulty: Collection[str]) -> None:
+        """Into the outbox; past it as well where nobody would send what lies there."""
+        try:
+            self._enqueue(outbox_alert(alert))
+        except StoreError as error:
+            log.warning("not stored: %s: %s", alert.headline, error)
+        else:
+            if DELIVERY not in faulty:
+                return
+        self._send_directly(alert)
+
+    def _read_earlier(self, now: datetime) -> None:
+        """What an earlier process reported and nobody took back."""
+        if self._knows_earlier:
+            return
+        try:
+            alerts = self._earlier(now - REMEMBERED_FOR)
+        except StoreError:
+            return
+        self._knows_earlier = True
+        left: dict[str, datetime] = {}
+        for alert in alerts:
+            if alert.kind is AlertKind.RECOVERED:
+                left.pop(alert.subject, None)
+            elif self._progress.knows(alert.subject):
+                left[alert.subject] = alert.created_at
+        for task, at in left.items():
+            self._reported.setdefault(task, _Reported(at, 0))
+
+
+def _log_fault(fault: TaskFault) -> None:
+    stack = fault.stack.splitlines()[-_STACK_LINES:]
+    log.error("task %s %s: %s", fault.task, fault.kind, fault.cause, extra={"details": stack})
