@@ -58,6 +58,7 @@ ADDED = {
     "alert": {"severity": "warning", "subject": "h100", "headline": "h", "routed_at_ms": 1772452800000},
     "provider_health": {"lane": "hunt", "not_understood": 0, "reported": 1},
     "delivery": {"first_try_at_ms": None},
+    "launch": {"account_id": None, "install_id": None, "watch_id": None, "terms": None},
 }
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LAUNCH = "a" * 12
@@ -128,7 +129,7 @@ def test_the_recorded_rows_are_about_every_renamed_table() -> None:
 
 
 def test_an_upgrade_keeps_every_row_and_value(older: Database) -> None:
-    assert upgrade(older) == ["0005", "0006"]
+    assert upgrade(older) == ["0005", "0006", "0007"]
     assert _rows(older) == _expected()
 
 

@@ -39,6 +39,7 @@ from gpuwatch.domain.launches.watch_limits import free_offer_slot
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.storage.checklists import ticked_items
+from gpuwatch.storage.installation import INSTALL_ID, load_installation
 from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
 from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
@@ -64,7 +65,7 @@ _TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
 # Most stores hold no pause and no note: whether they do comes with the row that is read anyway.
 _DECIDED = (exists(select(pause)).label("pauses"), exists(select(machine_note)).label("notes"))
 _STANDING = {
-    relaunching: select(total.scalar_subquery().label("total"), *_DECIDED)
+    relaunching: select(total.scalar_subquery().label("total"), INSTALL_ID.label("install_id"), *_DECIDED)
     for relaunching, total in ((False, _TOTAL), (True, _TOTAL_RELAUNCHING))
 }
 _AS_RESERVED = select(launches.c.state, launches.c.version, *_DECIDED).where(
@@ -91,6 +92,7 @@ def reserve(
         ticked=lambda: ticked_items(connection, watch),
         pauses=pauses.by_hand,
         breaker=pauses.breaker_of(watch.name),
+        install_id=found.install_id or load_installation(connection, now).install_id,
     )
     admitted = admit_launch(intent, standing, budget, now)
     if isinstance(admitted, LaunchRefusal):

@@ -28,6 +28,7 @@ from gpuwatch.storage import hook_runs, new_alerts
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import update_breaker
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.installation import load_installation
 from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
@@ -172,6 +173,7 @@ class SqlLaunchRepository:
                 lock_reservations(connection)
                 if connection.execute(taken).first() is not None:
                     return False
+                launch = msgspec.structs.replace(launch, install_id=load_installation(connection, now).install_id)
                 connection.execute(insert(launches), row_of(launch))
                 connection.execute(insert(launch_event), row_of_event(launch, None, "adopted by the owner", now))
                 was_foreign = and_(

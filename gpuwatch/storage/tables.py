@@ -2,7 +2,7 @@
 
 Money is whole micro-dollars, times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
 both since 1970 in UTC. Booleans that are part of a key are 0 or 1, so that one SQL text serves SQLite and PostgreSQL.
-The tables of alerts are in `alert_tables.py`.
+The tables of alerts are in `alert_tables.py`, of identities in `identity_tables.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ from sqlalchemy import (
 from gpuwatch.storage.alert_tables import alert as alert  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.alert_tables import delivery as delivery  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.alert_tables import silence as silence  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.identity_tables import foreign_installation as foreign_installation  # noqa: PLC0414 as above
+from gpuwatch.storage.identity_tables import installation as installation  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.identity_tables import provider_account as provider_account  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.identity_tables import watch_identity as watch_identity  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema
@@ -220,6 +224,10 @@ launch = Table(
     Column("tries", Integer, nullable=False, server_default="1"),
     Column("relaunch_of", String(32)),
     Column("offer_slot", Integer, nullable=False, server_default="0"),  # which of several launches of one stock
+    Column("account_id", String(200)),  # at the provider; NULL: not known, as for launches before schema 0007
+    Column("install_id", String(8)),
+    Column("watch_id", String(8)),
+    Column("terms", Text),  # JSON: what its watch said at admission, as far as it is needed to follow it; no secrets
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
     Index("uq_launch_slot_alive", "watch", "slot", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
     Index(

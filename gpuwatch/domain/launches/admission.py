@@ -33,6 +33,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
     pauses: Sequence[Pause] = ()
     breaker: CircuitBreaker | None = None
+    install_id: str | None = None
 
 
 def admit_launch(
@@ -62,6 +63,7 @@ def admit_launch(
         launch,
         relaunch_of=replaced_launch_id(spec, watch.name, known, now),
         offer_slot=free_offer_slot(alive_launches(known), match.offer) or 0,
+        install_id=standing.install_id,
     )
     return all_budgets_refusal(launch, known, budget, watch.budget, now) or (launch, match)
 

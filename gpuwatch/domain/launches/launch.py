@@ -166,6 +166,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 1  # offers that were ordered
     relaunch_of: str | None = None  # the launch that was preempted
     offer_slot: int = 0  # distinguishes launches of the same offer, where the offer is stock
+    account_id: str | None = None  # at the provider; None: not known, as of launches of an older gpuwatch
+    install_id: str | None = None  # the installation that rented or adopted it
+    watch_id: str | None = None  # its watch, whatever that is named now
+    terms: str | None = None  # JSON: what its watch said at admission, as far as following it needs; no secrets
     version: int = 0
 
     @property

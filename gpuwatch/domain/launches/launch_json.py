@@ -36,4 +36,7 @@ def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
         "gpu_count": launch.gpu_count,
         "spot": launch.spot,
         "intended_at": rfc3339(launch.intended_at),
+        "account": launch.account_id,
+        "install_id": launch.install_id,
+        "watch_id": launch.watch_id,
     }

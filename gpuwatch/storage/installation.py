@@ -1,0 +1,44 @@
+"""This installation: the id in its launches and labels, and the salt of its hashes. Made once, at first use."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from gpuwatch.storage.identity_tables import installation
+from gpuwatch.storage.rows import insert_if_absent, to_ms
+
+_ROW_ID = 1
+_READ = select(installation.c.install_id, installation.c.key_salt)
+INSTALL_ID = select(installation.c.install_id).scalar_subquery()  # for a query that reads other things anyway
+
+
+class StoredInstallation(NamedTuple):
+    """Whose launches a database holds."""
+
+    install_id: str
+    key_salt: str
+
+
+def new_identity() -> str:
+    """8 characters of a-z and 2-7: 40 random bits."""
+    return base64.b32encode(secrets.token_bytes(5)).decode().lower()
+
+
+def load_installation(connection: Connection, now: datetime) -> StoredInstallation:
+    """The installation of this database, made now if there is none. Needs a transaction that may write."""
+    found = connection.execute(_READ).first()
+    if found is None:  # another process may make it at this moment; one of the two stays
+        row = {
+            "id": _ROW_ID,
+            "install_id": new_identity(),
+            "key_salt": secrets.token_hex(16),
+            "created_at_ms": to_ms(now),
+        }
+        insert_if_absent(connection, installation, row)
+        found = connection.execute(_READ).one()
+    return StoredInstallation(*found)
