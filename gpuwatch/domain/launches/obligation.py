@@ -1,0 +1,179 @@
+"""What must be ended, as the keeper reads it from its own file: JSON lines, of which the newest of a launch counts.
+
+The file works without the database. A line is the whole obligation as it is then, so a line that is lost, repeated or
+torn costs no other. Pure: `storage.obligation_file` reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+
+VERSION = 1  # of a line
+_NEWLINE = b"\n"
+
+
+class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An instance that must end, or an order that may have made one.
+
+    Attributes:
+        v: version of the line.
+        account: the account at the provider; None: not known.
+        install: the installation that rented it; None: not known.
+        instance_id: None: not known yet; its label finds it.
+        ends_at: when it must be over; None: nothing ends it but its owner.
+        is_ending: the daemon has begun to end it.
+        hook_s: how long `before_stop` may take before it is destroyed; 0 without that hook.
+        revision: of the launch's row; an older one never replaces a newer one.
+        is_over: it is closed.
+    """
+
+    v: int = VERSION
+    launch_id: str
+    watch: str
+    provider: str
+    account: str | None = None
+    install: str | None = None
+    label: str
+    instance_id: str | None = None
+    gpu: str
+    gpu_count: int
+    price_microusd_hour: int
+    ordered_at: datetime
+    ends_at: datetime | None = None
+    is_ending: bool = False
+    hook_s: float = 0.0
+    revision: int = 0
+    is_over: bool = False
+
+
+class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says.
+
+    Attributes:
+        open: by launch id, what is not over.
+        closed: by launch id, the revision at which it was over: a line that comes late does not open it again.
+        foreign: lines of a newer gpuwatch that this one cannot read: kept as they are. A torn line is not: its order
+            was not sent, or a later line says the same.
+    """
+
+    open: Mapping[str, Obligation] = {}
+    closed: Mapping[str, int] = {}
+    foreign: tuple[bytes, ...] = ()
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Obligation)
+
+
+def encode_line(obligation: Obligation) -> bytes:
+    """One line, its end included."""
+    return _encoder.encode(obligation) + _NEWLINE
+
+
+def decode_line(line: bytes) -> Obligation | None:
+    """None: it is torn, or a newer gpuwatch wrote it in a way that this one cannot read."""
+    try:
+        found = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.ordered_at.tzinfo and (found.ends_at is None or found.ends_at.tzinfo) else None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations()) -> ReadObligations:  # noqa: B008 frozen
+    """What these lines say, after those that were read before.
+
+    A newer version of a line is read as far as its fields are known: what a later gpuwatch adds hides no obligation.
+    """
+    opened, closed, foreign = dict(before.open), dict(before.closed), list(before.foreign)
+    for line in filter(bytes.strip, lines):
+        found = decode_line(line)
+        if found is None:
+            foreign += [line.rstrip(_NEWLINE)] if _is_json(line) else []
+        elif found.revision < _revision_of(found.launch_id, opened, closed):
+            continue
+        elif found.is_over:
+            opened.pop(found.launch_id, None)
+            closed[found.launch_id] = found.revision
+        else:
+            opened[found.launch_id] = found
+    return ReadObligations(open=opened, closed=closed, foreign=tuple(foreign))
+
+
+def _revision_of(launch_id: str, opened: Mapping[str, Obligation], closed: Mapping[str, int]) -> int:
+    """The newest that was read; after its end, the next one: only a later change opens it again."""
+    return opened[launch_id].revision if launch_id in opened else closed.get(launch_id, -1) + 1
+
+
+def compacted(read: ReadObligations) -> bytes:
+    """The file without what is over: one line per open obligation, and what cannot be read, as it was."""
+    foreign = b"".join(line + _NEWLINE for line in read.foreign)
+    return foreign + b"".join(encode_line(one) for one in read.open.values())
+
+
+def obligation_of(launch: Launch, before: Obligation | None, now: datetime, hook_s: float = 0.0) -> Obligation:
+    """What must be ended of a launch.
+
+    Args:
+        before: what the file said; None: nothing yet.
+        hook_s: how long `before_stop` may take, where the watch is known; else what the file said stays.
+    """
+    is_ending = launch.state is LaunchState.STOPPING
+    hook_s = hook_s or (before.hook_s if before else 0.0)
+    ends_at = _must_end_at(launch)
+    if is_ending:
+        wanted = now + timedelta(seconds=hook_s if launch.running_at else 0.0)
+        ends_at = min(end for end in (ends_at, wanted, _end_under_way(before)) if end is not None)
+    return Obligation(
+        launch_id=launch.launch_id,
+        watch=launch.watch,
+        provider=launch.provider,
+        account=before.account if before else None,
+        install=before.install if before else None,
+        label=launch.label,
+        instance_id=launch.instance_id,
+        gpu=launch.gpu,
+        gpu_count=launch.gpu_count,
+        price_microusd_hour=launch.price_microusd_hour,
+        ordered_at=launch.requested_at or launch.intended_at,
+        ends_at=ends_at,
+        is_ending=is_ending,
+        hook_s=hook_s,
+        revision=launch.version,
+        is_over=launch.is_over,
+    )
+
+
+def _must_end_at(launch: Launch) -> datetime | None:
+    """When `max_runtime` is over, or the deadline that its instance was given, whichever comes first."""
+    if launch.max_runtime_s is None or launch.deadline is None:
+        return None
+    if launch.running_at is None:
+        return launch.deadline
+    return min(launch.deadline, launch.running_at + timedelta(seconds=launch.max_runtime_s))
+
+
+def _end_under_way(before: Obligation | None) -> datetime | None:
+    return before.ends_at if before is not None and before.is_ending else None
+
+
+def changes(before: Obligation | None, after: Obligation) -> bool:
+    """Whether a line is worth writing: a price or a revision alone is not, nor what is over and was never open."""
+    if before is None:
+        return not after.is_over
+    same = msgspec.structs.replace(
+        after, revision=before.revision, price_microusd_hour=before.price_microusd_hour, gpu=before.gpu
+    )
+    return same != before and after.revision >= before.revision

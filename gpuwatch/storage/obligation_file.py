@@ -1,0 +1,213 @@
+"""The keeper's file `obligations.jsonl`, beside the database: appended to by every process, compacted at a start.
+
+There is no lock: whoever hangs with one would hold up an order or the keeper. A line is one `write` to a file opened
+for appending. A compaction replaces the file; whoever appended to the old one meanwhile notices, and appends again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.obligation import (
+    Obligation,
+    ReadObligations,
+    changes,
+    compacted,
+    encode_line,
+    obligation_of,
+    read_lines,
+)
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.database import sqlite_path
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "obligations.jsonl"
+_MAX_REPLACED = 5  # how often the file may be replaced while a line is appended
+
+
+def obligation_path(database_url: str, state_folder: Path) -> Path:
+    """Where the file of a database is: beside an SQLite file, else in the state folder. Raises StoreError."""
+    database = sqlite_path(database_url)
+    return state_folder / FILE_NAME if database is None else database.resolve().with_name(FILE_NAME)
+
+
+class ObligationFile:
+    """The file as one user of it knows it: the daemon's tasks share one, the keeper has its own.
+
+    Args:
+        now: the wall clock.
+    """
+
+    def __init__(self, path: Path, now: Callable[[], datetime]) -> None:
+        self._path = path
+        self._now = now
+        self._lock = threading.Lock()  # of this object's own: threads of the tasks, or the keeper, never both
+        self._read = ReadObligations()
+        self._at: tuple[int, int] = (-1, 0)  # the file's inode, and how much of it was read
+        self._error: str | None = None
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def record_order(self, launch: Launch, hook_s: float) -> None:
+        """Write it down, durably, before its order is sent; see the port. Raises StoreError."""
+        if not launch.dry_run:
+            with self._lock:
+                self._record(launch, hook_s)
+
+    def record_extension(self, launch: Launch) -> None:
+        """Write down its later end, durably, before the row has it. Raises StoreError."""
+        with self._lock:
+            self._record(launch)
+
+    def follow(self, launches: Iterable[Launch]) -> None:
+        """Write down what has changed of them; what cannot be written is logged once, and tried again."""
+        with self._lock:
+            try:
+                for launch in launches:
+                    if not launch.dry_run:
+                        self._record(launch)
+            except StoreError as error:
+                if self._error != str(error):
+                    log.error("%s", error)  # noqa: TRY400 one line
+                self._error = str(error)
+            else:
+                self._error = None
+
+    def close(self, obligation: Obligation) -> None:
+        """Write down that it is over. Raises StoreError."""
+        with self._lock:
+            self._append(msgspec.structs.replace(obligation, is_over=True))
+
+    def _record(self, launch: Launch, hook_s: float = 0.0) -> None:
+        self._catch_up()
+        before = self._read.open.get(launch.launch_id)
+        after = obligation_of(launch, before, self._now(), hook_s)
+        if changes(before, after):
+            self._append(after)
+
+    def _append(self, obligation: Obligation) -> None:
+        """Durably; raises StoreError. A torn line before it gets its end first."""
+        line = encode_line(obligation)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for _ in range(_MAX_REPLACED):
+                with _opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as handle:
+                    size = os.fstat(handle).st_size
+                    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+                    _write_whole(handle, b"\n" * torn + line)
+                    os.fsync(handle)
+                    if size == 0:
+                        _sync_folder(self._path)
+                    if _is_current(handle, self._path):
+                        return
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be written: {error.strerror}") from error
+        raise StoreError(f"{self._path} keeps being replaced")
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def open_obligations(self) -> Sequence[Obligation]:
+        """What is not over, as the file is now; if it was deleted, as it was. Raises StoreError."""
+        with self._lock:
+            if self._path.exists():
+                self._catch_up()
+            return tuple(self._read.open.values())
+
+    def _catch_up(self) -> None:
+        """Read what was appended since the last time; all of it, if the file was replaced."""
+        try:
+            found = os.stat(self._path)
+            if (found.st_ino, found.st_size) == self._at:
+                return
+            with _opened(self._path, os.O_RDONLY) as handle:
+                self._read_on(handle)
+        except FileNotFoundError:
+            self._read, self._at = ReadObligations(), (-1, 0)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read: {error.strerror}") from error
+
+    def _read_on(self, handle: int) -> None:
+        found = os.fstat(handle)
+        inode, offset = self._at
+        if inode != found.st_ino or offset > found.st_size:
+            self._read, offset = ReadObligations(), 0
+        data = _read_from(handle, offset)
+        whole = data[: data.rfind(b"\n") + 1]  # a line without its end is still being written, or torn
+        self._read = read_lines(whole.splitlines(keepends=True), self._read)
+        self._at = found.st_ino, offset + len(whole)
+
+    # --- compaction ---------------------------------------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """Leave out what is over. A file that cannot be rewritten stays as it is; that is logged."""
+        with self._lock:
+            try:
+                self._compact()
+            except FileNotFoundError:
+                return  # nothing was ever written
+            except OSError as error:
+                log.warning("%s is not compacted: %s", self._path, error.strerror)
+
+    def _compact(self) -> None:
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        with _opened(self._path, os.O_RDONLY) as old:
+            data = _read_from(old, 0)
+            read = read_lines(data.splitlines(keepends=True))
+            with _opened(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) as new:
+                _write_whole(new, compacted(read))
+                os.fsync(new)
+                os.replace(fresh, self._path)
+                _sync_folder(self._path)
+                _write_whole(new, _read_from(old, len(data)))  # what another process appended meanwhile
+                os.fsync(new)
+        if read.foreign:
+            log.warning("%s holds %d lines that cannot be read; they stay", self._path, len(read.foreign))
+
+
+class _opened:  # noqa: N801 a context manager, like `open`
+    def __init__(self, path: Path, flags: int) -> None:
+        self._handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> int:
+        return self._handle
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+
+def _write_whole(handle: int, data: bytes) -> None:
+    """A full disk may take a part: what is missing then makes the line torn, and the error says so."""
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def _read_from(handle: int, offset: int) -> bytes:
+    found = b""
+    while part := os.pread(handle, 1 << 20, offset + len(found)):
+        found += part
+    return found
+
+
+def _is_current(handle: int, path: Path) -> bool:
+    try:
+        return os.stat(path).st_ino == os.fstat(handle).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(path: Path) -> None:
+    """A new name is durable once its folder is."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,133 @@
+"""The keeper's file on a real disk: torn, replaced, deleted, read while it is written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_launch
+from gpuwatch.domain.watches.watch import Action, LaunchSpec
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile, obligation_path
+from tests.builders import a_match, a_watch, changed
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def a_launch(launch_id: str = "a" * 12, **changes: object) -> Launch:
+    watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, ready_within_s=900.0))
+    intent = Intent(watch=watch, match=a_match(), launch_id=launch_id, dry_run=False)
+    return changed(new_launch(intent, 0, NOON), **changes)  # type: ignore[no-any-return]
+
+
+def file_in(folder: Path) -> ObligationFile:
+    return ObligationFile(folder / FILE_NAME, lambda: NOON)
+
+
+def opened(folder: Path) -> dict[str, str | None]:
+    """As a new process reads it: the instance by launch."""
+    return {one.launch_id: one.instance_id for one in file_in(folder).open_obligations()}
+
+
+def test_an_order_is_in_the_file_before_it_is_sent(tmp_path: Path) -> None:
+    file_in(tmp_path).record_order(a_launch(), 0.0)
+    assert opened(tmp_path) == {"a" * 12: None}
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
+    file_in(tmp_path).record_order(a_launch(dry_run=True), 0.0)
+    assert opened(tmp_path) == {}
+
+
+def test_it_follows_a_launch_to_its_end(tmp_path: Path) -> None:
+    writer, reader = file_in(tmp_path), file_in(tmp_path)
+    launch = a_launch()
+    writer.record_order(launch, 0.0)
+    writer.follow([changed(launch, instance_id="4711", state=LaunchState.STARTING, version=1)])
+    assert [one.instance_id for one in reader.open_obligations()] == ["4711"]
+    writer.follow([changed(launch, instance_id="4711", state=LaunchState.ENDED, version=2)])
+    assert reader.open_obligations() == ()
+
+
+def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
+    writer = file_in(tmp_path)
+    writer.follow([a_launch()])
+    before = (tmp_path / FILE_NAME).read_bytes()
+    writer.follow([changed(a_launch(), version=1)])
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+def test_a_line_after_a_torn_one_is_whole(tmp_path: Path) -> None:
+    file_in(tmp_path).record_order(a_launch(), 0.0)
+    with (tmp_path / FILE_NAME).open("ab") as file:
+        file.write(b'{"v":1,"launch_id":"bbb')
+    file_in(tmp_path).record_order(a_launch("c" * 12), 0.0)
+    assert set(opened(tmp_path)) == {"a" * 12, "c" * 12}
+
+
+def test_a_file_that_is_gone_is_still_known_to_who_read_it(tmp_path: Path) -> None:
+    writer, reader = file_in(tmp_path), file_in(tmp_path)
+    writer.record_order(a_launch(), 0.0)
+    assert len(reader.open_obligations()) == 1
+    (tmp_path / FILE_NAME).unlink()
+    assert len(reader.open_obligations()) == 1
+    writer.follow([a_launch()])  # and comes back as soon as the rows are read
+    assert set(opened(tmp_path)) == {"a" * 12}
+
+
+def test_a_compaction_keeps_what_is_open(tmp_path: Path) -> None:
+    writer = file_in(tmp_path)
+    writer.record_order(a_launch(), 0.0)
+    writer.record_order(a_launch("b" * 12), 0.0)
+    writer.follow([changed(a_launch("b" * 12), state=LaunchState.FAILED, version=1)])
+    writer.compact()
+    assert (tmp_path / FILE_NAME).read_bytes().count(b"\n") == 1
+    assert set(opened(tmp_path)) == {"a" * 12}
+    assert os.listdir(tmp_path) == [FILE_NAME]
+
+
+def test_no_line_is_lost_to_a_compaction_of_another_process(tmp_path: Path) -> None:
+    """Two processes on one file: one appends, the other compacts all the time."""
+    done = threading.Event()
+
+    def compact() -> None:
+        while not done.is_set():
+            file_in(tmp_path).compact()
+
+    other = threading.Thread(target=compact)
+    other.start()
+    ids = [f"{'a' * 10}{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]
+    writer = file_in(tmp_path)
+    try:
+        for launch_id in ids:
+            writer.record_order(a_launch(launch_id), 0.0)
+    finally:
+        done.set()
+        other.join()
+    assert set(opened(tmp_path)) == set(ids)
+
+
+def test_an_order_is_refused_where_the_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(StoreError, match="cannot be"):
+        file_in(tmp_path).record_order(a_launch(), 0.0)
+    file_in(tmp_path).follow([a_launch()])  # a copy that cannot be written holds up nothing
+
+
+def test_a_later_end_is_in_the_file_first(tmp_path: Path) -> None:
+    writer = file_in(tmp_path)
+    writer.record_order(a_launch(), 0.0)
+    writer.record_extension(changed(a_launch(), max_runtime_s=7200.0, version=1))
+    found = file_in(tmp_path).open_obligations()
+    assert [one.ends_at for one in found] == [NOON + timedelta(seconds=7200 + 900)]
+
+
+def test_it_lies_beside_the_database_or_in_the_state_folder(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert obligation_path(f"sqlite:///{tmp_path}/gpuwatch.db", state) == (tmp_path / FILE_NAME).resolve()
+    assert obligation_path("postgresql+psycopg://x@host/db", state) == state / FILE_NAME
