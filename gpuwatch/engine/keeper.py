@@ -1,0 +1,207 @@
+"""Ends what has outlived its end, from its own file: it needs neither database, scheduler nor list of instances.
+
+It is the second line. The reconciler ends instances on time; what its file still calls open well after its end, the
+keeper ends by its id, or by its label while the id is unknown. It touches nothing else, takes no lock of the rest, and
+never waits: each instance is ended on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import launch_id_in
+from gpuwatch.domain.launches.obligation import Obligation
+from gpuwatch.engine.keeper_alerts import ended_alert, not_ended_alert
+from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
+from gpuwatch.ports import Alert, InstanceLookup, Launcher
+from gpuwatch.ports.obligations import ObligationReader
+
+log = logging.getLogger(__name__)
+
+AFTER_S = 75.0  # past its end: the reconciler has had its chance, and two minutes are not over
+AGAIN_S = 15.0
+LOOK_S = 60.0  # between two looks for an instance whose id nobody knows
+GONE_AFTER = 3  # looks in a row that do not find it
+FAILING_S = 45.0  # errors for so long are reported; a refusal is at once
+REPEAT_S = 3600.0
+MAX_PARALLEL = 8
+Runner = Callable[[str, Callable[[], None]], None]
+
+
+class _Work(msgspec.Struct):
+    """What the keeper did about one obligation; only its thread changes it while `is_busy`."""
+
+    began_s: float
+    next_s: float
+    is_busy: bool = False
+    is_acknowledged: bool = False  # the provider accepted a destroy
+    failing_since_s: float | None = None
+    reported_failing_s: float | None = None
+    not_found: int = 0  # looks in a row
+
+
+class Keeper:
+    """Call `check` about every second.
+
+    Args:
+        obligations: its own reader of the file.
+        launcher_for: a launcher of its own, with the key of the obligation's account. Raises GpuwatchError: none.
+        report: sends an alert past the outbox, without waiting.
+        why_alone: why nobody else may be ending it or reporting it, in one line; None: the daemon works.
+        run: runs work on a thread of its own, by a name.
+        new_id: for alerts.
+        after_s: seconds past its end, before anything is done.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a separate port
+        self,
+        obligations: ObligationReader,
+        launcher_for: Callable[[Obligation], Launcher],
+        report: Callable[[Alert], None],
+        *,
+        why_alone: Callable[[], str | None],
+        run: Runner,
+        new_id: Callable[[], str],
+        monotonic: Callable[[], float],
+        after_s: float = AFTER_S,
+    ) -> None:
+        self._obligations = obligations
+        self._launcher_for = launcher_for
+        self._report = report
+        self._why_alone = why_alone
+        self._run = run
+        self._new_id = new_id
+        self._monotonic = monotonic
+        self._after_s = after_s
+        self._known: Sequence[Obligation] = ()
+        self._seen: dict[str, tuple[datetime, float]] = {}  # by launch: both clocks when it was seen first
+        self._work: dict[str, _Work] = {}
+        self._read_error: str | None = None
+
+    @property
+    def open_count(self) -> int:
+        """How many obligations were open at the last check."""
+        return len(self._known)
+
+    def check(self, now: datetime) -> None:
+        """Begin to end what is overdue; it waits for nothing. Never raises GpuwatchError."""
+        self._read()
+        tick_s = self._monotonic()
+        known = {one.launch_id for one in self._known}
+        self._seen = {one: at for one, at in self._seen.items() if one in known}
+        self._work = {one: work for one, work in self._work.items() if one in known}
+        busy = sum(work.is_busy for work in self._work.values())
+        for one in self._overdue(now, tick_s):
+            work = self._work.setdefault(one.launch_id, _Work(began_s=tick_s, next_s=tick_s))
+            if busy < MAX_PARALLEL and not work.is_busy and work.next_s <= tick_s:
+                work.is_busy = True
+                busy += 1
+                self._start(one, work, now)
+
+    def _read(self) -> None:
+        """What cannot be read any more is still known from the last time."""
+        try:
+            self._known = self._obligations.open_obligations()
+            self._read_error = None
+        except StoreError as error:
+            if self._read_error != str(error):
+                log.error("keeper: %s", error)  # noqa: TRY400 one line
+            self._read_error = str(error)
+
+    def _overdue(self, now: datetime, tick_s: float) -> Iterable[Obligation]:
+        """The longest overdue first."""
+        late = [
+            one
+            for one in self._known
+            if one.ends_at is not None
+            and self._at_least(one, now, tick_s) >= one.ends_at + timedelta(seconds=self._after_s)
+        ]
+        return sorted(late, key=lambda one: one.ends_at or now)
+
+    def _at_least(self, one: Obligation, now: datetime, tick_s: float) -> datetime:
+        """The wall clock, or later: a clock that stepped back lets no instance run longer."""
+        seen_at, seen_s = self._seen.setdefault(one.launch_id, (now, tick_s))
+        return max(now, seen_at + timedelta(seconds=tick_s - seen_s))
+
+    def _start(self, one: Obligation, work: _Work, now: datetime) -> None:
+        def end() -> None:
+            try:
+                self._end(one, work, now)
+            except GpuwatchError as error:
+                self._failed(one, work, error, now)
+            except Exception as error:
+                log.exception("keeper: launch %s", one.launch_id)
+                self._failed(one, work, GpuwatchError(f"{type(error).__name__}: {error}"), now)
+            finally:
+                work.is_busy = False
+
+        try:
+            self._run(f"keeper {one.launch_id}", end)
+        except RuntimeError as error:  # no thread is to be had
+            work.is_busy = False
+            log.error("keeper: launch %s: %s", one.launch_id, error)  # noqa: TRY400 one line
+
+    # --- one instance, on its own thread ------------------------------------------------------------------------------
+
+    def _end(self, one: Obligation, work: _Work, now: datetime) -> None:
+        """Destroy it, or look whether it is gone. Raises GpuwatchError."""
+        launcher = self._launcher_for(one)
+        left = self._left(one, work, launcher)
+        if left:
+            work.not_found = 0
+            self._destroy(one, work, launcher, left, now)
+        elif work.is_acknowledged:
+            work.not_found += 1
+            if work.not_found >= GONE_AFTER:
+                log.info("keeper: the instance of launch %s is gone", one.launch_id)
+                self._obligations.close(one)
+        work.failing_since_s = None
+        work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOK_S)
+
+    def _left(self, one: Obligation, work: _Work, launcher: Launcher) -> Sequence[str]:
+        """The ids to destroy. A known id is destroyed before anything is asked: a list may be down, or lie.
+
+        Every instance whose label carries the launch's id is its own, if no answer ever named one.
+        """
+        if one.instance_id is None:
+            return [each.instance_id for each in launcher.list_instances() if launch_id_in(each.label) == one.launch_id]
+        is_gone = work.is_acknowledged and _is_gone(one.instance_id, launcher)
+        return () if is_gone else (one.instance_id,)
+
+    def _destroy(self, one: Obligation, work: _Work, launcher: Launcher, ids: Sequence[str], now: datetime) -> None:
+        for instance_id in ids:
+            launcher.destroy(instance_id)
+            log.warning("keeper: destroyed instance %s of launch %s, overdue", instance_id, one.launch_id)
+        alone = self._why_alone()
+        if not work.is_acknowledged and not (one.is_ending and alone is None):
+            self._report(ended_alert(one, ids, alone, alert_id=self._new_id(), now=now))
+        work.is_acknowledged = True
+
+    def _failed(self, one: Obligation, work: _Work, error: GpuwatchError, now: datetime) -> None:
+        """Try again soon; report it once an hour, unless the daemon works and does so itself."""
+        tick_s = self._monotonic()
+        work.next_s = tick_s + AGAIN_S
+        work.failing_since_s = tick_s if work.failing_since_s is None else work.failing_since_s
+        log.warning("keeper: launch %s is not ended: %s", one.launch_id, error)
+        alone = self._why_alone()
+        if one.is_ending and alone is None:
+            return
+        is_lasting = is_refusal(error) or tick_s - work.failing_since_s >= FAILING_S
+        if is_lasting and (work.reported_failing_s is None or tick_s - work.reported_failing_s >= REPEAT_S):
+            work.reported_failing_s = tick_s
+            self._report(not_ended_alert(one, str(error), alone, alert_id=self._new_id(), now=now))
+
+
+def _is_gone(instance_id: str, launcher: Launcher) -> bool:
+    """Whether the provider shows it no more; False: it does, or does not answer."""
+    try:
+        if isinstance(launcher, InstanceLookup):
+            return launcher.get(instance_id) is None
+        return all(each.instance_id != instance_id for each in launcher.list_instances())
+    except ProviderError as error:
+        log.warning("keeper: instance %s is destroyed again: %s", instance_id, error)
+        return False
