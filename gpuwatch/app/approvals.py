@@ -17,6 +17,7 @@ from gpuwatch.bootstrap import (
     open_store_read_only,
     real_now,
 )
+from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
@@ -100,9 +101,10 @@ def _executor(settings: Settings, store: Database, http: HttpClient, name: str) 
         raise UsageError(f"there is no key for {name}: nothing can be rented there; see: gpuwatch providers")
     balance = BalanceCache(adapter.launcher, monotonic)
     balance.refresh()
-    context = ProviderContext(adapter.launcher, adapter.market, settings.providers[name].commission, balance)
+    commission, obligations = settings.providers[name].commission, obligation_file(settings)
+    context = ProviderContext(adapter.launcher, adapter.market, commission, balance, obligations=obligations)
     return LaunchExecutor(
-        SqlLaunchRepository(store),
+        SqlLaunchRepository(store, obligations),
         {name: context},
         LaunchAlerts(new_id),
         real_now,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.adoption import has_stopped_running
 from gpuwatch.domain.launches.launch import (
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 def open_launches(settings: Settings) -> Iterator[SqlLaunchRepository]:
     """The launches, opened for a command that writes."""
     with open_store(settings) as store:
-        yield SqlLaunchRepository(store)
+        yield SqlLaunchRepository(store, obligation_file(settings))
 
 
 def all_launches(settings: Settings) -> list[Launch]:

@@ -19,6 +19,7 @@ from gpuwatch.app.launches import (
     unknown_instances,
 )
 from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
+from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent
 from gpuwatch.bootstrap.settings_loading import end_by_hand_lines
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
@@ -93,7 +94,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         http_client(settings) as http,
         closing(build_hooks(settings, store, http, threading.Event())) as hooks,
     ):
-        repository = SqlLaunchRepository(store)
+        repository = SqlLaunchRepository(store, obligation_file(settings))
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
         stopping = [_mark_stopping(repository, launch) for launch in wanted]
         reconcilers = {

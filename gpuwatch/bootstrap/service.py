@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_channels, build_hooks, http_client, new_id
 from gpuwatch.bootstrap.alert_log import log_alert
+from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
 from gpuwatch.engine.alert_delivery import AlertDelivery
@@ -81,7 +82,8 @@ class Service:
         self._http = http
         self.uow_factory = SqlDecisionStore(store)
         self.history = SqlHistoryRecorder(store)
-        self.launch_repository = SqlLaunchRepository(store)
+        self.obligations = obligation_file(settings, time_source.now)
+        self.launch_repository = SqlLaunchRepository(store, self.obligations)
         self.invoices = SqlInvoiceRepository(store)
         self.pauses = SqlPauseRepository(store)
         self.adapters = build_adapters(
@@ -120,9 +122,13 @@ class Service:
         }
 
     def _context(self, name: str, launcher: Launcher) -> ProviderContext:
-        commission = self.settings.providers[name].commission
         return ProviderContext(
-            launcher, self.adapters[name].market, commission, self.balances[name], self.reconcilers[name]
+            launcher,
+            self.adapters[name].market,
+            self.settings.providers[name].commission,
+            self.balances[name],
+            self.reconcilers[name],
+            self.obligations,
         )
 
     def _reconciler(self, name: str, launcher: Launcher) -> LaunchReconciler:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.domain.launches.events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
+from gpuwatch.domain.launches.hook_time import longest_hook_s
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Launch,
@@ -26,8 +27,17 @@ from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.orders import build_order
 from gpuwatch.engine.requoter import Requoter
 from gpuwatch.engine.transition_executor import TransitionExecutor
-from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
+from gpuwatch.errors import (
+    OfferGone,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    ProviderError,
+    RefusalKind,
+    StoreError,
+)
 from gpuwatch.ports import Launcher, LaunchRepository, Market
+from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +65,7 @@ class ProviderContext(msgspec.Struct, frozen=True):
     commission: Commission
     balance: BalanceCache | None = None
     reconciler: LaunchReconciler | None = None
+    obligations: ObligationLog = NO_OBLIGATION_LOG
 
     def not_ready(self, price_microusd_hour: int) -> str | None:
         """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
@@ -143,12 +154,18 @@ class CandidateLoop:
         return self._repository.retarget(launch, match, self._watch, self._budget, self._clock())
 
     def _refused(self, launch: Launch) -> str | None:
-        """The last check before money is spent; None: nothing stands against it."""
+        """The last check before money is spent; None: nothing stands against it, and the keeper knows of it."""
         poor = self._context.why_unaffordable(launch.price_microusd_hour)
         if poor is not None:
             return EndReason.NO_CREDIT.text(poor)
         refusal = self._repository.may_send(launch, self._clock())
-        return None if refusal is None else _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
+        if refusal is not None:
+            return _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
+        try:
+            self._context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
+        except StoreError as error:  # without the database, nothing would end it
+            return EndReason.NOT_SENT.text(str(error))
+        return None
 
     def _send(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
         """Send the order, once. With a text: nothing was created, and the next candidate may be requested."""

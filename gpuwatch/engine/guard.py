@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 
 from gpuwatch.domain.launches.end_rules import EndCause
+from gpuwatch.domain.launches.hook_time import hook_must_begin
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.runtime_rules import (
@@ -90,10 +91,12 @@ class ProviderGuard:
         return fault
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Return what ends it whether a list shows it or not: a budget, a price, its windows."""
+        """Return what ends it whether a list shows it or not: a budget, a price, its windows, a long hook."""
         watch = self._watches.get(launch.watch)
         fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
-        return fault or (None if watch is None else outside_windows(watch, now, self._zone))
+        if watch is None:
+            return fault
+        return fault or outside_windows(watch, now, self._zone) or hook_must_begin(launch, watch, now)
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
         """Return whether it matches its offer. False: not yet known. An end cause: it does not."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
+from gpuwatch.domain.launches.hook_time import HOOK_MARGIN_S, longest_hook_s
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
@@ -22,7 +23,6 @@ log = logging.getLogger(__name__)
 RETRY_AFTER_S = (10.0, 60.0, 300.0, 1200.0)  # after the first, second, … failure
 MAX_ATTEMPTS = len(RETRY_AFTER_S) + 1
 MAX_PARALLEL = 4
-_MARGIN_S = 10.0  # on top of a hook's own time: to kill and record it
 _CUT_OFF = "gpuwatch was restarted while it ran, or before its end was recorded"
 
 
@@ -76,7 +76,7 @@ class LaunchHooks:
     def longest_s(self) -> float:
         """The longest time for which a destroy may have to wait for a hook."""
         specs = [_spec(watch) for watch in self._watches.values()]
-        return max((spec.hook_timeout_s + _MARGIN_S for spec in specs if spec.before_stop is not None), default=0.0)
+        return max((longest_hook_s(spec) for spec in specs), default=0.0)
 
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class LaunchHooks:
         if free <= 0 or self._stopping.is_set():
             return 0
         longest_s = max((_spec(watch).hook_timeout_s for watch in self._watches.values()), default=0.0)
-        due = self._book.lease(now, free, longest_s + _MARGIN_S)
+        due = self._book.lease(now, free, longest_s + HOOK_MARGIN_S)
         for run in due:
             self._start_thread(partial(self._afterwards, run))
         return len(due)
@@ -152,14 +152,14 @@ class LaunchHooks:
     def _start_before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
         assert spec.before_stop is not None
         hook, timeout_s = spec.before_stop, spec.hook_timeout_s
-        run = self._book.begin(launch, BEFORE_STOP, now, timeout_s + _MARGIN_S)
+        run = self._book.begin(launch, BEFORE_STOP, now, timeout_s + HOOK_MARGIN_S)
         if run is None:
             if self._book.is_held(launch.launch_id, BEFORE_STOP, now):
                 return False
             self._give_up(launch, _CUT_OFF)
             return self._over(launch.launch_id)
         with self._lock:
-            self._ends_s[launch.launch_id] = self._monotonic() + timeout_s + _MARGIN_S
+            self._ends_s[launch.launch_id] = self._monotonic() + timeout_s + HOOK_MARGIN_S
         self._start_thread(partial(self._save, run, hook, timeout_s))
         return False
 

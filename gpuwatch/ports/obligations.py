@@ -50,3 +50,6 @@ class NoObligationLog:
 
     def follow(self, launches: Iterable[Launch]) -> None:
         """Nothing."""
+
+
+NO_OBLIGATION_LOG = NoObligationLog()

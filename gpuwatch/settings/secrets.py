@@ -104,7 +104,7 @@ def secret_values(settings: Settings) -> list[str]:
 def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
     """The URL as set, a relative file below the current folder; empty: a file in the state folder."""
     if not text:
-        return f"sqlite:///{_state_folder(env) / 'gpuwatch.db'}"
+        return f"sqlite:///{state_folder(env) / 'gpuwatch.db'}"
     scheme, _, rest = text.partition(":///")
     if not scheme.startswith("sqlite") or rest.startswith("/"):
         return text
@@ -112,7 +112,8 @@ def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
     return f"{scheme}:///{cwd / name}{mark}{options}"
 
 
-def _state_folder(env: Mapping[str, str]) -> Path:
+def state_folder(env: Mapping[str, str]) -> Path:
+    """Where gpuwatch keeps what it writes."""
     if env.get("STATE_DIRECTORY"):
         return Path(env["STATE_DIRECTORY"].split(":")[0])  # source: systemd.exec(5), several are joined by colons
     home = env.get("HOME") or os.path.expanduser("~")

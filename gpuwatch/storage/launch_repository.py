@@ -24,6 +24,7 @@ from gpuwatch.domain.launches.launch import (
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import OutboxAlert
+from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
 from gpuwatch.storage import hook_runs, new_alerts
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import update_breaker
@@ -44,10 +45,15 @@ _UPDATE_AS_READ = update(launches).where(
 
 
 class SqlLaunchRepository:
-    """All launches. Every transition is one transaction: the row, its event, and the alert about it."""
+    """All launches. Every transition is one transaction: the row, its event, and the alert about it.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        obligations: the keeper's file, which follows what is read and written here.
+    """
+
+    def __init__(self, database: Database, obligations: ObligationLog = NO_OBLIGATION_LOG) -> None:
         self._database = database
+        self._obligations = obligations
 
     def get(self, launch_id: str) -> Launch | None:
         """One launch. Raises StoreError."""
@@ -57,7 +63,9 @@ class SqlLaunchRepository:
     def alive(self, provider: str | None = None) -> list[Launch]:
         """Those that are not over, oldest first. Raises StoreError."""
         query = select(launches).where(launches.c.state.not_in(OVER_STATES)).order_by(launches.c.intended_at_ms)
-        return self._read(query if provider is None else query.where(launches.c.provider == provider))
+        alive = self._read(query if provider is None else query.where(launches.c.provider == provider))
+        self._obligations.follow(alive)  # another host may have extended or ended one
+        return alive
 
     def all(self, watch: str | None = None) -> list[Launch]:
         """Every launch, newest first. Raises StoreError."""
@@ -106,6 +114,7 @@ class SqlLaunchRepository:
                 hook_runs.schedule_hook(connection, moved, hook, now)
             if news is not None:
                 new_alerts.enqueue(connection, news)
+        self._obligations.follow([moved])
         return moved
 
     def _step(
@@ -184,6 +193,7 @@ class SqlLaunchRepository:
                 new_alerts.enqueue(connection, news)
         except IntegrityError:
             return False
+        self._obligations.follow([launch])
         return True
 
     def never_launched(self) -> bool:

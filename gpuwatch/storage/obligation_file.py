@@ -59,22 +59,23 @@ class ObligationFile:
 
     def record_order(self, launch: Launch, hook_s: float) -> None:
         """Write it down, durably, before its order is sent; see the port. Raises StoreError."""
-        if not launch.dry_run:
-            with self._lock:
-                self._record(launch, hook_s)
+        with self._lock:
+            self._catch_up()
+            self._record(launch, hook_s)
 
     def record_extension(self, launch: Launch) -> None:
         """Write down its later end, durably, before the row has it. Raises StoreError."""
         with self._lock:
+            self._catch_up()
             self._record(launch)
 
     def follow(self, launches: Iterable[Launch]) -> None:
         """Write down what has changed of them; what cannot be written is logged once, and tried again."""
         with self._lock:
             try:
+                self._catch_up()
                 for launch in launches:
-                    if not launch.dry_run:
-                        self._record(launch)
+                    self._record(launch)
             except StoreError as error:
                 if self._error != str(error):
                     log.error("%s", error)  # noqa: TRY400 one line
@@ -88,10 +89,11 @@ class ObligationFile:
             self._append(msgspec.structs.replace(obligation, is_over=True))
 
     def _record(self, launch: Launch, hook_s: float = 0.0) -> None:
-        self._catch_up()
+        """Unless it is a dry run, is written already, or was closed since."""
         before = self._read.open.get(launch.launch_id)
         after = obligation_of(launch, before, self._now(), hook_s)
-        if changes(before, after):
+        counts = not launch.dry_run and after.revision >= self._read.least_revision(launch.launch_id)
+        if counts and changes(before, after):
             self._append(after)
 
     def _append(self, obligation: Obligation) -> None:

@@ -65,6 +65,11 @@ class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
     closed: Mapping[str, int] = {}
     foreign: tuple[bytes, ...] = ()
 
+    def least_revision(self, launch_id: str) -> int:
+        """From which on a line counts; after its end, only a later change opens it again."""
+        known = self.open.get(launch_id)
+        return self.closed.get(launch_id, -1) + 1 if known is None else known.revision
+
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Obligation)
@@ -98,11 +103,12 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
     A newer version of a line is read as far as its fields are known: what a later gpuwatch adds hides no obligation.
     """
     opened, closed, foreign = dict(before.open), dict(before.closed), list(before.foreign)
+    state = ReadObligations(open=opened, closed=closed)
     for line in filter(bytes.strip, lines):
         found = decode_line(line)
         if found is None:
             foreign += [line.rstrip(_NEWLINE)] if _is_json(line) else []
-        elif found.revision < _revision_of(found.launch_id, opened, closed):
+        elif found.revision < state.least_revision(found.launch_id):
             continue
         elif found.is_over:
             opened.pop(found.launch_id, None)
@@ -110,11 +116,6 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
         else:
             opened[found.launch_id] = found
     return ReadObligations(open=opened, closed=closed, foreign=tuple(foreign))
-
-
-def _revision_of(launch_id: str, opened: Mapping[str, Obligation], closed: Mapping[str, int]) -> int:
-    """The newest that was read; after its end, the next one: only a later change opens it again."""
-    return opened[launch_id].revision if launch_id in opened else closed.get(launch_id, -1) + 1
 
 
 def compacted(read: ReadObligations) -> bytes:

@@ -1,0 +1,104 @@
+"""Builds the keeper from parts of its own: it shares no client, rate limit, channel or lock with the rest."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import real_now
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.obligation import Obligation
+    from gpuwatch.engine.keeper import Keeper
+    from gpuwatch.ports import Launcher
+    from gpuwatch.ports.holds import Hold
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.obligation_file import ObligationFile
+
+
+def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) -> ObligationFile:
+    """The keeper's file of this database, for one user of it. Raises StoreError."""
+    from gpuwatch.settings.secrets import state_folder
+    from gpuwatch.storage.obligation_file import ObligationFile, obligation_path
+
+    return ObligationFile(obligation_path(settings.database_url, state_folder(os.environ)), now)
+
+
+def build_keeper(settings: Settings, why_alone: Callable[[], str | None]) -> Keeper:
+    """The keeper of the daemon with these settings. Opens no connection before an instance is overdue.
+
+    Args:
+        why_alone: why the daemon itself may not be ending instances, in one line; None: it works.
+    """
+    from gpuwatch.bootstrap import build_channels, new_id, open_http, real_monotonic
+    from gpuwatch.bootstrap.alert_log import log_alert
+    from gpuwatch.engine.fallback_alerts import FallbackAlerts
+    from gpuwatch.engine.keeper import AFTER_S, Keeper
+    from gpuwatch.ports import Alert
+
+    opened: list[HttpClient] = []
+
+    def http() -> HttpClient:
+        if not opened:
+            opened.append(open_http(settings))
+        return opened[0]
+
+    def report(alert: Alert) -> None:
+        FallbackAlerts(build_channels(settings, http()), new_id, log_alert).send(alert)
+
+    return Keeper(
+        obligation_file(settings),
+        _Launchers(settings, http),
+        report,
+        why_alone=why_alone,
+        run=_on_a_thread,
+        new_id=new_id,
+        monotonic=real_monotonic,
+        after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
+    )
+
+
+class _Launchers:
+    """The keeper's own launchers, built when one is needed first."""
+
+    def __init__(self, settings: Settings, http: Callable[[], HttpClient]) -> None:
+        self._settings = settings
+        self._http = http
+        self._built: dict[str, Launcher] = {}
+
+    def __call__(self, obligation: Obligation) -> Launcher:
+        """The launcher for it. Raises UsageError: gpuwatch has no way to end it."""
+        name = obligation.provider
+        if name not in self._built:
+            self._built[name] = self._build(name)
+        return self._built[name]
+
+    def _build(self, name: str) -> Launcher:
+        from gpuwatch.bootstrap import build_adapters
+        from gpuwatch.bootstrap.provider_access import has_credentials
+        from gpuwatch.errors import UsageError
+
+        if name not in self._settings.providers or not has_credentials(self._settings.providers[name]):
+            raise UsageError(f"{name} is not in the settings, or has no key")
+        adapter = build_adapters(self._settings, self._http(), [name], is_patient=False, holds=_NoHolds())[name]
+        if adapter.launcher is None:
+            raise UsageError(f"gpuwatch cannot end instances at {name} with these settings")
+        return adapter.launcher
+
+
+class _NoHolds:
+    """The keeper waits for no quota of the searches, and reads no database to learn of one."""
+
+    def load(self, provider: str) -> Sequence[Hold]:
+        return ()
+
+    def save(self, hold: Hold) -> None:
+        pass
+
+
+def _on_a_thread(name: str, work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name=name, daemon=True).start()
