@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
+import httpcore
 import msgspec
 
 from benchmarks.day_market import Bargain, DayMarket, limit_usd, models
@@ -31,7 +31,8 @@ from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.emulator import Marketplace
 from gpuwatch.emulator.http_server import parse_request
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.address import Address
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.query import wire_names
 
 RECORDED_BESIDES = 2  # GPUs that are recorded and not watched
@@ -44,7 +45,7 @@ SCENARIOS = {
 }
 
 
-class Wire(httpx.BaseTransport):
+class Wire:
     """The network between gpuwatch's HTTP client and the marketplace, in this process and on the virtual clock."""
 
     def __init__(self, clock: VirtualTime, marketplace: Marketplace, market: DayMarket, seed: int) -> None:
@@ -52,12 +53,13 @@ class Wire(httpx.BaseTransport):
         self._clock, self._marketplace, self._market = clock, marketplace, market
         self._rng = random.Random(seed)
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def send(self, request: httpcore.Request, _address: Address) -> httpcore.Response:
         """Carry a request there, and its answer back; note what a hunt gets to see."""
         clock, task, sent_s = self._clock, self._clock.running.partition(" ")[0], self._clock.monotonic()
         clock.sleep(UPLINK_S)
-        target = request.url.raw_path.decode("ascii")
-        asked = parse_request(request.method, target, dict(request.headers), request.read())
+        sent_headers = {name.decode(): value.decode() for name, value in request.headers}
+        body = b"".join(request.stream)  # type: ignore[arg-type]  # Iterable[bytes] on the synchronous side
+        asked = parse_request(request.method.decode(), request.url.target.decode(), sent_headers, body)
         asked.address = "127.0.0.1"
         reply = self._marketplace.answer(asked)
         shown = self._bargains_in(reply.body) if task == "hunt" and reply.status == 200 else []
@@ -77,7 +79,11 @@ class Wire(httpx.BaseTransport):
                 quota_spent=reply.status == 429 and b"quota" in reply.body,
             )
         )
-        return httpx.Response(reply.status, headers={**headers, "Content-Type": reply.content_type}, content=reply.body)
+        headers["Content-Type"] = reply.content_type
+        return httpcore.Response(reply.status, headers=list(headers.items()), content=reply.body)
+
+    def close(self) -> None:
+        """There is no connection."""
 
     def _bargains_in(self, body: bytes) -> list[Bargain]:
         found = (self._market.shown(row.id) for row in _ROWS.decode(body).offers)
@@ -122,7 +128,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
     loaded = settings.load(str(_settings(scenario, watched, recorded, folder)), env={"HOME": str(folder)})
     with ExitStack() as opened:
         store = opened.enter_context(open_store(loaded))
-        http = HttpxClient(transport=wire, monotonic=clock.monotonic)
+        http = PooledHttpClient(transport=wire, monotonic=clock.monotonic)
         opened.callback(http.close)
         service = Service(loaded, store, http, time_source=clock.source)
         opened.callback(service.close)

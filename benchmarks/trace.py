@@ -35,7 +35,7 @@ STEPS: Mapping[str, str] = {
     "storage.launch_admission.reserve": "reserve",
     "intent.after_commit": "commit",
     "engine.requoter.Requoter.requote": "requote",
-    "providers.toolkit.http.client.HttpxClient.stream": "send",
+    "providers.toolkit.http.client.PooledHttpClient.stream": "send",
 }
 _SETTINGS = """
 timezone = "UTC"

@@ -122,8 +122,9 @@ def test_imports_run_one_way() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_http_client_alone_knows_httpx() -> None:
-    assert {name.rpartition("/")[0] for name in _importers("httpx")} == {"providers/toolkit/http"}
+def test_the_http_client_alone_knows_httpcore() -> None:
+    assert {name.rpartition("/")[0] for name in _importers("httpcore")} == {"providers/toolkit/http"}
+    assert not _importers("httpx")
 
 
 def test_the_scheduler_alone_knows_apscheduler() -> None:
@@ -177,7 +178,7 @@ def test_wiring_alone_reads_the_clock() -> None:
 
 def test_check_starts_without_what_it_does_not_need() -> None:
     """These cost tens of milliseconds each, before an answer is on the screen."""
-    heavy = ("sqlalchemy", "alembic", "pydantic", "rich", "apscheduler", "httpx")
+    heavy = ("sqlalchemy", "alembic", "pydantic", "rich", "apscheduler", "httpcore", "httpx")
     program = f"import sys, gpuwatch.cli.check; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

@@ -47,18 +47,18 @@ def test_a_reply_does_not_show_its_body_or_headers() -> None:
     assert repr(HttpReply(200, {"set-cookie": "x"}, b"secret")) == "HttpReply(200, 6 bytes)"
 
 
-def test_importing_net_costs_no_httpx_and_httpx_no_command_line() -> None:
+def test_importing_net_costs_no_httpcore_and_httpcore_no_httpx() -> None:
     code = (
         "import sys, gpuwatch.providers.toolkit.http, gpuwatch.providers as p; p.info('vastai');"
-        "assert 'httpx' not in sys.modules;"
-        "from gpuwatch.providers.toolkit.http.client import HttpxClient;"
-        "assert 'httpx' in sys.modules; assert 'rich' not in sys.modules"
+        "assert 'httpcore' not in sys.modules;"
+        "from gpuwatch.providers.toolkit.http.client import PooledHttpClient;"
+        "assert 'httpcore' in sys.modules; assert not {'httpx', 'rich'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_httpx_does_not_log_addresses() -> None:
-    from gpuwatch.providers.toolkit.http.client import HttpxClient
+def test_httpcore_does_not_log_addresses() -> None:
+    from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 
-    HttpxClient().close()
-    assert all(logging.getLogger(name).getEffectiveLevel() >= logging.WARNING for name in ("httpx", "httpcore"))
+    PooledHttpClient().close()
+    assert logging.getLogger("httpcore").getEffectiveLevel() >= logging.WARNING

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.holds import HoldStore
     from gpuwatch.ports.http import HttpClient
-    from gpuwatch.providers.toolkit.http.client import HttpxClient
+    from gpuwatch.providers.toolkit.http.client import PooledHttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
@@ -82,15 +82,15 @@ def secrets_of(settings: Settings) -> list[str]:
     return secret_values(settings)
 
 
-def open_http(settings: Settings) -> HttpxClient:
+def open_http(settings: Settings) -> PooledHttpClient:
     """An HTTP client; the caller closes it."""
-    from gpuwatch.providers.toolkit.http.client import HttpxClient
+    from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 
-    return HttpxClient(secrets=secrets_of(settings))
+    return PooledHttpClient(secrets=secrets_of(settings))
 
 
 @contextmanager
-def http_client(settings: Settings) -> Iterator[HttpxClient]:
+def http_client(settings: Settings) -> Iterator[PooledHttpClient]:
     """An HTTP client, closed at the end."""
     http = open_http(settings)
     try:

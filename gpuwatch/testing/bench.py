@@ -14,7 +14,7 @@ from gpuwatch import providers
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.http import RequestOptions, StreamingReply
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -112,7 +112,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
             http.close()
 
 
-class _ImpatientHttp(HttpxClient):
+class _ImpatientHttp(PooledHttpClient):
     """Waits no longer than the test allows, whatever the adapter asks for."""
 
     def __init__(self, longest_s: float, secrets: list[str]) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from gpuwatch.app.doctor_channels import channel_findings
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load
 from tests.cli.conftest import Shell
 from tests.smtp_server import Mailbox, dripping_server, smtp_server
@@ -83,7 +83,7 @@ def test_channels_that_hang_are_faults_within_one_bound(servers: Servers) -> Non
         servers.mail_port = stack.enter_context(dripping_server("greeting"))
         servers.configure()
         settings = load(str(servers.shell.folder / "gpuwatch.toml"), env={})
-        http = HttpxClient()
+        http = PooledHttpClient()
         stack.callback(http.close)
         began = time.monotonic()
         found = list(channel_findings(settings, http, within_s=0.5))

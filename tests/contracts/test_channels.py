@@ -21,7 +21,7 @@ from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.webhook import WebhookChannel, WebhookSettings
 from gpuwatch.ports import AlertKind, Channel, ChannelSettings
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import smtp_server
 from tests.telegram_double import BAD_GATEWAY, BLOCKED, CHAT, TOKEN, telegram
@@ -45,7 +45,7 @@ class Case(msgspec.Struct):
 
 def _telegram(stack: ExitStack) -> Case:
     bot = stack.enter_context(telegram())
-    http = HttpxClient()
+    http = PooledHttpClient()
     stack.callback(http.close)
     settings = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=bot.base_url)
     return Case(
@@ -112,7 +112,7 @@ def _apprise(stack: ExitStack) -> Case:
 
 def _webhook(stack: ExitStack) -> Case:
     port, status, bodies = _posts(stack, None)
-    http = HttpxClient()
+    http = PooledHttpClient()
     stack.callback(http.close)
     url = f"http://127.0.0.1:{port}/{SECRET}?token={SECRET}"
     channel = WebhookChannel(WebhookSettings(url=url, secret=SECRET), http)
@@ -132,7 +132,7 @@ def _documented(stack: ExitStack) -> Case:
     (source,) = (code for code in re.findall(r"(?ms)^```python\n(.*?)^```$", page) if "ChannelInfo(" in code)
     module: dict[str, Any] = {"__name__": "gpuwatch.notifiers.poster"}
     exec(compile(source, "write-a-provider.md", "exec"), module)
-    http = HttpxClient()
+    http = PooledHttpClient()
     stack.callback(http.close)
     url = f"http://127.0.0.1:{port}/{SECRET}"
     settings = ChannelSettings(name="poster", options={"url": url})

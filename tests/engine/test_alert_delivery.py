@@ -15,7 +15,7 @@ from gpuwatch.notifiers.email import EmailChannel, EmailSettings
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.toolkit import as_text
 from gpuwatch.ports import Alert, AlertKind, DueDelivery
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.pauses import SqlPauseRepository
 from tests.engine.scripted_channels import HOUR, NOON, DeliveryBench, Hanging, Scripted, Several
@@ -317,7 +317,7 @@ def test_after_a_stop_nothing_more_is_sent(db: Database) -> None:
 @contextmanager
 def both_servers(db: Database) -> Iterator[tuple[object, object, DeliveryBench]]:
     with telegram() as bot, smtp_server() as box:
-        http = HttpxClient()
+        http = PooledHttpClient()
         to_chat = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=bot.base_url)
         to_mail = EmailSettings(
             host="127.0.0.1", port=box.port, security="none", sender="w@example.org", recipients=("me@example.org",)

@@ -16,7 +16,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.watches.watch import HookSpec
 from gpuwatch.hooks.runner import HookRunner
 from gpuwatch.ports.hooks import HookCall
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "hooks.md"
 BODY = '{"event":"on_ended","launch_id":"abcdefghijkl","watch":"h100","state":"ended","instance_id":null}'
@@ -24,7 +24,7 @@ BODY = '{"event":"on_ended","launch_id":"abcdefghijkl","watch":"h100","state":"e
 
 @pytest.fixture
 def runner() -> Iterator[HookRunner]:
-    http = HttpxClient()
+    http = PooledHttpClient()
     yield HookRunner(http, threading.Event())
     http.close()
 

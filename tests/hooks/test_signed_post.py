@@ -13,7 +13,7 @@ from gpuwatch.domain.watches.watch import HookSpec
 from gpuwatch.hooks.signed_post import post_signed
 from gpuwatch.ports.hooks import HookCall
 from gpuwatch.ports.signing import signature
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -22,8 +22,8 @@ BODY = '{"event":"on_running","launch_id":"abcdefghijkl","watch":"größe"}'
 
 
 @pytest.fixture
-def http() -> Iterator[HttpxClient]:
-    opened = HttpxClient(secrets=[SECRET])
+def http() -> Iterator[PooledHttpClient]:
+    opened = PooledHttpClient(secrets=[SECRET])
     yield opened
     opened.close()
 
@@ -33,7 +33,7 @@ def call(server: Server, secret: str | None = SECRET, timeout_s: float = 10.0, p
     return HookCall(spec=spec, event="on_running", body=BODY, at=NOON, timeout_s=timeout_s)
 
 
-def test_a_receiver_can_verify_who_sent_it_and_what_and_when(http: HttpxClient) -> None:
+def test_a_receiver_can_verify_who_sent_it_and_what_and_when(http: PooledHttpClient) -> None:
     with serving(lambda _, wire: wire.answer(204)) as server:
         assert post_signed(http, call(server)) is None
         (got,) = server.requests
@@ -51,20 +51,20 @@ def test_the_signature_is_the_one_that_the_documents_show() -> None:
     assert signature("secret", "1700000001", b"{}") != signature("secret", "1700000000", b"{}")
 
 
-def test_without_a_secret_nothing_is_signed(http: HttpxClient) -> None:
+def test_without_a_secret_nothing_is_signed(http: PooledHttpClient) -> None:
     with serving(lambda _, wire: wire.answer(200)) as server:
         assert post_signed(http, call(server, secret=None)) is None
         assert "x-gpuwatch-signature-256" not in server.requests[0].headers
 
 
 @pytest.mark.parametrize("status", [400, 403, 500, 503])
-def test_a_refusal_is_reported_with_its_last_line(http: HttpxClient, status: int) -> None:
+def test_a_refusal_is_reported_with_its_last_line(http: PooledHttpClient, status: int) -> None:
     with serving(lambda _, wire: wire.answer(status, b"long story\nthe disk is full\n")) as server:
         error = post_signed(http, call(server))
     assert error == f"the receiver answered {status}: the disk is full"
 
 
-def test_a_redirect_is_not_followed(http: HttpxClient) -> None:
+def test_a_redirect_is_not_followed(http: PooledHttpClient) -> None:
     def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
         wire.answer(307, location="/elsewhere")
 
@@ -74,24 +74,24 @@ def test_a_redirect_is_not_followed(http: HttpxClient) -> None:
     assert "redirects are not followed" in (error or "")
 
 
-def test_silence_ends_after_its_time(http: HttpxClient) -> None:
+def test_silence_ends_after_its_time(http: PooledHttpClient) -> None:
     with serving(lambda _, wire: None) as server:
         error = post_signed(http, call(server, timeout_s=0.5))
     assert "no whole answer in time" in (error or "")
 
 
-def test_nobody_there_is_an_error_and_no_exception(http: HttpxClient) -> None:
+def test_nobody_there_is_an_error_and_no_exception(http: PooledHttpClient) -> None:
     with serving(lambda _, wire: wire.answer(200)) as server:
         gone = call(server)
     assert post_signed(http, gone)
 
 
-def test_secrets_that_a_receiver_echoes_are_blanked(http: HttpxClient) -> None:
+def test_secrets_that_a_receiver_echoes_are_blanked(http: PooledHttpClient) -> None:
     with serving(lambda _, wire: wire.answer(500, f"bad secret {SECRET}".encode())) as server:
         assert SECRET not in (post_signed(http, call(server)) or "")
 
 
-def test_an_endless_refusal_is_cut(http: HttpxClient) -> None:
+def test_an_endless_refusal_is_cut(http: PooledHttpClient) -> None:
     with serving(lambda _, wire: wire.answer(500, b"x" * 5_000_000)) as server:
         error = post_signed(http, call(server))
     assert len(error or "") < 70_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings, render
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.notifiers.alerts import a_line, an_alert
 from tests.telegram_double import (
     BAD_GATEWAY,
@@ -39,14 +39,14 @@ def server() -> Iterator[TelegramDouble]:
 
 
 @pytest.fixture
-def http() -> Iterator[HttpxClient]:
-    made = HttpxClient()
+def http() -> Iterator[PooledHttpClient]:
+    made = PooledHttpClient()
     yield made
     made.close()
 
 
 @pytest.fixture
-def channel(server: TelegramDouble, http: HttpxClient) -> TelegramChannel:
+def channel(server: TelegramDouble, http: PooledHttpClient) -> TelegramChannel:
     settings = TelegramSettings(bot_token=TOKEN, chat_id=CHAT, base_url=server.base_url)
     return TelegramChannel(settings, http, sleep=lambda _s: None, jitter=lambda: 0.5)
 
@@ -236,7 +236,7 @@ def test_a_lost_reply_is_tried_later_and_the_copy_bears_the_same_id(
 
 
 def test_nobody_listening_is_tried_later_and_shows_no_token(
-    http: HttpxClient, caplog: pytest.LogCaptureFixture
+    http: PooledHttpClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """C06: the token is in the URL's path."""
     caplog.set_level(logging.DEBUG)
@@ -249,7 +249,7 @@ def test_nobody_listening_is_tried_later_and_shows_no_token(
     assert TOKEN not in repr(settings)
 
 
-def test_messages_to_a_chat_are_a_second_apart(server: TelegramDouble, http: HttpxClient) -> None:
+def test_messages_to_a_chat_are_a_second_apart(server: TelegramDouble, http: PooledHttpClient) -> None:
     """A09."""
     slept: list[float] = []
     at = [100.0]

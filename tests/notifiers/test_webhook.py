@@ -19,7 +19,7 @@ import pytest
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.webhook import INFO, WebhookChannel, WebhookSettings
 from gpuwatch.ports.event_json import event_json
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 from tests.notifiers.alerts import an_alert
 
@@ -29,13 +29,13 @@ ALERTS_MD = Path(__file__).parents[2] / "docs" / "alerts.md"
 
 
 @pytest.fixture
-def http() -> Iterator[HttpxClient]:
-    opened = HttpxClient()
+def http() -> Iterator[PooledHttpClient]:
+    opened = PooledHttpClient()
     yield opened
     opened.close()
 
 
-def channel(server: Server, http: HttpxClient, unix: Callable[[], float] = lambda: NOW_S) -> WebhookChannel:
+def channel(server: Server, http: PooledHttpClient, unix: Callable[[], float] = lambda: NOW_S) -> WebhookChannel:
     return WebhookChannel(WebhookSettings(url=server.url + "/in?key=1", secret=SECRET), http, unix=unix)
 
 
@@ -43,7 +43,7 @@ def answering(status: int, body: bytes = b"", **headers: str) -> Callable[[Recei
     return lambda _, wire: wire.answer(status, body, **headers)
 
 
-def test_an_event_is_posted_whole_with_its_id_and_kind(http: HttpxClient) -> None:
+def test_an_event_is_posted_whole_with_its_id_and_kind(http: PooledHttpClient) -> None:
     with serving(answering(204)) as server:
         channel(server, http).send(an_alert())
         (got,) = server.requests
@@ -56,7 +56,7 @@ def test_an_event_is_posted_whole_with_its_id_and_kind(http: HttpxClient) -> Non
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl judges the signature")
-def test_openssl_computes_the_same_signature(http: HttpxClient) -> None:
+def test_openssl_computes_the_same_signature(http: PooledHttpClient) -> None:
     with serving(answering(204)) as server:
         channel(server, http).send(an_alert(headline="größer 😀"))
         (got,) = server.requests
@@ -71,7 +71,7 @@ def test_openssl_computes_the_same_signature(http: HttpxClient) -> None:
     assert got.headers["x-gpuwatch-signature-256"] == "sha256=" + ran.stdout.decode().split()[-1]
 
 
-def test_a_second_try_has_the_same_id_and_its_own_time(http: HttpxClient) -> None:
+def test_a_second_try_has_the_same_id_and_its_own_time(http: PooledHttpClient) -> None:
     moments = iter((NOW_S, NOW_S + 60))
     with serving(answering(204)) as server:
         sending = channel(server, http, lambda: next(moments))
@@ -84,7 +84,7 @@ def test_a_second_try_has_the_same_id_and_its_own_time(http: HttpxClient) -> Non
 
 
 @pytest.mark.parametrize("status", [301, 307, 308])
-def test_a_redirect_is_a_refusal_and_is_not_followed(http: HttpxClient, status: int) -> None:
+def test_a_redirect_is_a_refusal_and_is_not_followed(http: PooledHttpClient, status: int) -> None:
     with serving(answering(status, location="/elsewhere")) as server:
         with pytest.raises(DeliveryRefused, match="redirects are not followed"):
             channel(server, http).send(an_alert())
@@ -92,13 +92,13 @@ def test_a_redirect_is_a_refusal_and_is_not_followed(http: HttpxClient, status: 
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 410])
-def test_an_address_that_is_gone_or_locked_is_a_refusal(http: HttpxClient, status: int) -> None:
+def test_an_address_that_is_gone_or_locked_is_a_refusal(http: PooledHttpClient, status: int) -> None:
     with serving(answering(status)) as server, pytest.raises(DeliveryRefused, match=str(status)):
         channel(server, http).send(an_alert())
 
 
 @pytest.mark.parametrize("status", [400, 408, 409, 422, 429, 500, 503])
-def test_whatever_may_pass_is_tried_again(http: HttpxClient, status: int) -> None:
+def test_whatever_may_pass_is_tried_again(http: PooledHttpClient, status: int) -> None:
     with (
         serving(answering(status, b"long story\nthe disk is full\n")) as server,
         pytest.raises(DeliverLater, match=f"answered {status}: the disk is full") as caught,
@@ -111,19 +111,21 @@ def test_whatever_may_pass_is_tried_again(http: HttpxClient, status: int) -> Non
     ("header", "wait_s"),
     [("120", 120.0), (formatdate(NOW_S + 90, usegmt=True), 90.0), (formatdate(NOW_S - 90), 0.0), ("soon", None)],
 )
-def test_retry_after_is_honoured_as_seconds_and_as_a_date(http: HttpxClient, header: str, wait_s: float | None) -> None:
+def test_retry_after_is_honoured_as_seconds_and_as_a_date(
+    http: PooledHttpClient, header: str, wait_s: float | None
+) -> None:
     with serving(answering(429, **{"Retry-After": header})) as server, pytest.raises(DeliverLater) as caught:
         channel(server, http).send(an_alert())
     assert caught.value.retry_after_s == wait_s
 
 
-def test_an_endless_answer_is_cut(http: HttpxClient) -> None:
+def test_an_endless_answer_is_cut(http: PooledHttpClient) -> None:
     with serving(answering(500, b"x" * 5_000_000)) as server, pytest.raises(DeliverLater) as caught:
         channel(server, http).send(an_alert())
     assert len(str(caught.value)) < 400
 
 
-def test_a_check_sends_no_event(http: HttpxClient) -> None:
+def test_a_check_sends_no_event(http: PooledHttpClient) -> None:
     with serving(answering(405)) as server:
         assert channel(server, http).check() == "127.0.0.1 answers"
         assert [request.method for request in server.requests] == ["HEAD"]
@@ -142,7 +144,7 @@ def test_an_address_that_cannot_be_posted_to_is_a_settings_error(url: object) ->
 
 
 def test_the_receiver_in_the_documents_takes_what_is_genuine_and_nothing_else(
-    http: HttpxClient, capsys: pytest.CaptureFixture[str]
+    http: PooledHttpClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (source,) = re.findall(r"(?ms)^```python\n(.*?)^```$", ALERTS_MD.read_text(encoding="utf-8"))
     documented: dict[str, Any] = {}

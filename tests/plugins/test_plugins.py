@@ -16,7 +16,7 @@ from gpuwatch.cli import Exit, run
 from gpuwatch.errors import DeliverLater, DeliveryRefused, OutcomeUnknown, PayloadChanged, ProviderError, RateLimited
 from gpuwatch.ports import ChannelSettings, Order, ProviderSettings, Query
 from gpuwatch.ports.declarations import Adapter
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.isolation import isolated
 from tests.notifiers.alerts import an_alert
 from tests.plugins.conftest import Beside
@@ -28,7 +28,7 @@ GROUP = "gpuwatch.providers"
 
 def built(name: str) -> Adapter:
     settings = ProviderSettings(name=name, base_url="http://127.0.0.1:1")
-    http = HttpxClient()
+    http = PooledHttpClient()
     try:
         return providers.build(settings, http, lambda: NOW, lambda: 0.0, stop=threading.Event())
     finally:
@@ -190,7 +190,7 @@ def test_a_plugins_own_errors_pass_as_they_are() -> None:
 
 def a_pager(beside: Beside, token: str | None = "pager-token-123") -> Any:
     beside("pager", {"pager_channel": CHANNEL}, {"gpuwatch.notifiers": {"pager": "pager_channel"}})
-    http = HttpxClient()
+    http = PooledHttpClient()
     try:
         return notifiers.build(ChannelSettings(name="pager", options={"token": token, "volume": 3.0}), http)
     finally:
@@ -214,7 +214,7 @@ def test_a_mistake_in_a_plugins_channel_is_tried_later_and_tells_no_secret(besid
 def test_a_channel_that_cannot_be_built_refuses_with_the_reason(beside: Beside) -> None:
     source = CHANNEL + "\ndef build(settings, http):\n    raise ValueError('no pager here')\n"
     beside("pager", {"pager_channel": source}, {"gpuwatch.notifiers": {"pager": "pager_channel"}})
-    http = HttpxClient()
+    http = PooledHttpClient()
     try:
         channel = notifiers.build(ChannelSettings(name="pager"), http)
     finally:

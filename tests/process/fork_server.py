@@ -28,7 +28,7 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[2]
 PRELOADED = (
     "alembic.command", "alembic.config", "apscheduler.executors.pool", "apscheduler.schedulers.background",
-    "apscheduler.triggers.interval", "click", "httpx", "msgspec", "rich.console", "rich.table",
+    "apscheduler.triggers.interval", "click", "httpcore", "msgspec", "rich.console", "rich.table",
     "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
     "gpuwatch.__main__", "gpuwatch.app.launches", "gpuwatch.bootstrap.service", "gpuwatch.daemon.process",
     "gpuwatch.providers.vastai", "gpuwatch.settings.validate", "gpuwatch.storage.migrate",
@@ -165,7 +165,6 @@ def _become(request: dict[str, Any]) -> None:
 
 def main() -> None:
     """Load the libraries, then serve on the socket whose number is the argument."""
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # as gpuwatch itself does
     for name in PRELOADED:
         __import__(name)
     gc.freeze()  # else each child goes through all that was loaded here when it ends, for five times its own work

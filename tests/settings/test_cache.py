@@ -84,7 +84,7 @@ def test_what_is_remembered_is_what_was_judged(user: Home) -> None:
 def test_a_second_start_needs_neither_pydantic_nor_what_else_is_heavy(user: Home) -> None:
     (user.folder / "gpuwatch.toml").chmod(0o600)
     user.load()
-    heavy = ("pydantic", "httpx", "sqlalchemy", "rich", "dotenv")
+    heavy = ("pydantic", "httpcore", "sqlalchemy", "rich", "dotenv")
     code = (
         "import sys; from gpuwatch.settings import load; "
         "assert load().channels['telegram'].options['bot_token'] == 'canary:telegram'; "

@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch import bootstrap
 from gpuwatch.errors import SettingsError
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load, load_for_stopping
 from gpuwatch.settings.json_schema import json_schema
 from gpuwatch.settings.show import MASK, _masked, origins
@@ -231,7 +231,7 @@ def test_a_channel_of_a_plugin_is_set_up_by_its_table(loaded: Loader) -> None:
     settings = loaded(f'{PAGER}volume = 5\n{WATCH}notify = ["pager"]\n')
     assert tuple(settings.channels) == ("pager",)
     assert settings.watches[0].notify == ("pager",)
-    http = HttpxClient()
+    http = PooledHttpClient()
     try:
         channels = bootstrap.build_channels(settings, http)
     finally:

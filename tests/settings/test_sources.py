@@ -12,7 +12,7 @@ import pytest
 from gpuwatch import notifiers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.errors import SettingsError
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import load
 
 WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 3.60\n'
@@ -150,7 +150,7 @@ def test_a_relative_database_is_relative_to_the_current_folder(loaded: Any, home
 def test_the_mail_port_follows_the_kind_of_security(loaded: Any, security: str, port: int) -> None:
     toml = f'[notify.email]\nhost = "h"\nsecurity = "{security}"\nsender = "a@b"\nrecipients = ["c@d"]\n'
     channel = loaded(toml).channels["email"]
-    with closing(HttpxClient()) as http:
+    with closing(PooledHttpClient()) as http:
         assert notifiers.build(channel, http)._settings.port == port
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuwatch import providers
 from gpuwatch.ports import Instance, Launcher, Order, ProviderSettings
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
 from tests.clouds.aws import Ec2
 
@@ -39,7 +39,7 @@ def asking(
     settings = ProviderSettings(
         name="aws", base_url=url, api_key=key, search_interval_s=0.0, timeout_s=timeout_s, options=given
     )
-    http = HttpxClient(secrets=[])
+    http = PooledHttpClient(secrets=[])
     try:
         yield providers.build(settings, http, now, clock, clock.sleep, stop)
     finally:

@@ -15,7 +15,7 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.errors import OfferGone, OrderRateLimited, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Query, Registry, Volume
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
 
@@ -25,7 +25,7 @@ OFFER = "gpu_1x_h100_sxm5/us-east-1"
 
 @contextmanager
 def at(place: LambdaCloud, clock: Clock, **options: Any) -> Iterator[providers.Adapter]:
-    http = HttpxClient()
+    http = PooledHttpClient()
     settings = ProviderSettings(
         name="lambda",
         base_url=place.url,
@@ -225,7 +225,7 @@ def test_a_type_that_came_to_its_end_is_the_next_candidates_turn_and_a_wrong_key
 def test_a_key_as_the_user_of_http_basic_is_taken_by_the_emulator(place: LambdaCloud) -> None:
     for key, status in (("demo-key", 200), ("another", 401)):
         reported = {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
-        http = HttpxClient()
+        http = PooledHttpClient()
         assert http.ask("GET", f"{place.url}/api/v1/instances", headers=reported).status == status
         http.close()
 

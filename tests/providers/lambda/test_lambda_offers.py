@@ -15,7 +15,7 @@ from gpuwatch.domain.market.marks import ARM64, arch_of
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.clocks import Clock
 from tests.clouds.lambda_cloud import LambdaCloud
@@ -164,7 +164,7 @@ def test_a_new_field_is_reported() -> None:
 
 
 def test_all_watches_share_one_answer_for_five_seconds() -> None:
-    clock, http = Clock(), HttpxClient()
+    clock, http = Clock(), PooledHttpClient()
     with LambdaCloud() as place:
         settings = ProviderSettings(name="lambda", base_url=place.url, api_key=place.key, search_interval_s=0.0)
         market = providers.build(settings, http, lambda: NOW, clock, clock.sleep).market

@@ -21,7 +21,7 @@ from gpuwatch.ports import Completeness, ProviderSettings, Query
 from gpuwatch.providers.runpod.catalogue import CatalogueRequest, parse_catalogue
 from gpuwatch.providers.runpod.keyless import catalogue_query, parse_keyless
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, country_of, machine_id, offer_id, read_offer_id
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 from tests.clouds.runpod import RunPod
 from tests.providers.runpod.bench import BENCH
@@ -260,7 +260,7 @@ def test_a_place_without_the_type_is_no_place_of_it() -> None:
 
 def test_an_answer_of_several_requests_is_as_old_as_the_first() -> None:
     moments = (NOW + timedelta(seconds=n) for n in range(1, 100))
-    with BENCH.place() as place, closing(HttpxClient()) as http:
+    with BENCH.place() as place, closing(PooledHttpClient()) as http:
         settings = ProviderSettings(
             name="runpod", base_url=place.url, api_key="demo-key", search_interval_s=0.0,
             options={"clouds": ("SECURE", "COMMUNITY"), "registry_id": None},

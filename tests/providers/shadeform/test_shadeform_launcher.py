@@ -15,7 +15,7 @@ from gpuwatch import providers
 from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
 from gpuwatch.providers.shadeform.launcher import auto_delete, parse_instances
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
 from tests.clouds.shadeform import Shadeform
 
@@ -26,7 +26,7 @@ DEFAULTS = {spec.name: spec.default for spec in providers.info("shadeform").opti
 
 @contextmanager
 def at(place: Shadeform, clock: Clock, key: str = "demo-key", **options: Any) -> Iterator[Launcher]:
-    http = HttpxClient()
+    http = PooledHttpClient()
     settings = ProviderSettings(
         name="shadeform", base_url=place.url, api_key=key, search_interval_s=0.0, options=DEFAULTS | options
     )

@@ -24,7 +24,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -53,7 +53,7 @@ def rest(url: str, world: World | None = None, key: str | None = KEY, **options:
     settings = ProviderSettings(
         name="acme", base_url=url, api_key=key, search_interval_s=options.pop("interval_s", 0.0), timeout_s=30.0
     )
-    http = HttpxClient(secrets=[KEY])
+    http = PooledHttpClient(secrets=[KEY])
     tools = Tools(
         http=http, now=lambda: NOW, monotonic=lambda: world.seconds, sleep=world.sleep, stop=world.stop,
         is_patient=options.pop("is_patient", True),

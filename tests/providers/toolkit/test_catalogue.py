@@ -12,7 +12,7 @@ from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.ports.declarations import ProviderInfo, Tools
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -23,7 +23,7 @@ class Shop:
 
     def __init__(self, *, key: str | None = "a-key", **declared: object) -> None:
         self.fetched, self.now_s = 0, 0.0
-        http = HttpxClient(secrets=[])
+        http = PooledHttpClient(secrets=[])
         tools = Tools(
             http=http, now=lambda: NOW, monotonic=lambda: self.now_s, sleep=lambda _: None, stop=threading.Event()
         )

@@ -19,7 +19,7 @@ from gpuwatch.providers.toolkit.currency import (
     rate_of,
     read_fixing,
 )
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, Server, serving
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -51,7 +51,7 @@ class _Bank:
 
 @contextmanager
 def exchange(bank: _Bank) -> Iterator[tuple[ExchangeRates, Server]]:
-    http = HttpxClient()
+    http = PooledHttpClient()
     tools = Tools(
         http=http,
         now=lambda: bank.now,

@@ -14,7 +14,7 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.holds import Hold
 from gpuwatch.providers.toolkit.api_client import PacedClient
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 11, 22, tzinfo=UTC)
@@ -81,7 +81,7 @@ class Post:
         self._stack.close()
 
 
-class ClosingHttp(HttpxClient):
+class ClosingHttp(PooledHttpClient):
     """Closed by its stack."""
 
     def __init__(self) -> None:

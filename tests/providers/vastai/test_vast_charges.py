@@ -17,7 +17,7 @@ from gpuwatch import providers
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Launcher, Order, ProviderCharge, ProviderSettings
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.charges import ChargeItem, charges_of, charges_page
 from tests.clocks import Clock
 
@@ -200,7 +200,10 @@ def test_the_marketplaces_own_books_are_read_back() -> None:
     """Over real HTTP: five hours before midnight and three after it, disk and traffic included."""
     waits, clock = Clock(), ManualClock(MIDNIGHT_S + 19 * 3600.0)
     quick = Delays(created_s=0.0, ssh_s=0.0, loading_s=0.0, running_s=0.0)
-    with Marketplace(size=0, clock=clock, delays=quick, charge_decimals=6) as market, closing(HttpxClient()) as http:
+    with (
+        Marketplace(size=0, clock=clock, delays=quick, charge_decimals=6) as market,
+        closing(PooledHttpClient()) as http,
+    ):
         offer = market.publish(usd_hour=2.0, storage_cost=7.2, inet_down_cost=0.01, disk_space=100.0)
         settings = ProviderSettings(name="vastai", base_url=market.url, api_key="demo-key", search_interval_s=0.0)
         adapter = providers.build(settings, http, lambda: datetime.fromtimestamp(clock(), UTC), waits, waits.sleep)

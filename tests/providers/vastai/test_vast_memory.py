@@ -18,10 +18,10 @@ CHILD = """
     from datetime import UTC, datetime
     from gpuwatch import providers
     from gpuwatch.errors import ProviderError
-    from gpuwatch.providers.toolkit.http.client import HttpxClient
+    from gpuwatch.providers.toolkit.http.client import PooledHttpClient
     from gpuwatch.ports import ProviderSettings, Query
 
-    http = HttpxClient()
+    http = PooledHttpClient()
     settings = ProviderSettings(name="vastai", base_url=sys.argv[1], search_interval_s=0.0)
     now = datetime(2026, 11, 21, tzinfo=UTC)
     adapter = providers.build(settings, http, lambda: now, time.monotonic, lambda s: None)

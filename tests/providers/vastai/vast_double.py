@@ -13,8 +13,9 @@ import httpx
 
 from gpuwatch import providers
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
+from tests.handled_transport import HandledTransport
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KEY = "k" * 64
@@ -61,7 +62,7 @@ def an_adapter(
     defaults: dict[str, Any] = {"base_url": "https://console.vast.ai", "api_key": KEY, "search_interval_s": 0.0}
     return providers.build(
         ProviderSettings(name="vastai", **(defaults | settings)),
-        HttpxClient(transport=httpx.MockTransport(handler)),
+        PooledHttpClient(transport=HandledTransport(handler)),
         now,
         clock or time.monotonic,
         (clock or Clock()).sleep,

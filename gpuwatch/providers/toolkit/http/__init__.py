@@ -1,15 +1,8 @@
 """The HTTP client: an overall deadline, a cap on decoded bytes, redaction, and whether a request was sent.
 
-`client` alone imports httpx, and is itself imported only when a request is sent.
+`client` alone imports httpcore, and is itself imported only when a request is sent.
 
 The environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are honoured (never for loopback),
 `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the trusted certificates. `.netrc` is not read, cookies are not kept,
 and nothing turns certificate checks off.
 """
-
-from __future__ import annotations
-
-import sys
-
-# httpx loads its command line, with rich and click, wherever these are installed: 60 ms for nothing.
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]

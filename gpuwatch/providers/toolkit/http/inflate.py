@@ -1,6 +1,6 @@
 """Decompresses an answer piece by piece, so that a small body cannot become a large one unnoticed.
 
-httpx decodes a whole chunk at once: 64 KB of gzip may become 64 MB before anyone can count.
+Decoding a whole chunk at once would make 64 MB of 64 KB of gzip before anyone can count.
 """
 
 from __future__ import annotations

@@ -1,26 +1,36 @@
-"""httpx's transport: connections kept open over `wire`, proxies from the environment, TLS when it is needed."""
+"""The way to the network: connections kept open over `wire`, proxies from the environment, TLS when it is needed."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore
-import httpx
 
+from gpuwatch.providers.toolkit.http.address import Address
 from gpuwatch.providers.toolkit.http.wire import Backend
 
 _KEPT_FOR_S: Final = 120.0  # longer than the interval of polls, so that a hunt finds its connection open
 _CONNECTIONS: Final = 32
 
 
-class Transport(httpx.BaseTransport):
+class Transport(Protocol):
+    """Carries one request to a server and its answer back; errors are httpcore's own."""
+
+    def send(self, request: httpcore.Request, address: Address) -> httpcore.Response:
+        """Send it once. The answer's body may still be arriving."""
+        ...
+
+    def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+class PooledTransport:
     """Pools by scheme and proxy, made when they are first needed: a TLS context alone costs 30 ms."""
 
     def __init__(self, verify: str | ssl.SSLContext | None = None) -> None:
@@ -29,20 +39,9 @@ class Transport(httpx.BaseTransport):
         self._pools: dict[tuple[bool, str | None], httpcore.ConnectionPool] = {}
         self._proxies = getproxies()
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send it once; errors are httpcore's own."""
-        url = request.url
-        asked = httpcore.Request(
-            method=request.method,
-            url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=request.stream,
-            extensions=request.extensions,
-        )
-        answer = self._pool_for(url).handle_request(asked)
-        return httpx.Response(
-            answer.status, headers=answer.headers, stream=_Body(answer), extensions=dict(answer.extensions)
-        )
+    def send(self, request: httpcore.Request, address: Address) -> httpcore.Response:
+        """Send it once, on a connection that is open if there is one."""
+        return self._pool_for(address).handle_request(request)
 
     def close(self) -> None:
         """Close every connection."""
@@ -51,8 +50,8 @@ class Transport(httpx.BaseTransport):
         for pool in pools:
             pool.close()
 
-    def _pool_for(self, url: httpx.URL) -> httpcore.ConnectionPool:
-        key = (url.scheme == "https", self._proxy_for(url))
+    def _pool_for(self, address: Address) -> httpcore.ConnectionPool:
+        key = (address.scheme == "https", self._proxy_for(address))
         pool = self._pools.get(key)
         if pool is None:
             with self._lock:
@@ -73,35 +72,16 @@ class Transport(httpx.BaseTransport):
             network_backend=Backend(),
         )
 
-    def _proxy_for(self, url: httpx.URL) -> str | None:
-        if not self._proxies or is_loopback(url.host) or proxy_bypass(url.host):
+    def _proxy_for(self, address: Address) -> str | None:
+        if not self._proxies or address.is_loopback or proxy_bypass(address.host):
             return None
-        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        proxy = self._proxies.get(address.scheme) or self._proxies.get("all")
         return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
     def _context(self) -> ssl.SSLContext:
         if isinstance(self._verify, ssl.SSLContext):
             return self._verify
         return ssl.create_default_context(cafile=self._verify or _certifi_if_needed())
-
-
-class _Body(httpx.SyncByteStream):
-    def __init__(self, answer: httpcore.Response) -> None:
-        self._answer = answer
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._answer.stream  # type: ignore[misc]  # it is Iterable[bytes] on the synchronous side
-
-    def close(self) -> None:
-        self._answer.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a URL's host is this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _certifi_if_needed() -> str | None:

@@ -1,6 +1,6 @@
-"""Sockets below httpx: one deadline bounds every wait, and they record whether a request was sent.
+"""Sockets below httpcore: one deadline bounds every wait, and they record whether a request was sent.
 
-httpx has no overall timeout: a server that sends one byte every 0.2 s never trips its read timeout, in headers or in
+httpcore has no overall timeout: a server that sends one byte every 0.2 s never trips its read timeout, in headers or in
 bodies. So the deadline is enforced where all waiting happens, at the socket.
 """
 

@@ -15,13 +15,13 @@ from contextlib import suppress
 import pytest
 
 from gpuwatch.ports.http import NoReply
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
 
 @pytest.fixture
-def http() -> Iterator[HttpxClient]:
-    http = HttpxClient()
+def http() -> Iterator[PooledHttpClient]:
+    http = PooledHttpClient()
     yield http
     http.close()
 
@@ -33,7 +33,7 @@ def _drip(data: bytes, wire: ReplyWriter) -> None:
             time.sleep(0.1)
 
 
-def test_a_body_that_drips_ends_at_the_deadline(http: HttpxClient) -> None:
+def test_a_body_that_drips_ends_at_the_deadline(http: PooledHttpClient) -> None:
     """It is whole in the end, so only the deadline makes it none."""
 
     def drip(request: ReceivedRequest, wire: ReplyWriter) -> None:
@@ -47,7 +47,7 @@ def test_a_body_that_drips_ends_at_the_deadline(http: HttpxClient) -> None:
         assert time.monotonic() - began > 0.5
 
 
-def test_headers_that_drip_end_at_the_deadline(http: HttpxClient) -> None:
+def test_headers_that_drip_end_at_the_deadline(http: PooledHttpClient) -> None:
     def drip(request: ReceivedRequest, wire: ReplyWriter) -> None:
         _drip(b"HTTP/1.1 200 OK\r\nx-filler: aaaaaaaaaaaaa\r\ncontent-length: 0\r\n\r\n", wire)
 
@@ -58,7 +58,7 @@ def test_headers_that_drip_end_at_the_deadline(http: HttpxClient) -> None:
         assert time.monotonic() - began > 0.5
 
 
-def test_a_slow_reader_of_chunks_is_ended_too(http: HttpxClient) -> None:
+def test_a_slow_reader_of_chunks_is_ended_too(http: PooledHttpClient) -> None:
     """The deadline is for everything, also while the caller works on what has come."""
 
     def read_slowly(url: str) -> None:
@@ -70,7 +70,7 @@ def test_a_slow_reader_of_chunks_is_ended_too(http: HttpxClient) -> None:
         read_slowly(server.url + "/")
 
 
-def test_silence_ends_at_the_deadline(http: HttpxClient) -> None:
+def test_silence_ends_at_the_deadline(http: PooledHttpClient) -> None:
     given_up = threading.Event()
 
     def wait(request: ReceivedRequest, wire: ReplyWriter) -> None:
@@ -83,7 +83,7 @@ def test_silence_ends_at_the_deadline(http: HttpxClient) -> None:
         given_up.set()
 
 
-def test_an_answer_over_the_cap_is_refused_while_it_arrives(http: HttpxClient) -> None:
+def test_an_answer_over_the_cap_is_refused_while_it_arrives(http: PooledHttpClient) -> None:
     sent = 0
 
     def endless(request: ReceivedRequest, wire: ReplyWriter) -> None:
@@ -99,13 +99,13 @@ def test_an_answer_over_the_cap_is_refused_while_it_arrives(http: HttpxClient) -
     assert sent < 50 * 2**20
 
 
-def test_an_answer_of_just_the_cap_is_taken(http: HttpxClient) -> None:
+def test_an_answer_of_just_the_cap_is_taken(http: PooledHttpClient) -> None:
     with serving(lambda request, wire: wire.answer(body=b"x" * 1000)) as server:
         assert len(http.ask("GET", server.url + "/", max_bytes=1000).body) == 1000
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate", "two gzip members"])
-def test_compressed_answers_arrive_whole(http: HttpxClient, encoding: str) -> None:
+def test_compressed_answers_arrive_whole(http: PooledHttpClient, encoding: str) -> None:
     body = b'{"offers": []}' * 50_000
     compressor = zlib.compressobj(wbits=-15)
     compressed = {
@@ -120,7 +120,7 @@ def test_compressed_answers_arrive_whole(http: HttpxClient, encoding: str) -> No
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "unknown encoding"])
-def test_damaged_compression_is_no_answer(http: HttpxClient, damage: str) -> None:
+def test_damaged_compression_is_no_answer(http: PooledHttpClient, damage: str) -> None:
     good = gzip.compress(bytes(range(256)) * 100)
     bad = {"cut": good[:-20], "garbage": good[:200] + b"\xff" * 200, "unknown encoding": good}[damage]
     encoding = "br" if damage == "unknown encoding" else "gzip"
@@ -132,8 +132,8 @@ def test_damaged_compression_is_no_answer(http: HttpxClient, damage: str) -> Non
 BOMB = """
     import re, sys, time
     from gpuwatch.ports.http import NoReply
-    from gpuwatch.providers.toolkit.http.client import HttpxClient
-    http = HttpxClient()
+    from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+    http = PooledHttpClient()
     began = time.monotonic()
     try:
         http.ask("GET", sys.argv[1])

@@ -8,6 +8,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 
+import httpcore
 import httpx
 import pytest
 import respx
@@ -15,15 +16,16 @@ import trustme
 
 from gpuwatch import __version__
 from gpuwatch.ports.http import NetError, NoReply, NotSent
-from gpuwatch.providers.toolkit.http.client import HttpxClient
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
+from tests.handled_transport import HandledTransport
 
 KEY = "0123456789abcdef-secret"
 
 
 @pytest.fixture
-def http() -> Iterator[HttpxClient]:
-    http = HttpxClient(secrets=[KEY])
+def http() -> Iterator[PooledHttpClient]:
+    http = PooledHttpClient(secrets=[KEY])
     yield http
     http.close()
 
@@ -45,13 +47,13 @@ def _closed_port() -> int:
     ],
     ids=["closed port", "unknown host", "other scheme", "no address", "half an address", "nothing"],
 )
-def test_what_cannot_be_reached_was_not_sent(http: HttpxClient, url: str) -> None:
+def test_what_cannot_be_reached_was_not_sent(http: PooledHttpClient, url: str) -> None:
     with pytest.raises(NotSent):
         http.ask("PUT", url, json={}, deadline_s=5)
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
-def test_a_connection_lost_after_the_request_is_no_answer(http: HttpxClient, ending: str) -> None:
+def test_a_connection_lost_after_the_request_is_no_answer(http: PooledHttpClient, ending: str) -> None:
     with serving(lambda request, wire: getattr(wire, ending)()) as server:
         with pytest.raises(NoReply):
             http.ask("PUT", server.url + "/", json={})
@@ -68,7 +70,7 @@ def test_a_connection_lost_after_the_request_is_no_answer(http: HttpxClient, end
         b"HTTP/1.1 banana\r\n\r\n",
     ],
 )
-def test_a_cut_or_garbled_answer_is_no_answer(http: HttpxClient, data: bytes) -> None:
+def test_a_cut_or_garbled_answer_is_no_answer(http: PooledHttpClient, data: bytes) -> None:
     def cut(request: ReceivedRequest, wire: ReplyWriter) -> None:
         wire.raw(data)
         wire.close()
@@ -77,13 +79,13 @@ def test_a_cut_or_garbled_answer_is_no_answer(http: HttpxClient, data: bytes) ->
         http.ask("PUT", server.url + "/", json={})
 
 
-def test_every_status_is_an_answer(http: HttpxClient) -> None:
+def test_every_status_is_an_answer(http: PooledHttpClient) -> None:
     with serving(lambda request, wire: wire.answer(503, b"<html>", retry_after="7")) as server:
         reply = http.ask("GET", server.url + "/")
     assert (reply.status, reply.headers["retry-after"], reply.body) == (503, "7", b"<html>")
 
 
-def test_a_kept_connection_that_the_server_closed_is_replaced_before_sending(http: HttpxClient) -> None:
+def test_a_kept_connection_that_the_server_closed_is_replaced_before_sending(http: PooledHttpClient) -> None:
     closed = threading.Semaphore(0)
 
     def answer_and_close(request: ReceivedRequest, wire: ReplyWriter) -> None:
@@ -98,14 +100,14 @@ def test_a_kept_connection_that_the_server_closed_is_replaced_before_sending(htt
         assert (len(server.requests), server.connections) == (3, 3)
 
 
-def test_a_connection_is_kept(http: HttpxClient) -> None:
+def test_a_connection_is_kept(http: PooledHttpClient) -> None:
     with serving(lambda request, wire: wire.answer(body={})) as server:
         for _ in range(3):
             http.ask("GET", server.url + "/")
         assert server.connections == 1
 
 
-def test_a_request_inside_an_arriving_answer_keeps_both_deadlines(http: HttpxClient) -> None:
+def test_a_request_inside_an_arriving_answer_keeps_both_deadlines(http: PooledHttpClient) -> None:
     """A hunt rents while the rest of the list is still on its way."""
     answered = serving(lambda request, wire: wire.answer(body=b"x" * 500_000))
     with answered as server, http.stream("GET", server.url + "/list") as arriving:
@@ -117,13 +119,13 @@ def test_a_request_inside_an_arriving_answer_keeps_both_deadlines(http: HttpxCli
 @pytest.mark.parametrize(
     "target", ["http://127.0.0.2:9/x/", "http://169.254.169.254/x/", "/other/", "https://127.0.0.1/x/"]
 )
-def test_a_redirect_elsewhere_is_not_followed(http: HttpxClient, target: str) -> None:
+def test_a_redirect_elsewhere_is_not_followed(http: PooledHttpClient, target: str) -> None:
     with serving(lambda request, wire: wire.answer(301, {"offers": []}, location=target)) as server:
         assert http.ask("GET", server.url + "/x").status == 301
         assert len(server.requests) == 1
 
 
-def test_a_missing_slash_is_added_once_for_a_get(http: HttpxClient) -> None:
+def test_a_missing_slash_is_added_once_for_a_get(http: PooledHttpClient) -> None:
     def slash(request: ReceivedRequest, wire: ReplyWriter) -> None:
         if request.path.endswith("//") or not request.path.endswith("/"):
             wire.answer(301, {}, location=request.path + "/")
@@ -136,13 +138,13 @@ def test_a_missing_slash_is_added_once_for_a_get(http: HttpxClient) -> None:
         assert [request.method for request in server.requests] == ["GET", "GET", "PUT"]
 
 
-def test_a_redirect_to_itself_is_followed_no_further(http: HttpxClient) -> None:
+def test_a_redirect_to_itself_is_followed_no_further(http: PooledHttpClient) -> None:
     with serving(lambda request, wire: wire.answer(301, {}, location=request.path + "/")) as server:
         assert http.ask("GET", server.url + "/x").status == 301
         assert len(server.requests) == 2
 
 
-def test_it_says_who_it_is_and_keeps_no_cookies(http: HttpxClient) -> None:
+def test_it_says_who_it_is_and_keeps_no_cookies(http: PooledHttpClient) -> None:
     with serving(lambda request, wire: wire.answer(body={}, set_cookie="id=1; Path=/")) as server:
         for _ in range(2):
             http.ask("GET", server.url + "/")
@@ -150,7 +152,7 @@ def test_it_says_who_it_is_and_keeps_no_cookies(http: HttpxClient) -> None:
         assert "cookie" not in server.requests[1].headers
 
 
-def test_no_error_shows_a_secret(http: HttpxClient) -> None:
+def test_no_error_shows_a_secret(http: PooledHttpClient) -> None:
     with pytest.raises(NetError) as caught:
         http.ask("GET", f"http://127.0.0.1:{_closed_port()}/bot123456:{KEY}/getMe?api_key={KEY}")
     assert KEY not in str(caught.value)
@@ -169,7 +171,7 @@ def test_a_trusted_certificate_is_accepted() -> None:
     ca = trustme.CA()
     trusting = ssl.create_default_context()
     ca.configure_trust(trusting)
-    http = HttpxClient(verify=trusting)
+    http = PooledHttpClient(verify=trusting)
     with serving(lambda request, wire: wire.answer(body={}), tls=_tls(ca, "127.0.0.1")) as server:
         assert http.ask("GET", server.url + "/").status == 200
     http.close()
@@ -186,7 +188,7 @@ def test_a_bad_certificate_gets_no_key_and_is_named(fault: str, reported: str) -
         ca.configure_trust(trusting)
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     context = _tls(ca, "10.9.8.7" if fault == "wrong name" else "127.0.0.1", past if fault == "expired" else None)
-    http = HttpxClient(verify=trusting)
+    http = PooledHttpClient(verify=trusting)
     with serving(lambda request, wire: wire.answer(body={}), tls=context) as server:
         with pytest.raises(NotSent, match=reported):
             http.ask("PUT", server.url + "/", headers={"Authorization": f"Bearer {KEY}"}, json={})
@@ -202,7 +204,7 @@ def test_a_proxy_of_the_environment_is_obeyed_but_not_for_loopback(monkeypatch: 
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        http = HttpxClient()
+        http = PooledHttpClient()
         assert http.ask("GET", "http://market.example/list").body == b'{"by": "proxy"}'
         assert proxy.requests[0].target == "http://market.example/list"
         with serving(lambda request, wire: wire.answer(body={"by": "itself"})) as server:
@@ -213,7 +215,7 @@ def test_a_proxy_of_the_environment_is_obeyed_but_not_for_loopback(monkeypatch: 
 def test_no_proxy_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{_closed_port()}")
     monkeypatch.setenv("no_proxy", "market.invalid")
-    http = HttpxClient()
+    http = PooledHttpClient()
     with pytest.raises(NotSent, match="no such host"):
         http.ask("GET", "http://market.invalid/")
     http.close()
@@ -223,10 +225,10 @@ def test_no_proxy_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @respx.mock
-def test_respx_can_stand_in(http: HttpxClient) -> None:
+def test_respx_can_stand_in(http: PooledHttpClient) -> None:
     respx.get("https://console.example/x/").mock(return_value=httpx.Response(200, json={"a": 1}))
-    respx.put("https://console.example/x/").mock(side_effect=httpx.ConnectTimeout)
-    respx.delete("https://console.example/x/").mock(side_effect=httpx.ReadTimeout)
+    respx.put("https://console.example/x/").mock(side_effect=httpcore.ConnectTimeout)
+    respx.delete("https://console.example/x/").mock(side_effect=httpcore.ReadTimeout)
     assert http.ask("GET", "https://console.example/x/").body == b'{"a":1}'
     with pytest.raises(NotSent):
         http.ask("PUT", "https://console.example/x/", json={})
@@ -235,8 +237,8 @@ def test_respx_can_stand_in(http: HttpxClient) -> None:
 
 
 def test_a_transport_can_stand_in() -> None:
-    http = HttpxClient(
-        transport=httpx.MockTransport(lambda request: httpx.Response(200, json={"path": request.url.path}))
+    http = PooledHttpClient(
+        transport=HandledTransport(lambda request: httpx.Response(200, json={"path": request.url.path}))
     )
     assert http.ask("GET", "https://console.example/y/").body == b'{"path":"/y/"}'
     http.close()
