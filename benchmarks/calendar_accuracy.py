@@ -30,12 +30,11 @@ from gpuwatch.domain.analysis.calendar import (
     HourEffect,
     WeekPart,
     compare_parts,
-    week_part,
+    default_parts,
 )
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.week_patterns import hourly_logs
-from gpuwatch.domain.watches.windows import parse_window
 from gpuwatch.settings import load
 
 Logs = NDArray[np.float64]
@@ -44,9 +43,7 @@ Process = Callable[[int, np.random.Generator], Logs]
 ZONE = ZoneInfo("Europe/Berlin")
 PUBLIC = Path(__file__).parent.parent / Path("tests/recorded/price-history/primeintellect-best-2025-10-19_11-03.csv.gz")
 FIRST_HOUR = 1_772_323_200 // 3600  # 2026-03-01; the clocks change on the 29th
-PARTS = [
-    week_part(name, text, [parse_window(text)]) for name, text in (("night", "22:00-08:00"), ("weekend", "Sat-Sun"))
-]
+PARTS = default_parts()
 QUIET = {EffectVerdict.NO_EFFECT, EffectVerdict.NOT_ENOUGH}
 EFFECTS = (0.05, 0.10, 0.30)
 ROUNDED = 0.05  # percent points: intervals are shown with one digit

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_CLAIMED = {"night", "weekend"}  # guides promise something of these
+_CLAIMED = {"off-peak", "night", "weekend"}  # guides promise something of these
 
 
 class CalendarRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,6 @@ from gpuwatch.cli.png import png_option, save_png
 from gpuwatch.cli.tables import csv_out, left, right, table, uses_colour
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.text import clean
-from gpuwatch.domain.watches.windows import parse_window
 
 if TYPE_CHECKING:
     from gpuwatch.app.calendar import PriceCalendar
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.week_patterns import HourOfWeekPrice
     from gpuwatch.settings import Settings
 
-_DEFAULT_BLOCKS = ("night=22:00-08:00", "weekend=Sat-Sun")
 _MOST_BLOCKS = 12
 _LONGEST_NAME = 24
 _WIDEST_PERCENT = 99
@@ -55,10 +53,9 @@ _COLUMNS = (
 @click.option(
     "--blocks",
     multiple=True,
-    default=_DEFAULT_BLOCKS,
-    show_default=True,
-    metavar="NAME=WINDOW",
-    help="Part of the week to compare with the rest; may be repeated and replaces the default parts.",
+    metavar="NAME=WINDOW[,WINDOW]",
+    help="Part of the week to compare with the rest; may be repeated. Default: nights of weekdays, days of weekends, "
+    "and both together (off-peak), each against the days of weekdays.",
 )
 @csv_option("Print the 168 hours of the week as CSV.")
 @png_option
@@ -113,6 +110,10 @@ def _check_zone(name: str | None) -> None:
 
 def _parts(blocks: tuple[str, ...]) -> list[WeekPart]:
     """Raises click.BadParameter."""
+    from gpuwatch.domain.analysis.calendar import default_parts
+
+    if not blocks:
+        return default_parts()
     if len(blocks) > _MOST_BLOCKS:
         raise click.BadParameter(f"expected at most {_MOST_BLOCKS}", param_hint="--blocks")
     found = [_part(text) for text in blocks]
@@ -128,8 +129,8 @@ def _part(text: str) -> WeekPart:
     name = clean(name).strip()
     try:
         if not equals or not name or len(name) > _LONGEST_NAME:
-            raise ValueError("expected NAME=WINDOW such as night=22:00-08:00 or weekend=Sat-Sun")  # noqa: TRY301
-        return week_part(name, window.strip(), [parse_window(window)])
+            raise ValueError("expected NAME=WINDOW such as night=22:00-08:00 or offpeak=22:00-08:00,Sat-Sun")  # noqa: TRY301
+        return week_part(name, window.strip())
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--blocks") from error
 
@@ -223,19 +224,36 @@ def _sentences(found: Calendar) -> Iterator[str]:
 
 
 def _save_picture(path: Path, shown: PriceCalendar, title: str) -> None:
-    """The map as a picture."""
+    """The map as a picture, with what it is made of and what is proven of it."""
     from gpuwatch.app.calendar import DAYS, percent_of
 
+    found = shown.found
+
     def draw(axes: Any) -> None:
-        known = [percent_of(cell, shown.found) for cell in shown.found.cells]
-        most = max((abs(number) for number in known if number is not None), default=0) or 1
+        known = [percent_of(cell, found) for cell in found.cells]
         numbers = [float("nan") if number is None else number for number in known]
         rows: Sequence[Sequence[float]] = [numbers[day * 24 : day * 24 + 24] for day in range(7)]
+        most = _scale([abs(number) for number in known if number is not None])
         image = axes.imshow(rows, cmap="RdYlGn_r", vmin=-most, vmax=most, aspect="auto")
-        axes.figure.colorbar(image, label=f"% against the median, {_usd(shown.found)} per GPU-hour")
+        axes.figure.colorbar(image, label=f"% against the median, {_usd(found)} per GPU-hour", extend="both")
         axes.set_xticks(range(24))
         axes.set_yticks(range(7), DAYS)
-        axes.set_xlabel(f"hour, {shown.zone}")
-        axes.set_title(f"{title}: lowest price by hour of the week")
+        verdicts = "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in found.effects)
+        axes.set_xlabel(f"hour, {shown.zone}\n{verdicts}")
+        span = f"{found.since:%Y-%m-%d} to {found.until:%Y-%m-%d}, {_weeks(found)}, {found.hours} hours with a price"
+        axes.set_title(f"{title}: lowest price by hour of the week\n{span}", fontsize=10)
 
     save_png(path, draw)
+
+
+def _scale(sizes: Sequence[float]) -> float:
+    """The end of the colours: 95 of 100 hours lie within it, so that one odd price does not make all others pale."""
+    ranked = sorted(sizes)
+    return (ranked[int(0.95 * (len(ranked) - 1))] if ranked else 0.0) or 1.0
+
+
+def _size(effect: CalendarEffect) -> str:
+    from gpuwatch.app.calendar import percent_text
+
+    proven = effect.verdict.value in ("cheaper", "dearer") and effect.cheaper_percent is not None
+    return f" by {percent_text(abs(effect.cheaper_percent or 0.0))}" if proven else ""

@@ -31,7 +31,9 @@ def planted(path: Path, days: int, by_day: float, at_night: float) -> Path:
 def test_the_public_series_shows_no_cheaper_nights(shell: Shell) -> None:
     ran = shell("calendar", "H100 SXM", "--data", str(PUBLIC), "--zone", "Europe/Berlin", "--json")
     assert (ran.code, ran.err) == (0, "")
-    night, weekend = ran.json["effects"]
+    off_peak, night, weekend = ran.json["effects"]
+    assert (night["name"], night["samples"], night["needed"]) == ("night", 11, 10), "of weekdays"
+    assert off_peak["verdict"] == "not enough data"
     assert night["verdict"] == "no effect"
     assert -2 < night["low_percent"] <= night["cheaper_percent"] <= night["high_percent"] < 2
     assert "less than the 30–40 % that guides promise" in night["text"]
@@ -89,7 +91,7 @@ def test_too_little_cannot_tell(shell: Shell, tmp_path: Path) -> None:
     data = planted(tmp_path / "few.csv.gz", 5, 5.50, 3.50)
     ran = shell("calendar", "H100", "--data", str(data))
     assert ran.code == 3
-    assert "night: not enough data: 14 days are needed with a price in three of four hours, " in ran.out
+    assert "night: not enough data: 10 days are needed with a price in three of four hours, " in ran.out
 
 
 def test_a_gpu_that_a_file_does_not_hold(shell: Shell) -> None:

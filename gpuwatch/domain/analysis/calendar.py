@@ -34,7 +34,7 @@ from gpuwatch.domain.analysis.week_patterns import (
     rotated_contrasts,
     without_daily_pattern,
 )
-from gpuwatch.domain.watches.windows import Window
+from gpuwatch.domain.watches.windows import parse_window
 
 MIN_DAYS, MIN_WEEKS = 14, 4
 ALPHA = 0.025  # over all comparisons; half of 5 %, because no test is exact on prices that last for days
@@ -61,22 +61,33 @@ class EffectVerdict(StrEnum):
     NOT_ENOUGH = "not enough data"
 
 
+_ALL_HOURS = (True,) * WEEK
+
+
 class WeekPart(msgspec.Struct, frozen=True):
-    """Hours of the week, compared with all others."""
+    """Hours of the week, compared with others."""
 
     name: str
     window: str  # as given
     mask: tuple[bool, ...]  # 168 hours, Monday 00:00 first
+    compared: tuple[bool, ...] = _ALL_HOURS  # the hours inside, and those that they are compared with
 
     @property
     def period(self) -> int:
-        """24 if every day is the same, otherwise 168."""
-        return DAY if self.mask == self.mask[:DAY] * 7 else WEEK
+        """24 if every day is the same, as far as its hours count; otherwise 168."""
+        by_hour = [{self.mask[at] for at in range(hour, WEEK, DAY) if self.compared[at]} for hour in range(DAY)]
+        return DAY if all(len(values) <= 1 for values in by_hour) else WEEK
+
+    @property
+    def days_a_week(self) -> int:
+        """Days with hours that count."""
+        return sum(any(self.compared[day : day + DAY]) for day in range(0, WEEK, DAY))
 
     @property
     def is_whole_days(self) -> bool:
-        """Is each whole day inside or outside?"""
-        return all(len(set(self.mask[at : at + DAY])) == 1 for at in range(0, WEEK, DAY))
+        """Is each whole day inside or outside, as far as its hours count?"""
+        by_day = [{self.mask[at] for at in range(day, day + DAY) if self.compared[at]} for day in range(0, WEEK, DAY)]
+        return all(len(values) <= 1 for values in by_day)
 
 
 class CalendarEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,18 +139,47 @@ class Calendar(msgspec.Struct, frozen=True, kw_only=True):
         return self.comparisons > 0
 
 
-def week_part(name: str, text: str, windows: Sequence[Window]) -> WeekPart:
-    """The hours inside one of these windows.
+NIGHT, WEEKEND = "22:00-08:00", "Sat-Sun"
+
+
+def week_part(name: str, text: str) -> WeekPart:
+    """The hours inside a window, or inside one of several: "22:00-08:00,Sat-Sun". All others are compared with them.
 
     Raises:
-        ValueError: all hours are, or none; or a window does not start and end on the hour.
+        ValueError: all hours are inside, or none; or a window does not start and end on the hour.
     """
+    try:
+        windows = [parse_window(text)]  # days are separated by commas, too
+    except ValueError:
+        windows = [parse_window(part) for part in text.split(",")]
     if any(window.start_minute % 60 or window.end_minute % 60 for window in windows):
         raise ValueError("a part of the week must start and end on the hour")
     mask = tuple(any(one.holds(at // DAY, at % DAY * 60) for one in windows) for at in range(WEEK))
     if all(mask) or not any(mask):
         raise ValueError("no hour is left to compare it with" if all(mask) else "it contains no hour")
     return WeekPart(name, text, mask)
+
+
+def default_parts() -> list[WeekPart]:
+    """Off-peak hours, and of these the nights of weekdays and the days of weekends, each against the peak hours.
+
+    A night compared with all other hours would count weekend days as expensive, a weekend weekday nights.
+    """
+    off_peak = week_part("off-peak", f"{NIGHT},{WEEKEND}")
+    weekend = week_part("weekend", WEEKEND).mask
+    night = week_part("night", NIGHT).mask
+    peak = [not inside for inside in off_peak.mask]
+    week_nights = tuple(at_night and not at_weekend for at_night, at_weekend in zip(night, weekend, strict=True))
+    weekend_days = tuple(at_weekend and not at_night for at_night, at_weekend in zip(night, weekend, strict=True))
+    return [
+        off_peak,
+        _against(peak, "night", f"Mon-Fri {NIGHT}", week_nights),
+        _against(peak, "weekend", f"{WEEKEND} 08:00-22:00", weekend_days),
+    ]
+
+
+def _against(others: Sequence[bool], name: str, window: str, mask: tuple[bool, ...]) -> WeekPart:
+    return WeekPart(name, window, mask, tuple(inside or other for inside, other in zip(mask, others, strict=True)))
 
 
 def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[WeekPart], seed: int = 0) -> Calendar:
@@ -175,9 +215,9 @@ def compare_parts(
 
 def _effect(hours: HourlyLogs, part: WeekPart, seed: int, among: int) -> CalendarEffect:
     """One part against the rest, before correction; `among` is the number of comparisons."""
-    sample, needed = ("days", MIN_DAYS) if part.period == DAY else ("weeks", MIN_WEEKS)
+    sample, needed = ("days", MIN_DAYS * part.days_a_week // 7) if part.period == DAY else ("weeks", MIN_WEEKS)
     asked = without_daily_pattern(hours) if part.is_whole_days else hours
-    turned = rotated_contrasts(asked, np.array(part.mask), part.period, needed)
+    turned = rotated_contrasts(asked, np.array(part.mask), np.array(part.compared), part.period, needed)
     found = CalendarEffect(
         name=part.name,
         window=part.window,
@@ -278,7 +318,8 @@ def _with_no_offers(effect: CalendarEffect, part: WeekPart, hours: HourlyLogs, s
     """Add how often nothing was on offer inside and outside: a missing price is not a cheap price."""
     polled = np.array(series.polled, dtype=bool)
     absent, inside = polled & np.isnan(hours.logs), np.array(part.mask)[hours.labels]
-    shares = [_share(absent, polled & where) for where in (inside, ~inside)]
+    compared = np.array(part.compared)[hours.labels]
+    shares = [_share(absent, polled & compared & where) for where in (inside, ~inside)]
     return msgspec.structs.replace(effect, without_offers_share=shares[0], without_offers_elsewhere_share=shares[1])
 
 

@@ -44,23 +44,26 @@ def hourly_logs(series: PriceSeries, zone: tzinfo) -> HourlyLogs:
     return HourlyLogs(logs=logs, labels=labels, days=days)
 
 
-def rotated_contrasts(hours: HourlyLogs, mask: Bools, period: int, fewest: int) -> Floats:
+def rotated_contrasts(hours: HourlyLogs, mask: Bools, compared: Bools, period: int, fewest: int) -> Floats:
     """Row × rotation → how much more expensive (in logarithms) the masked part is than the rest of its row.
 
     Args:
         mask: 168 hours of the week.
+        compared: the hours that count at all; the others are as if nobody had looked.
         period: of a row; 24: rotated hour by hour, 168: not rotated, one column.
         fewest: rows to keep when choosing where rows start.
     """
     logs, labels = _padded(hours, period // _SHORT)
-    inside = mask[labels].astype(np.float64)
-    start = _best_start(inside, ~np.isnan(logs), period, fewest)
+    wanted = compared[labels]
+    inside = (mask[labels] & wanted).astype(np.float64)
+    start = _best_start(inside, ~np.isnan(logs) & wanted, wanted, period, fewest)
     rows = (len(inside) - start) // period
     if rows < 1:
         return np.empty((0, 1))
     cut = slice(start, start + rows * period)
     rotations = range(DAY if period == DAY else 1)
-    found = _fits(logs[cut].reshape(rows, period), inside[cut].reshape(rows, period), rotations)
+    shape = (rows, period)
+    found = _fits(logs[cut].reshape(shape), inside[cut].reshape(shape), wanted[cut].reshape(shape), rotations)
     found[np.abs(found) < _ROUNDING] = 0.0
     return found[~np.isnan(found).any(1)]
 
@@ -74,36 +77,44 @@ def _padded(hours: HourlyLogs, more: int) -> tuple[Floats, Ints]:
     return np.pad(hours.logs, more, constant_values=np.nan), np.concatenate([before, hours.labels, after])
 
 
-def _best_start(inside: Floats, known: Bools, period: int, fewest: int) -> int:
+def _best_start(inside: Floats, known: Bools, wanted: Bools, period: int, fewest: int) -> int:
     """The start of the rows with the most information: the part in the middle, few hours lost."""
     found: list[tuple[int, float]] = []
     for first in range(min(period, max(0, len(inside) - period + 1))):
         end = first + (len(inside) - first) // period * period
-        rows = int(np.sum(known[first:end].reshape(-1, period).sum(1) >= _KNOWN * period))
-        found.append((rows, rows * _information(inside[first : first + period])))
+        cut = [column[first:end].reshape(-1, period) for column in (inside, known, wanted)]
+        information = np.where(_is_long(cut[1], cut[2]), _information(cut[0], cut[2].astype(np.float64)), 0.0)
+        information = information[information > _MIN_INFORMATION * information.max(initial=0.0)]
+        found.append((len(information), float(information.sum())))
     most = max((rows for rows, _ in found), default=0)
     scores = [round(score, 9) if rows >= min(most, fewest) else -1.0 for rows, score in found]
     return scores.index(max(scores)) if scores else 0
 
 
-def _information(inside: Floats) -> float:
-    """The sum of squares of a step that a straight line does not explain."""
-    line = np.arange(len(inside)) - (len(inside) - 1) / 2
-    step = inside - inside.mean()
-    return float(step @ step - (step @ line) ** 2 / (line @ line))
+def _is_long(known: Bools, wanted: Bools) -> Bools:
+    """The rows with a price in enough of the hours that count."""
+    counted = wanted.sum(1)
+    found: Bools = (counted > 0) & (known.sum(1) >= _KNOWN * counted)
+    return found
 
 
-def _fits(logs: Floats, inside: Floats, rotations: range) -> Floats:
+def _information(inside: Floats, weight: Floats) -> Floats:
+    """The sum of squares of each row's step that a constant and a straight line do not explain."""
+    found: Floats = (_residual(inside, weight) ** 2).sum(1)
+    return found
+
+
+def _fits(logs: Floats, inside: Floats, wanted: Bools, rotations: range) -> Floats:
     """Least squares of each row on a constant, a straight line and the part, per rotation; NaN: too few known hours."""
-    known = ~np.isnan(logs)
+    known = ~np.isnan(logs) & wanted
     weight, price = known.astype(np.float64), np.where(known, logs, 0.0)
-    is_long = known.sum(1) >= _KNOWN * logs.shape[1]
+    is_long = _is_long(known, wanted)
     found = []
     for rotation in rotations:
         part = np.roll(inside, rotation, axis=1)
         left = _residual(part, weight)
-        information, full = (left * left).sum(1), (_residual(part, np.ones_like(weight)) ** 2).sum(1)
-        is_good = is_long & (information > np.maximum(_MIN_INFORMATION * full, 1e-9))
+        information, of_whole_rows = (left * left).sum(1), _information(part, np.ones_like(weight)).max()
+        is_good = is_long & (information > max(_MIN_INFORMATION * of_whole_rows, 1e-9))
         found.append(np.where(is_good, (left * price).sum(1) / np.where(is_good, information, 1.0), np.nan))
     return np.stack(found, 1)
 

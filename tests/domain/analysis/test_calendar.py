@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gpuwatch.domain.analysis.calendar import Calendar, CalendarEffect, EffectVerdict, WeekPart, calendar_of, week_part
+from gpuwatch.domain.analysis.calendar import (
+    Calendar,
+    CalendarEffect,
+    EffectVerdict,
+    WeekPart,
+    calendar_of,
+    default_parts,
+    week_part,
+)
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.resampling import mean_interval, t_quantile
 from gpuwatch.domain.analysis.week_patterns import hour_of_week_prices, hourly_logs, moving_average, rotated_contrasts
@@ -23,8 +31,9 @@ Logs = NDArray[np.float64]
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MONDAY = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) // 3600  # Berlin's clocks change on the 29th
-NIGHT = week_part("night", "22:00-08:00", [parse_window("22:00-08:00")])
-WEEKEND = week_part("weekend", "Sat-Sun", [parse_window("Sat-Sun")])
+NIGHT = week_part("night", "22:00-08:00")
+WEEKEND = week_part("weekend", "Sat-Sun")
+ALL_HOURS = np.ones(168, bool)
 
 
 def series_from(usd: NDArray[np.float64], first_hour: int = MONDAY) -> PriceSeries:
@@ -83,6 +92,34 @@ def test_the_guides_table_comes_out_as_it_says(by_day: float, at_night: float, p
     assert (night.cheaper_percent, night.low_percent, night.high_percent) == pytest.approx([percent] * 3, abs=0.01)
     assert night.p is not None
     assert 0 < night.p < 0.05, "Student's t alone would be certain of prices without any noise"
+
+
+@pytest.mark.parametrize(("peak", "off_peak", "percent"), [(4.50, 2.80, 37.78), (5.50, 3.50, 36.36)])
+def test_a_table_of_peak_against_nights_and_weekends_comes_out_as_it_says(
+    peak: float, off_peak: float, percent: float
+) -> None:
+    """Six weeks: cheap at night and at weekends. Nights count weekday nights alone, weekends their days alone."""
+    hours = 42 * 24
+    cheap = inside(NIGHT, hours) | inside(WEEKEND, hours)
+    found = calendar_of(series_from(np.where(cheap, off_peak, peak)), UTC, default_parts())
+    assert [effect.name for effect in found.effects] == ["off-peak", "night", "weekend"]
+    for effect in found.effects:
+        assert effect.verdict is EffectVerdict.CHEAPER
+        assert effect.cheaper_percent == pytest.approx(percent, abs=0.1)
+
+
+def test_a_cheap_weekend_does_not_hide_in_the_nights_of_weekdays() -> None:
+    hours = 56 * 24
+    found = calendar_of(series_from(np.where(inside(WEEKEND, hours), 2.8, 4.5)), UTC, default_parts())
+    verdicts = {effect.name: effect.verdict for effect in found.effects}
+    assert (verdicts["night"], verdicts["weekend"]) == (EffectVerdict.NO_EFFECT, EffectVerdict.CHEAPER)
+    assert named(found, "night").cheaper_percent == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_part_may_be_a_union_of_windows() -> None:
+    union = week_part("offpeak", "22:00-08:00,Sat-Sun")
+    assert union.mask == tuple(one or other for one, other in zip(NIGHT.mask, WEEKEND.mask, strict=True))
+    assert week_part("days", "Mon,Wed 05:00-06:00").mask.count(True) == 2, "a comma between days is none of a union"
 
 
 def test_a_flat_price_has_no_effect() -> None:
@@ -148,7 +185,7 @@ def test_a_weekend_does_not_make_nights_and_nights_make_no_weekend() -> None:
     hours = 56 * 24
     logs = wandering(hours, np.random.default_rng(4)) * 0.3 - 0.2 * inside(NIGHT, hours)
     assert named(asked(logs), "weekend").verdict is EffectVerdict.NO_EFFECT
-    working = week_part("work", "Mon-Fri 09:00-18:00", [parse_window("Mon-Fri 09:00-18:00")])
+    working = week_part("work", "Mon-Fri 09:00-18:00")
     by_day = calendar_of(series_from(2 * np.exp(logs)), UTC, [working])
     assert by_day.effects[0].verdict is EffectVerdict.DEARER  # than all other hours, most of which are nights
 
@@ -241,14 +278,14 @@ def test_hours_without_offers_are_counted_by_side() -> None:
 )
 def test_a_part_leaves_something_and_lies_on_hours(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        week_part("x", text, [parse_window(text)])
-    with pytest.raises(ValueError, match="contains no hour"):
-        week_part("x", "", [])
+        week_part("x", text)
+    with pytest.raises(ValueError, match="expected a window"):
+        week_part("x", "22:00-08:00,never")
 
 
 @pytest.mark.parametrize("text", ["22:00-08:00", "Fri 22:00-08:00", "Mon,Wed 05:00-06:00", "Sat-Sun"])
 def test_a_part_holds_the_hours_of_its_window(text: str) -> None:
-    part = week_part("x", text, [parse_window(text)])
+    part = week_part("x", text)
     assert np.array(part.mask).tolist() == inside(part, 168).tolist()
     assert part.period == (24 if text == "22:00-08:00" else 168)
 
@@ -264,10 +301,10 @@ def test_no_level_and_no_slope_of_a_day_enters(level: float, slopes: list[float]
     hours = 40 * 24
     line = np.repeat(slopes, 24) * np.tile(np.arange(24), 40) + level
     rows = rotated_contrasts(
-        hourly_logs(series_from(np.exp(line) + 0.0, MONDAY), UTC), np.array(NIGHT.mask), 24, 14
+        hourly_logs(series_from(np.exp(line) + 0.0, MONDAY), UTC), np.array(NIGHT.mask), ALL_HOURS, 24, 14
     )  # the rows begin where they tell most, so a slope may change inside one
     own = hourly_logs(series_from(np.exp(level - cheaper * inside(NIGHT, hours))), UTC)
-    exact = rotated_contrasts(own, np.array(NIGHT.mask), 24, 14)
+    exact = rotated_contrasts(own, np.array(NIGHT.mask), ALL_HOURS, 24, 14)
     assert rows.shape[1] == exact.shape[1] == 24
     assert exact[:, 0] == pytest.approx(-cheaper, abs=1e-5)
 
@@ -275,7 +312,7 @@ def test_no_level_and_no_slope_of_a_day_enters(level: float, slopes: list[float]
 def test_a_straight_line_has_no_contrast() -> None:
     hours = hourly_logs(series_from(np.exp(np.arange(960) * 0.002)), BERLIN)
     for part in (NIGHT, WEEKEND):
-        assert np.abs(rotated_contrasts(hours, np.array(part.mask), part.period, 4)).max() < 1e-5
+        assert np.abs(rotated_contrasts(hours, np.array(part.mask), ALL_HOURS, part.period, 4)).max() < 1e-5
 
 
 def test_the_moving_average_of_a_period_is_flat_and_follows_a_line() -> None:
