@@ -82,8 +82,10 @@ def _best_start(inside: Floats, known: Bools, wanted: Bools, period: int, fewest
     found: list[tuple[int, float]] = []
     for first in range(min(period, max(0, len(inside) - period + 1))):
         end = first + (len(inside) - first) // period * period
-        cut = [column[first:end].reshape(-1, period) for column in (inside, known, wanted)]
-        information = np.where(_is_long(cut[1], cut[2]), _information(cut[0], cut[2].astype(np.float64)), 0.0)
+        counted = wanted[first:end].reshape(-1, period)
+        is_long = _is_long(known[first:end].reshape(-1, period), counted)
+        part = inside[first:end].reshape(-1, period)
+        information = np.where(is_long, _information(part, counted.astype(np.float64)), 0.0)
         information = information[information > _MIN_INFORMATION * information.max(initial=0.0)]
         found.append((len(information), float(information.sum())))
     most = max((rows for rows, _ in found), default=0)
