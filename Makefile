@@ -12,8 +12,8 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip --disable-pip-version-check -qq install --only-binary :all:
 INSTALL_PROJECT := -m pip --disable-pip-version-check -qq install --no-deps --no-build-isolation --editable .
 QUICK := tests/domain tests/providers/toolkit tests/providers/vastai tests/engine tests/test_layout.py
-# twice as many workers as cores: every other test waits for a daemon, a server or a lock
-WORKERS := $(shell $(PYTHON) -c 'import os; print(2 * len(os.sched_getaffinity(0)))' 2>/dev/null || echo 4)
+# three times as many workers as cores: half of the workers' time is spent in tests that wait for a daemon or a server
+WORKERS := $(shell $(PYTHON) -c 'import os; print(3 * len(os.sched_getaffinity(0)))' 2>/dev/null || echo 6)
 PYTEST_ARGS ?= -n $(WORKERS) --dist worksteal
 # written, or each worker and each daemon would compile all of gpuwatch and of its tests anew
 export PYTHONDONTWRITEBYTECODE :=
@@ -28,13 +28,19 @@ help: ## This list
 demo: $(VENV)/.demo-stamp ## The whole daemon against a marketplace on loopback: no key, no network, 30 seconds
 	@$(BIN)/gpuwatch demo
 
-# While one core checks types, the other loads every test once: each worker would else compile all of them for itself.
+# so written that `make -n test` runs nothing
+QUIET_MAKE = $(MAKE) --no-print-directory
+
+# The checks run beside the tests. Every test is loaded once before: each worker would else compile all of them for itself.
 test: ## Set everything up, then all checks and all tests
-	@$(MAKE) --no-print-directory $(OFFICIAL)/.stamp & official=$$!; \
-	$(MAKE) --no-print-directory $(VENV)/.dev-stamp || exit; \
-	$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & compiled=$$!; \
-	$(MAKE) --no-print-directory check && wait $$official && { wait $$compiled || true; }
-	$(BIN)/pytest $(PYTEST_ARGS)
+	@$(QUIET_MAKE) $(OFFICIAL)/.stamp & official=$$!; \
+	$(QUIET_MAKE) $(VENV)/.dev-stamp || exit; \
+	$(QUIET_MAKE) check >$(VENV)/check.log 2>&1 & checks=$$!; \
+	$(BIN)/pytest --collect-only -qq >/dev/null 2>&1; \
+	wait $$official || exit; \
+	echo "$(BIN)/pytest $(PYTEST_ARGS)"; $(BIN)/pytest $(PYTEST_ARGS); code=$$?; \
+	if wait $$checks; then echo "make check: passed"; else code=1; cat $(VENV)/check.log; fi; \
+	exit $$code
 
 # without them, a heap for each of many threads: 150 MB more in each worker
 test quick loaded: export MALLOC_ARENA_MAX := 2

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
+from tests.run_order import arranged
 
 _NAMES = itertools.count(1)
 GARBAGE_MB = 16  # what a module's tests may leave behind without a search for garbage
@@ -32,6 +33,13 @@ def _run_id(request: pytest.FixtureRequest) -> str:
 # how quick a machine is at this moment is no property of the code under test
 settings.register_profile("gpuwatch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gpuwatch")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several workers have an order of their own; it comes after pytest-randomly's."""
+    worker = getattr(config, "workerinput", None)
+    if worker:
+        items[:] = arranged(items, int(worker["workercount"]))
 
 
 def pytest_collection_finish() -> None:

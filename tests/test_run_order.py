@@ -1,0 +1,49 @@
+"""Several workers run every test once, in an order that keeps cores busy and memory small."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.run_order import arranged
+
+
+def _items(count: int, slow: int) -> list[pytest.Item]:
+    """Every `slow`-th one is slow; every tenth loads one of the large libraries."""
+
+    def item(number: int) -> Any:
+        place = "tests/providers/aws/test_aws.py" if number % 10 == 5 else "tests/domain/test_rule.py"
+        marker = "slow" if number % slow == 0 else None
+        return SimpleNamespace(
+            nodeid=f"{place}::test_{number}", get_closest_marker=lambda name: marker if name == marker else None
+        )
+
+    return cast("list[pytest.Item]", [item(number) for number in range(count)])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 7, 50, 301])
+@pytest.mark.parametrize("slow", [1, 2, 7, 1000])
+@pytest.mark.parametrize("workers", [1, 2, 6])
+def test_no_test_is_lost_and_none_is_twice(count: int, slow: int, workers: int) -> None:
+    items = _items(count, slow)
+    assert sorted(item.nodeid for item in arranged(items, workers)) == sorted(item.nodeid for item in items)
+
+
+def test_each_part_has_its_share_of_slow_tests_and_none_at_its_end() -> None:
+    items = _items(600, 7)
+    ordered = arranged(items, 6)
+    for begin in range(0, 600, 100):
+        slow = [n for n, item in enumerate(ordered[begin : begin + 100]) if item.get_closest_marker("slow")]
+        assert 14 <= len(slow) <= 15
+        assert slow[-1] < 70
+        assert max(b - a for a, b in pairwise(slow)) <= 5
+
+
+def test_what_loads_the_same_libraries_is_in_one_part() -> None:
+    ordered = arranged(_items(600, 7), 6)
+    assert all(
+        n < 100 for n, item in enumerate(ordered) if "aws" in item.nodeid and not item.get_closest_marker("slow")
+    )
