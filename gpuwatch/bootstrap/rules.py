@@ -29,12 +29,14 @@ def build_rules(
     settings: Settings,
     names: Collection[str],
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
+    accounts: Callable[[], Mapping[str, str]] = dict,
 ) -> EvaluationRules:
     """The rules of a daemon.
 
     Args:
         names: the providers that can be polled.
         rank_of: the place of an offer's price in its history; None: not known.
+        accounts: by provider, those that are known by now.
     """
     ages = max_ages(settings, names)
     return EvaluationRules(
@@ -51,6 +53,7 @@ def build_rules(
         max_age=max(ages.values(), default=_SLACK),
         max_ages=ages,
         rank_of=rank_of,
+        accounts=accounts,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},
         unable=unrentable(settings),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_channels, build_hooks, http_client, new_id
+from gpuwatch.bootstrap.accounts import account_faults, provider_account
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
@@ -98,6 +99,7 @@ class Service:
         self.hooks = build_hooks(settings, store, http, self.stopping, time_source)
         self.slots = LaunchSlots(run_now, ("deliver", *(f"hunt {name}" for name in self.adapters)))
         self.launchers = self._build_launchers()
+        self.accounts = {name: provider_account(settings, store, one) for name, one in self.launchers.items()}
         self.balances = {name: BalanceCache(one, time_source.monotonic) for name, one in self.launchers.items()}
         self.guards = {name: self._guard(launcher) for name, launcher in self.launchers.items()}
         self.reconcilers = {name: self._reconciler(name, launcher) for name, launcher in self.launchers.items()}
@@ -106,7 +108,7 @@ class Service:
             self.launch_repository, self._contexts, self.launch_alerts, time_source.now, settings.budget, self.slots
         )
         self.price_ranks = PriceRanks(SqlHourlyLows(store), _watched_gpus(settings), REFERENCE_DISK_GB)
-        rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of)
+        rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of, self._known_accounts)
         self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
         self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
         self.workers = {name: self._worker(name, adapter) for name, adapter in self.adapters.items()}
@@ -142,7 +144,11 @@ class Service:
             freed=self.slots.launch_over,
             guard=self.guards[name],
             may_destroy=self.hooks.may_destroy,
+            owner=self.accounts[name],
         )
+
+    def _known_accounts(self) -> Mapping[str, str]:
+        return {name: one.account_id for name, one in self.accounts.items() if one.account_id is not None}
 
     def _guard(self, launcher: Launcher) -> ProviderGuard:
         return ProviderGuard(
@@ -206,6 +212,12 @@ class Service:
         alive = self.launch_repository.alive()
         known = providers_to_follow(settings, self._http, {launch.provider for launch in alive})
         return [launch for launch in alive if launch.provider not in known]
+
+    def account_faults(self, settings: Settings) -> list[str]:
+        """Why these settings could not reach launches that are reached now: their keys are of other accounts."""
+        alive = self.launch_repository.alive()
+        reached = [one for one in alive if one.provider in self.accounts and self.accounts[one.provider].owns(one)]
+        return account_faults(settings, self.store, self._http, reached, self.time_source.now())
 
     def close(self) -> None:
         """Give work in progress a short time to reach a point that its row records."""

@@ -179,7 +179,7 @@ def _reload_faults(fresh: Settings, service: Service) -> list[str]:
         faults.append(
             f"launch {launch.launch_id} is alive at {launch.provider}, which is no longer set up, or has no key"
         )
-    return faults
+    return [*faults, *service.account_faults(fresh)]
 
 
 @contextmanager

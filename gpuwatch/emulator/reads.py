@@ -64,7 +64,7 @@ def user(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
     credit = round(simulation.fleet.credit(request.now), 6)
     return reply(
         {
-            "id": 123456,
+            "id": simulation.options.account_id,
             "key_id": 654321,
             "email": simulation.account.email,
             "username": "renter",

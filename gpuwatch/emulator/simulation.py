@@ -21,6 +21,7 @@ class MarketplaceOptions:
 
     seed: int = 7
     key: str = "demo-key"
+    account_id: int = 123456
     size: int = 200
     odd_rows: bool = True
     credit_usd: float = 100.0

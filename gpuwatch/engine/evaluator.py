@@ -57,6 +57,7 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
     links: Mapping[str, str]  # provider → URL of its console
+    accounts: Callable[[], Mapping[str, str]] = dict  # by provider, those that are known by now
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # of a price in its history, without reading it
     max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
 
@@ -303,7 +304,12 @@ class Evaluator:
     def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:
         first, *others = left
         return Intent(
-            watch=watch, match=first, launch_id=self._new_id(), dry_run=self._rules.dry_run, others=tuple(others)
+            watch=watch,
+            match=first,
+            launch_id=self._new_id(),
+            dry_run=self._rules.dry_run,
+            others=tuple(others),
+            accounts=self._rules.accounts(),
         )
 
     def _alert(  # noqa: PLR0913 each is a part of the alert

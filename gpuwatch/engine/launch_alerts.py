@@ -98,6 +98,21 @@ class LaunchAlerts:
         headline, key = "gpuwatch can no longer manage it", f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
+    def other_account(self, launch: Launch, now: datetime) -> OutboxAlert:
+        """The key in the settings belongs to another account: it can neither see nor end the instance."""
+        provider = launch.provider
+        if launch.account_id is None:
+            why = f"An older gpuwatch began it, and no list of {provider} has shown it to this key since."
+        else:
+            why = f"It runs under account {launch.account_id}, and the key of {provider} belongs to another."
+        can_do = (
+            f"Restore the key that it was rented with in [providers.{provider}]",
+            f"If both keys are of one account: gpuwatch accounts --same {provider}",
+            f"Or end instance {launch.instance_id or launch.label} at {provider} by hand",
+        )
+        headline, key = "gpuwatch can no longer reach it", f"other-account:{launch.launch_id}:{now:%Y-%m-%d}"
+        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
+
     def instance_list_missing(self, provider: str, alive: int, error: str, now: datetime) -> OutboxAlert:
         """The provider's instance list is unavailable."""
         what = "1 launch is" if alive == 1 else f"{alive} launches are"

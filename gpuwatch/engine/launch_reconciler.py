@@ -33,6 +33,7 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_clock import LaunchClock, must_end_at
 from gpuwatch.engine.launch_guard import LaunchGuard, NoGuard, due_cause, listed_event
 from gpuwatch.engine.missing_instances import AbsenceTracker, MissingInstances
+from gpuwatch.engine.provider_account import AnyAccount, LaunchOwner, OtherAccounts
 from gpuwatch.engine.returned_instances import end_again
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import OrderError, ProviderError, StoreError
@@ -55,6 +56,7 @@ class LaunchReconciler:
         monotonic: seconds; absence is proven by it, so that no change of the wall clock shortens the wait.
         freed: called with a launch that is over: its slot is free.
         may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
+        owner: which launches the launcher's account has; no other is judged or ended here.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -70,6 +72,7 @@ class LaunchReconciler:
         freed: Callable[[Launch], None] = lambda launch: None,
         guard: LaunchGuard | None = None,
         may_destroy: Callable[[Launch, datetime], bool] = at_once,
+        owner: LaunchOwner | None = None,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
@@ -82,6 +85,8 @@ class LaunchReconciler:
         self._clock = LaunchClock(monotonic)
         self._ender = InstanceEnder(repository, launcher, launch_alerts, monotonic, may_destroy)
         self._missing = MissingInstances(launcher, AbsenceTracker(monotonic, wait_s), self._clock, self._ender)
+        self._owner: LaunchOwner = owner or AnyAccount()
+        self._others = OtherAccounts(repository, launch_alerts, launcher.name)
         self._list_monitor = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
         self._began_at: datetime | None = None
         self._next_at: datetime | None = None
@@ -109,6 +114,8 @@ class LaunchReconciler:
         name = self._launcher.name
         if not self.reconciled:
             return f"gpuwatch is still looking up what it rented at {name} before"
+        if (elsewhere := self._others.reason()) is not None:
+            return elsewhere
         if not self._foreign_ids or not self._repository.never_launched():
             return None
         known = ", ".join(self._foreign_ids[:3])
@@ -138,14 +145,18 @@ class LaunchReconciler:
         self._began_at = self._began_at or now
         busy = self._in_flight()  # before the rows are read: what ends in between is handled as it was
         alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
-        mine = [launch for launch in alive if only is None or launch.launch_id in only]
         try:
+            self._owner.identify(now)
             listing = InstanceListing(self._launcher.list_instances())
         except ProviderError as error:
             log.warning("could not list instances: %s", error, extra={"provider": self._launcher.name})
-            self._without_list(mine, now)
+            self._without_list(_chosen(self._owner.own(alive), only), now)
             self._list_monitor.failed(error, len(alive), now)
             return False
+        found, alive = alive, self._owner.claimed(alive, lambda launch: listing.of(launch) is not None)
+        mine = _chosen(alive, only)
+        if only is None:
+            self._others.saw(found, alive, now)
         self._listed_last = listing.by_id
         self._list_monitor.saw(now)
         failpoint("reconcile.listed")
@@ -153,9 +164,9 @@ class LaunchReconciler:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))
         self._missing.listing_done(listing)
         if only is None:
-            found = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
-            self._foreign_ids = found.foreign_ids
-            end_again(self._repository, self._launcher, self._launch_alerts, found.returned, now)
+            unaccounted = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
+            self._foreign_ids = unaccounted.foreign_ids
+            end_again(self._repository, self._launcher, self._launch_alerts, unaccounted.returned, now)
         self.reconciled = True
         return True
 
@@ -183,6 +194,8 @@ class LaunchReconciler:
     def _end_unread(self, launch: Launch, now: datetime) -> None:
         due = overdue(launch, self._clock.at_least(launch, now))
         if due is None or launch.instance_id is None or self._ender.is_acknowledged(launch):
+            return
+        if not self._owner.own([launch]):
             return
         log.error("launch %s is ended without reading its row: %s", launch.launch_id, due[0].text())
         self._ender.destroy(launch, launch.instance_id, now)
@@ -243,3 +256,7 @@ class LaunchReconciler:
         self._missing.forget(launch)
         self._ender.forget(launch)
         self._clock.forget(launch)
+
+
+def _chosen(launches: Sequence[Launch], only: Collection[str] | None) -> list[Launch]:
+    return [launch for launch in launches if only is None or launch.launch_id in only]

@@ -32,6 +32,7 @@ from gpuwatch.ports.alerts import (
 )
 from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market, Query
 from gpuwatch.ports.renting import (
+    AccountLookup,
     Created,
     Instance,
     InstanceLookup,
@@ -45,6 +46,7 @@ from gpuwatch.ports.renting import (
 )
 from gpuwatch.ports.settings import ChannelSettings, ProviderSettings
 from gpuwatch.ports.store import (
+    AccountRepository,
     ApprovalRepository,
     LaunchRepository,
     PollHistory,
@@ -58,6 +60,8 @@ __all__ = [
     "LANES",
     "MONEY_KINDS",
     "SWEEP",
+    "AccountLookup",
+    "AccountRepository",
     "Alert",
     "AlertKind",
     "Answer",

@@ -11,6 +11,7 @@ import msgspec
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 
 __all__ = [
+    "AccountLookup",
     "Created",
     "Instance",
     "InstanceLookup",
@@ -141,3 +142,11 @@ class InstanceLookup(Protocol):
 
     def get(self, instance_id: str) -> Instance | None:
         """The instance; None: the provider says that it is gone. Raises ProviderError."""
+
+
+@runtime_checkable
+class AccountLookup(Protocol):
+    """A launcher whose API names the account that its key belongs to. Of the others, a hash of the key is kept."""
+
+    def account_id(self) -> str | None:
+        """The provider's own id of the account; None: this key may not ask. Raises ProviderError."""

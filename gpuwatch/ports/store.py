@@ -161,6 +161,27 @@ class LaunchRepository(Protocol):
         """Put an alert into the outbox; False: an alert with this `once_key` is there already. Raises StoreError."""
 
 
+class AccountRepository(Protocol):
+    """The accounts at providers, by the provider's own id or by the hash of a key. All methods raise StoreError."""
+
+    def key_account(self, provider: str, key: str, now: datetime) -> str:
+        """The id of a key's account where the provider names none: a salted hash."""
+
+    def known(self, provider: str, account_id: str) -> str | None:
+        """The account that this one turned out to be; None: it was never seen."""
+
+    def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
+        """Keep what a key's account is, and return its id.
+
+        Args:
+            key_account: None: there is no key of its own (a chain of credentials).
+            account_id: as the provider names it; None: it does not.
+        """
+
+    def claim(self, launch_id: str, account_id: str) -> None:
+        """Note the account of a launch that an older gpuwatch began."""
+
+
 class HourlyLowsReader(Protocol):
     """The cheapest price of each hour."""
 

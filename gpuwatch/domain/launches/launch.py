@@ -228,6 +228,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     launch_id: str
     dry_run: bool
     others: tuple[Match, ...] = ()  # cheapest first
+    accounts: Mapping[str, str] = {}  # provider → the account that would rent there
 
 
 class RefusalReason(StrEnum):
@@ -294,6 +295,7 @@ def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
         **offer_fields(match, watch),
         state=LaunchState.REQUESTED,
         dry_run=intent.dry_run,
+        account_id=intent.accounts.get(match.offer.provider),
         label=label_of(intent.launch_id, spec.label_extra),
         max_runtime_s=spec.max_runtime_s,
         ready_within_s=spec.ready_within_s,

@@ -8,7 +8,15 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderError,
+    RefusalKind,
+)
 from gpuwatch.ports import Created, Instance, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import UNREADABLE
@@ -106,6 +114,19 @@ class VastLauncher:
         self._client.require_key()
         return credit_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
 
+    def account_id(self) -> str | None:
+        """The account's number; None: this key may list instances, but not ask that (it lacks `user_read`).
+
+        Raises:
+            ProviderError: no usable answer; KeyRejected: the key is good for nothing.
+        """
+        self._client.require_key()
+        try:
+            return account_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
+        except KeyRejected:
+            self.list_instances()
+            return None
+
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
         """Bid another price for the whole of a spot instance, its disk not included.
 
@@ -194,10 +215,22 @@ class _User(msgspec.Struct):
     credit: float | None
 
 
+class _Account(msgspec.Struct):
+    id: int
+
+
 def credit_of(body: bytes) -> float | None:
     """The spendable dollars of an account's answer. Raises PayloadChanged."""
     try:
         return msgspec.json.decode(body, type=_User).credit
+    except UNREADABLE as error:
+        raise PayloadChanged("vastai: the answer about the account has another form") from error
+
+
+def account_of(body: bytes) -> str:
+    """The number of an account. Raises PayloadChanged."""
+    try:
+        return str(msgspec.json.decode(body, type=_Account).id)
     except UNREADABLE as error:
         raise PayloadChanged("vastai: the answer about the account has another form") from error
 

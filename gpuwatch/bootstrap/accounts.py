@@ -1,0 +1,64 @@
+"""The accounts that the keys in the settings belong to, and what that means for living launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import build_adapters, missing_extra_hint
+from gpuwatch.engine.provider_account import ProviderAccount
+from gpuwatch.errors import ProviderError
+from gpuwatch.storage.accounts import SqlAccountRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.ports import Launcher
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+
+def provider_account(settings: Settings, store: Database, launcher: Launcher) -> ProviderAccount:
+    """The account that a launcher works for. Sends no request."""
+    return ProviderAccount(launcher, SqlAccountRepository(store), settings.providers[launcher.name].api_key)
+
+
+def account_faults(
+    settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
+) -> list[str]:
+    """Why living launches could not be reached with these settings, one line a provider. It may send requests.
+
+    Raises:
+        StoreError: what is known of accounts cannot be read.
+    """
+    return [
+        fault
+        for name in sorted({launch.provider for launch in launches})
+        for fault in _faults_at(settings, store, http, [one for one in launches if one.provider == name], now)
+    ]
+
+
+def _faults_at(
+    settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
+) -> Iterator[str]:
+    name, first = launches[0].provider, launches[0].launch_id
+    if name not in settings.providers or missing_extra_hint(name) is not None:
+        return  # nothing can reach it at all: another fault says so
+    launcher = build_adapters(settings, http, [name])[name].launcher
+    if launcher is None:
+        return
+    account = provider_account(settings, store, launcher)
+    try:
+        account.identify(now)
+    except ProviderError as error:
+        yield (
+            f"launch {first} is alive at {name}, and it cannot be told whether the key in these settings is of its "
+            f"account ({error}); try again when {name} answers"
+        )
+        return
+    if unreached := [launch.launch_id for launch in launches if not account.owns(launch)]:
+        yield (
+            f"the key of {name} in these settings belongs to another account than launch {', '.join(unreached)}; "
+            f"keep the old key until it has ended, or if both are of one account: gpuwatch accounts --same {name}"
+        )

@@ -1,0 +1,148 @@
+"""Whose launches a key may judge. A launch of another account is in no list of this one, and a 404 says nothing of it.
+
+The account is asked for once in the life of a key. Until it is known, no launch is judged or ended with that key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from typing import Protocol
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.ports import AccountLookup, AccountRepository, Launcher, LaunchRepository
+
+log = logging.getLogger(__name__)
+
+
+class LaunchOwner(Protocol):
+    """Tells which launches belong to the account that a list is of."""
+
+    def identify(self, now: datetime) -> object:
+        """Find out whose key it is, if that is not known. Raises ProviderError, StoreError."""
+
+    def own(self, launches: Sequence[Launch]) -> list[Launch]:
+        """Those of this account. Raises StoreError."""
+
+    def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
+        """Those of this account, and those of no known account that its list shows. Raises StoreError."""
+
+
+class AnyAccount:
+    """Every launch belongs to the one account that there is: a simulation."""
+
+    def identify(self, now: datetime) -> None:
+        """Nothing to find out."""
+
+    def own(self, launches: Sequence[Launch]) -> list[Launch]:
+        """All of them."""
+        return list(launches)
+
+    def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
+        """All of them."""
+        return list(launches)
+
+
+class ProviderAccount:
+    """The account of one key at one provider.
+
+    Args:
+        key: None: the provider finds credentials by itself, and must name their account.
+    """
+
+    def __init__(self, launcher: Launcher, accounts: AccountRepository, key: str | None) -> None:
+        self._launcher = launcher
+        self._accounts = accounts
+        self._key = key
+        self.account_id: str | None = None  # None: not known yet
+
+    def identify(self, now: datetime) -> str:
+        """The account's id; the provider is asked if this key was never seen. Raises ProviderError, StoreError."""
+        if self.account_id is None:
+            self.account_id = self._looked_up(now)
+        return self.account_id
+
+    def _looked_up(self, now: datetime) -> str:
+        name = self._launcher.name
+        of_key = self._accounts.key_account(name, self._key or "", now)
+        known = self._accounts.known(name, of_key) if self._key is not None else None
+        asked = self._launcher if isinstance(self._launcher, AccountLookup) else None
+        if known is not None and (asked is None or known != of_key):
+            return known
+        named = asked.account_id() if asked is not None else None
+        if named is not None and self._key is None:  # such credentials may belong to another account tomorrow
+            return self._accounts.record(name, None, named, now)
+        return self._accounts.record(name, of_key, named, now)
+
+    def owns(self, launch: Launch) -> bool:
+        """Whether it is known to be of this account. Raises StoreError."""
+        if launch.account_id is None or self.account_id is None:
+            return False
+        return launch.account_id == self.account_id or self._same(launch.account_id) == self._same(self.account_id)
+
+    def _same(self, account_id: str) -> str:
+        """Read anew each time: the owner may have confirmed meanwhile that two are one."""
+        return self._accounts.known(self._launcher.name, account_id) or account_id
+
+    def own(self, launches: Sequence[Launch]) -> list[Launch]:
+        """Those of this account. Raises StoreError."""
+        return [launch for launch in launches if self.owns(launch)]
+
+    def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
+        """Those of this account. Launches of an older gpuwatch join it as soon as its list shows one of them.
+
+        Raises:
+            StoreError: that could not be noted.
+        """
+        account_id = self.account_id
+        older = [launch for launch in launches if launch.account_id is None]
+        if account_id is None or not any(map(is_listed, older)):
+            return self.own(launches)
+        for launch in older:
+            self._accounts.claim(launch.launch_id, account_id)
+        return self.own([_with_account(launch, account_id) for launch in launches])
+
+
+class OtherAccounts:
+    """The living launches at a provider that its key cannot reach: reported daily, and nothing is rented meanwhile."""
+
+    def __init__(self, repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str) -> None:
+        self._repository = repository
+        self._launch_alerts = launch_alerts
+        self._provider = provider
+        self._reported: set[tuple[str, date]] = set()
+        self._launches: Sequence[Launch] = ()
+
+    def saw(self, alive: Sequence[Launch], own: Sequence[Launch], now: datetime) -> None:
+        """Keep and report what is alive and not of this account. Raises StoreError."""
+        reached = {launch.launch_id for launch in own}
+        self._launches = [launch for launch in alive if launch.launch_id not in reached]
+        for launch in self._launches:
+            today = (launch.launch_id, now.date())
+            if today not in self._reported:
+                log.error("launch %s is not of the account that this key of %s has", launch.launch_id, self._provider)
+                self._repository.enqueue(self._launch_alerts.other_account(launch, now))
+                self._reported.add(today)
+
+    def reason(self) -> str | None:
+        """Why nothing may be rented at this provider, in one line; None: nothing is in the way."""
+        return other_account_reason(self._launches)
+
+
+def other_account_reason(launches: Sequence[Launch]) -> str | None:
+    """Why nothing may be rented while these launches of another account are alive, or None: there are none."""
+    if not launches:
+        return None
+    first = launches[0]
+    return (
+        f"launch {first.launch_id} is alive at {first.provider} under another account than the key in the settings "
+        "has; see: gpuwatch accounts"
+    )
+
+
+def _with_account(launch: Launch, account_id: str) -> Launch:
+    return launch if launch.account_id is not None else msgspec.structs.replace(launch, account_id=account_id)

@@ -1,0 +1,142 @@
+"""The accounts at providers. A key never changes its account: what it belongs to is asked for once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, select, update
+
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.identity_tables import provider_account
+from gpuwatch.storage.installation import load_installation
+from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
+from gpuwatch.storage.tables import launch
+
+BY_ID, BY_KEY = "id", "key"
+_KEY_PREFIX = "key:"
+_HASH_LENGTH = 16  # hexadecimal digits: 64 bits of a salted hash
+
+
+class KnownAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """One account as it is stored.
+
+    Attributes:
+        known_by: "id": the provider's own; "key": the hash of a key.
+        same_as: the account that this key belongs to; None: this is one of its own.
+    """
+
+    provider: str
+    account_id: str
+    known_by: str
+    first_seen: datetime
+    last_seen: datetime
+    same_as: str | None
+
+
+class SqlAccountRepository:
+    """Implements `ports.AccountRepository` over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def key_account(self, provider: str, key: str, now: datetime) -> str:
+        """The id of a key's account where the provider names none. No key can be guessed from it without the salt."""
+        with self._database.write() as connection:
+            salt = load_installation(connection, now).key_salt
+        digest = hmac.new(salt.encode(), f"{provider} {key}".encode(), hashlib.sha256).hexdigest()
+        return _KEY_PREFIX + digest[:_HASH_LENGTH]
+
+    def known(self, provider: str, account_id: str) -> str | None:
+        """The account that this one turned out to be, or was confirmed to be; None: it was never seen."""
+        accounts = {one.account_id: one for one in self.all(provider)}
+        return _root(accounts, account_id) if account_id in accounts else None
+
+    def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
+        """Keep what a key's account is, and return its id."""
+        with self._database.write() as connection:
+            accounts = {one.account_id: one for one in _read(connection, provider)}
+            if key_account is not None:
+                _see(connection, provider, key_account, BY_KEY, now)
+            if account_id is None:
+                return _root(accounts, key_account or "")
+            _see(connection, provider, account_id, BY_ID, now)
+            if key_account is not None:
+                root = _root(accounts, key_account)  # launches under a hash are under this account, too
+                of_key = root if _is_of_key(root) else key_account
+                _set_same(connection, provider, of_key, account_id)
+            return account_id
+
+    def claim(self, launch_id: str, account_id: str) -> None:
+        """Note the account of a launch that an older gpuwatch began."""
+        unclaimed = update(launch).where(launch.c.launch_id == launch_id, launch.c.account_id.is_(None))
+        with self._database.write() as connection:
+            connection.execute(unclaimed.values(account_id=account_id))
+
+    def confirm_same(self, provider: str, account_id: str, same_as: str) -> None:
+        """The owner says that two are one: what is under `account_id` belongs to `same_as`."""
+        with self._database.write() as connection:
+            _set_same(connection, provider, account_id, same_as)
+
+    def all(self, provider: str | None = None) -> list[KnownAccount]:
+        """Every account, oldest first."""
+        with self._database.read() as connection:
+            return _read(connection, provider)
+
+
+def _is_of_key(account_id: str) -> bool:
+    return account_id.startswith(_KEY_PREFIX)
+
+
+def _read(connection: Connection, provider: str | None) -> list[KnownAccount]:
+    query = select(provider_account).order_by(provider_account.c.first_seen_ms, provider_account.c.account_id)
+    rows = connection.execute(query if provider is None else query.where(provider_account.c.provider == provider))
+    return [_account_of(row) for row in rows]
+
+
+def _account_of(row: Row[Any]) -> KnownAccount:
+    return KnownAccount(
+        provider=row.provider,
+        account_id=row.account_id,
+        known_by=row.known_by,
+        first_seen=from_ms(row.first_seen_ms),
+        last_seen=from_ms(row.last_seen_ms),
+        same_as=row.same_as,
+    )
+
+
+def _root(accounts: Mapping[str, KnownAccount], account_id: str) -> str:
+    """Follow `same_as` to its end; a circle ends where it began."""
+    seen = {account_id}
+    while (one := accounts.get(account_id)) is not None and one.same_as is not None and one.same_as not in seen:
+        account_id = one.same_as
+        seen.add(account_id)
+    return account_id
+
+
+def _see(connection: Connection, provider: str, account_id: str, known_by: str, now: datetime) -> None:
+    row = {
+        "provider": provider,
+        "account_id": account_id,
+        "known_by": known_by,
+        "first_seen_ms": to_ms(now),
+        "last_seen_ms": to_ms(now),
+        "same_as": None,
+    }
+    if not insert_if_absent(connection, provider_account, row):
+        connection.execute(_one(provider, account_id).values(last_seen_ms=to_ms(now)))
+
+
+def _set_same(connection: Connection, provider: str, account_id: str, same_as: str) -> None:
+    if account_id != same_as:
+        connection.execute(_one(provider, account_id).values(same_as=same_as))
+
+
+def _one(provider: str, account_id: str) -> Any:
+    return update(provider_account).where(
+        provider_account.c.provider == provider, provider_account.c.account_id == account_id
+    )

@@ -1,0 +1,123 @@
+"""A key of another account: its list and its answers say nothing of what runs under the first. With the real daemon."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
+
+PACE = {"GPUWATCH_TEST_PACE": "60"}  # ten minutes of absence pass in ten seconds
+OTHER_KEY = "another-key"
+INSTANCES = "/api/v1/instances/"
+
+
+@pytest.fixture
+def first() -> Iterator[Marketplace]:
+    with Marketplace(seed=1, size=3, odd_rows=False) as market:
+        yield market
+
+
+@pytest.fixture
+def second() -> Iterator[Marketplace]:
+    """Another account, with one unrelated instance: its lists are never empty."""
+    with Marketplace(seed=2, size=3, odd_rows=False, account_id=999, key=OTHER_KEY) as market:
+        for _ in range(3):  # ids that the first marketplace does not give
+            order = f"{market.url}/api/v0/asks/{bargain(market)}/"
+            body = {"image": "a", "disk": 10, "label": "by hand"}
+            httpx.put(order, json=body, headers={"Authorization": f"Bearer {OTHER_KEY}"}).raise_for_status()
+        yield market
+
+
+def _rented(home: Home, market: Marketplace) -> str:
+    bargain(market)
+    with home.daemon() as child:
+        (launch,) = wait_for(lambda: [one for one in home.launches() if one["state"] == "running"])
+        assert launch["account"] == "123456"
+        assert terminate(child)[0] == 0
+    return str(launch["launch_id"])
+
+
+def _lists(market: Marketplace) -> int:
+    return sum(seen.path.startswith(INSTANCES) for seen in tuple(market.requests))
+
+
+def _listed_more(market: Marketplace, count: int) -> None:
+    before = _lists(market)
+    wait_for(lambda: _lists(market) >= before + count)
+
+
+def test_a_reload_with_a_key_of_another_account_is_refused(
+    first: Marketplace, second: Marketplace, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, first.url)
+    _rented(home, first)
+    with home.daemon(**PACE) as child:
+        wait_for(lambda: home.log().count("watching") == 2)
+        _listed_more(first, 1)
+        bargain(second)
+        home.write(url=second.url, key=OTHER_KEY)
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: "the old ones stay in force" in home.log() or _lists(second) > 40)
+        _listed_more(first, 2)
+        assert "belongs to another account than launch" in home.log()
+        assert terminate(child)[0] == 0
+    (launch,) = home.launches()
+    assert launch["state"] == "running"
+    assert _lists(second) == 0
+    assert (len(first.instances()), len(second.instances())) == (1, 3)
+
+
+def test_a_start_with_a_key_of_another_account_judges_and_rents_nothing(
+    first: Marketplace, second: Marketplace, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, first.url)
+    launch_id = _rented(home, first)
+    bargain(second)
+    home.write(url=second.url, key=OTHER_KEY)
+    with home.daemon(**PACE) as child:
+        _listed_more(second, 25)  # the old rules took ten for the proof of its absence
+        wait_for_searches(second)
+        assert terminate(child)[0] == 0
+    (launch,) = home.launches()
+    assert (launch["launch_id"], launch["state"]) == (launch_id, "running")
+    assert len(second.instances()) == 3
+    (alert,) = [one for one in json.loads(home.run("alerts", "--json").stdout) if one["subject"] == launch_id][-1:]
+    assert (alert["kind"], alert["severity"]) == ("held", "critical")
+    assert "no longer reach it" in alert["headline"]
+    home.write(url=first.url)
+    stopped = home.run("stop", launch_id)
+    assert stopped.returncode == 0, stopped.stderr
+    assert not first.instances()
+
+
+def test_while_the_account_of_a_new_key_is_not_known_nothing_is_judged_and_nothing_rented(
+    first: Marketplace, second: Marketplace, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, first.url)
+    _rented(home, first)
+    bargain(second)
+    home.write(url=second.url, key=OTHER_KEY)
+    second.faults.add("user", "503", times=None)
+    with home.daemon(**PACE) as child:
+        wait_for_searches(second, 6)
+        child.send_signal(signal.SIGHUP)
+        assert terminate(child)[0] == 0
+    assert [one["state"] for one in home.launches()] == ["running"]
+    assert len(second.instances()) == 3
+    assert not _lists(second)
+
+
+def test_a_known_key_needs_no_answer_about_its_account(first: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, first.url, max_runtime="1m", ready_within="1m")
+    _rented(home, first)
+    first.faults.add("user", "503", times=None)
+    with home.daemon(**PACE) as child:
+        wait_for(lambda: not first.instances())
+        assert terminate(child)[0] == 0
