@@ -53,7 +53,7 @@ def _faults_at(
         account.identify(now)
     except ProviderError as error:
         yield (
-            f"launch {first} is alive at {name}, and it cannot be told whether the key in these settings is of its "
+            f"launch {first} is alive at {name}, and it is not known whether the key in these settings is of its "
             f"account ({error}); try again when {name} answers"
         )
         return

@@ -1,4 +1,4 @@
-"""Whose launches a key may judge. A launch of another account is in no list of this one, and a 404 says nothing of it.
+"""Whose launches a key may judge. A launch of another account is in no list of this one, and a 404 proves nothing.
 
 The account is asked for once in the life of a key. Until it is known, no launch is judged or ended with that key.
 """

@@ -1,4 +1,4 @@
-"""A key of another account: its list and its answers say nothing of what runs under the first. With the real daemon."""
+"""A key of another account: its list and answers prove nothing about launches of the first. With the real daemon."""
 
 from __future__ import annotations
 
