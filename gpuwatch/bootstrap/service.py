@@ -111,7 +111,8 @@ class Service:
         rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of, self._known_accounts)
         self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
         self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
-        self.workers = {name: self._worker(name, adapter) for name, adapter in self.adapters.items()}
+        polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
+        self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -131,6 +132,7 @@ class Service:
             self.balances[name],
             self.reconcilers[name],
             self.obligations,
+            why_nothing=self.settings.rescue,
         )
 
     def _reconciler(self, name: str, launcher: Launcher) -> LaunchReconciler:

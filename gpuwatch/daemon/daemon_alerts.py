@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from gpuwatch.daemon.task_progress import FaultKind, TaskFault
-from gpuwatch.engine.alerts import alert_id_from, format_moment
-from gpuwatch.ports import Alert, AlertKind, Severity
+from gpuwatch.engine.alerts import alert_id_from, format_moment, outbox_alert
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 
 # What does not happen while a task does no work, by the first word of its name.
@@ -56,6 +56,32 @@ def task_recovery_alert(task: str, since: datetime, *, now: datetime) -> Alert:
         why="A run of it ended without an error.",
         did="What it had left undone is done now.",
     )
+
+
+def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
+    """The daemon runs with what could be saved of wrong settings; once a day.
+
+    Args:
+        reason: as the log and the status line show it.
+    """
+    key = f"rescue:{now:%Y-%m-%d}"
+    alert = Alert(
+        alert_id=alert_id_from(f"{key}:{now.isoformat()}"),
+        kind=AlertKind.DAEMON,
+        severity=Severity.CRITICAL,
+        subject="settings",
+        created_at=now,
+        headline="rescue mode: the settings are wrong, nothing is rented",
+        facts=(("Settings", redact(reason.partition(": ")[2])),),
+        why="gpuwatch was started with wrong settings while something that it rented is alive.",
+        did="It follows and ends what is rented by what can be read of the settings. It polls no market.",
+        can_do=(
+            "See what is wrong: gpuwatch doctor",
+            "Correct the settings, then: systemctl reload gpuwatch",
+            "End everything: gpuwatch stop --all",
+        ),
+    )
+    return outbox_alert(alert, once_key=key)
 
 
 def _why(fault: TaskFault) -> str:

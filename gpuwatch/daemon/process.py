@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
+from gpuwatch.bootstrap.rescue import first_settings
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon import logs
@@ -26,7 +27,7 @@ from gpuwatch.daemon.tasks import periodic_tasks
 from gpuwatch.errors import SettingsError
 from gpuwatch.ports import Alert, AlertKind, Channel
 from gpuwatch.redaction import redact
-from gpuwatch.settings import Settings
+from gpuwatch.settings import Settings, store_last_good
 from gpuwatch.storage.daemon_lock import claim_daemon
 from gpuwatch.storage.database import Database, require_intact
 from gpuwatch.storage.events import EventFilter, events
@@ -82,22 +83,25 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     """Run until SIGTERM. Returns the exit code.
 
     Raises:
-        SettingsError: the first settings are wrong. Later ones are rejected, and the old ones stay.
+        SettingsError: the first settings are wrong, and nothing is rented; else it starts in rescue mode. Later ones
+            are rejected, and the old ones stay.
         StoreError: the database cannot be used, or another daemon uses it.
     """
     signals = SignalHandler()
     notifier = Notifier.from_env(os.environ)
     progress = TaskProgress(real_now, real_monotonic)
     rehearse(lambda: load_settings(config))
-    settings = load_settings(config)
+    first = first_settings(config)
+    settings = first.settings
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
+    for line in first.lines:
+        log.warning("%s", line)
     with claim_daemon(settings.database_url), open_store(settings, upgrade) as store:
         require_intact(store)
         while True:
             with running(settings, store, progress=progress, notifier=notifier) as service:
                 notifier.ready()
-                log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
-                log_start_up_warnings(settings)
+                _begun(settings)
                 fresh = _wait_for_signals(service, progress, signals, notifier, config)
                 if fresh is None:
                     notifier.stopping()
@@ -105,6 +109,15 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
             if fresh is None:
                 return 0
             settings = fresh
+
+
+def _begun(settings: Settings) -> None:
+    log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
+    if settings.rescue:
+        log.critical("%s", settings.rescue)
+        return
+    store_last_good(settings, os.environ)
+    log_start_up_warnings(settings)
 
 
 def _give_up() -> None:

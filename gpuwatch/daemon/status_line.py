@@ -55,7 +55,9 @@ class StatusLine:
         if now - read_at > STALE_AFTER:
             parts.append(f"the database has not answered since {read_at:%H:%M} UTC")
         parts += [f"task {fault.task} {fault.kind}" for fault in self._progress.faults(tick_s)]
-        return f"{len(self._service.settings.watches)} watches; {'; '.join(parts)}"
+        rescue = self._service.settings.rescue
+        first = rescue or f"{len(self._service.settings.watches)} watches"
+        return "; ".join((first, *parts))
 
 
 def _worker_status(worker: ProviderWorker, now: datetime) -> str:

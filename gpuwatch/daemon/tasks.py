@@ -7,6 +7,7 @@ from datetime import datetime
 
 from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.service import Service
+from gpuwatch.daemon.daemon_alerts import rescue_alert
 from gpuwatch.daemon.task_progress import PeriodicTask
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.balance_cache import REFRESH_S
@@ -105,6 +106,8 @@ def _deliver(service: Service) -> int:
 
 def _remind(service: Service) -> int:
     now = service.time_source.now()
+    if service.settings.rescue:
+        service.launch_repository.enqueue(rescue_alert(service.settings.rescue, now=now))
     return send_reminders(service.launch_repository, service.launch_alerts, frozenset(service.reconcilers), now)
 
 

@@ -58,7 +58,10 @@ _END_OF = {
 
 
 class ProviderContext(msgspec.Struct, frozen=True):
-    """What belongs to one provider when renting. Without a reconciler (a command beside a daemon) nothing is listed."""
+    """What belongs to one provider when renting. Without a reconciler (a command beside a daemon) nothing is listed.
+
+    `why_nothing`: why nothing at all is rented, in one line; empty: something may be.
+    """
 
     launcher: Launcher
     market: Market
@@ -66,12 +69,15 @@ class ProviderContext(msgspec.Struct, frozen=True):
     balance: BalanceCache | None = None
     reconciler: LaunchReconciler | None = None
     obligations: ObligationLog = NO_OBLIGATION_LOG
+    why_nothing: str = ""
 
     def not_ready(self, price_microusd_hour: int) -> str | None:
         """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
 
         What was rented before must be reconciled first, and the balance must cover one hour.
         """
+        if self.why_nothing:
+            return self.why_nothing
         unreconciled = self.reconciler.not_ready() if self.reconciler else None
         return unreconciled or self.why_unaffordable(price_microusd_hour)
 

@@ -137,23 +137,28 @@ def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
 
 def _without(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
     """The tables without one thing. A provider is switched off instead: some are on by default."""
-    if cut[:1] != ("providers",) or len(cut) > 2:
-        found: dict[str, Any] = _removed(tree, cut)
-        return found
+    if cut[:1] == ("providers",) and len(cut) <= 2:
+        return switched_off(tree, cut)
+    found: dict[str, Any] = removed(tree, cut)
+    return found
+
+
+def switched_off(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
+    """The tables with one provider switched off; `("providers",)`: with all."""
     table = tree.get("providers")
     kept = {name: one for name, one in table.items() if name != cut[-1]} if isinstance(table, dict) else {}
     known = [name for name in providers.names() if len(cut) == 1 or name == cut[1]]
     return tree | {"providers": kept | dict.fromkeys(known, _OFF)}
 
 
-def _removed(tree: Any, cut: Location) -> Any:
+def removed(tree: Any, cut: Location) -> Any:
     """A copy without one thing; in a list None takes its place, so that the others keep their indexes."""
     if not cut or not _has(tree, cut[0]):
         return tree
     head, rest = cut[0], cut[1:]
     if isinstance(tree, list):
-        return [(_removed(one, rest) if rest else None) if i == head else one for i, one in enumerate(tree)]
-    return tree | {head: _removed(tree[head], rest)} if rest else {k: v for k, v in tree.items() if k != head}
+        return [(removed(one, rest) if rest else None) if i == head else one for i, one in enumerate(tree)]
+    return tree | {head: removed(tree[head], rest)} if rest else {k: v for k, v in tree.items() if k != head}
 
 
 def _has(tree: Any, part: int | str) -> bool:

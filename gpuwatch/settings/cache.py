@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -18,11 +17,10 @@ import msgspec
 import gpuwatch
 from gpuwatch import notifiers, providers
 from gpuwatch.settings.model import Settings
+from gpuwatch.settings.own_file import read_own, write_own
 from gpuwatch.settings.sources import Sources
 
 KEEP = 16  # files; the oldest go
-_MAX_BYTES = 16 * 1024 * 1024
-_SUM_BYTES = 32
 
 
 class CachedSettings(msgspec.Struct, frozen=True, array_like=True):
@@ -47,11 +45,9 @@ def load_cached(name: str, env: Mapping[str, str]) -> CachedSettings | None:
     if folder is None:
         return None
     try:
-        content = _read_own(os.path.join(folder, _file_name(name)))
-        if content is None or hashlib.sha256(content[_SUM_BYTES:]).digest() != content[:_SUM_BYTES]:
-            return None
-        return msgspec.msgpack.decode(content[_SUM_BYTES:], type=CachedSettings)
-    except (OSError, ValueError, TypeError, ArithmeticError, msgspec.MsgspecError):
+        body = read_own(os.path.join(folder, _file_name(name)))
+        return None if body is None else msgspec.msgpack.decode(body, type=CachedSettings)
+    except (ValueError, TypeError, ArithmeticError, msgspec.MsgspecError):
         return None
 
 
@@ -64,7 +60,7 @@ def store_cached(name: str, env: Mapping[str, str], found: CachedSettings) -> No
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
             return
-        _write(folder / _file_name(name), msgspec.msgpack.encode(found))
+        write_own(folder / _file_name(name), msgspec.msgpack.encode(found))
         _prune(folder)
     except (OSError, TypeError, ValueError):
         return
@@ -81,27 +77,6 @@ def cache_folder(env: Mapping[str, str]) -> Path | None:
 
 def _file_name(name: str) -> str:
     return f"settings-{name[:40]}.bin"
-
-
-def _read_own(path: str) -> bytes | None:
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(handle, "rb") as opened:
-        about = os.fstat(opened.fileno())
-        mine = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
-        return opened.read() if mine and about.st_size <= _MAX_BYTES else None
-
-
-def _write(path: Path, body: bytes) -> None:
-    """Atomic: two starts at the same time never see half an entry."""
-    part = path.with_name(f".{path.stem}-{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(hashlib.sha256(body).digest() + body)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _prune(folder: Path) -> None:

@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
     source_file: str | None  # None: defaults and environment alone
     left_out: tuple[str, ...] = ()  # invalid watches; only settings for stopping leave any out
+    rescue: str = ""  # why nothing is rented with these settings: they are what could be saved of wrong ones
 
     def __repr__(self) -> str:
         return f"Settings({self.source_file!r}, {len(self.watches)} watches, providers {sorted(self.providers)})"

@@ -113,7 +113,7 @@ def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
 
 
 def state_folder(env: Mapping[str, str]) -> Path:
-    """Where gpuwatch keeps what it writes."""
+    """`$STATE_DIRECTORY`, or the user's own state folder."""
     if env.get("STATE_DIRECTORY"):
         return Path(env["STATE_DIRECTORY"].split(":")[0])  # source: systemd.exec(5), several are joined by colons
     home = env.get("HOME") or os.path.expanduser("~")

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, bindparam, delete, insert, literal, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, inspect, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.adoption import ADOPTED_OFFER
@@ -214,3 +214,12 @@ class SqlLaunchRepository:
     def _read(self, query: Select[Any]) -> list[Launch]:
         with self._database.read() as connection:
             return [launch_of(row) for row in connection.execute(query)]
+
+
+def count_alive(database: Database) -> int:
+    """How many launches are alive, whatever the schema. Raises StoreError."""
+    with database.read() as connection:
+        if not inspect(connection).has_table(launches.name):
+            return 0
+        alive = and_(launches.c.state.not_in(OVER_STATES), launches.c.dry_run.is_(False))
+        return int(connection.execute(select(func.count()).select_from(launches).where(alive)).scalar_one())

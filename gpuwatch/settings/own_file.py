@@ -1,0 +1,38 @@
+"""Files of this user alone, written atomically and with a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+_MAX_BYTES = 16 * 1024 * 1024
+_SUM_BYTES = 32
+
+
+def read_own(path: Path | str) -> bytes | None:
+    """Its content; None: it is missing, damaged, or may have been written by somebody else."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as opened:
+            about = os.fstat(opened.fileno())
+            mine = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
+            content = opened.read() if mine and about.st_size <= _MAX_BYTES else b""
+    except OSError:
+        return None
+    body = content[_SUM_BYTES:]
+    return body if content and hashlib.sha256(body).digest() == content[:_SUM_BYTES] else None
+
+
+def write_own(path: Path, body: bytes) -> None:
+    """Atomic: two processes at the same time never see half a file. Raises OSError."""
+    part = path.with_name(f".{path.stem}-{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(hashlib.sha256(body).digest() + body)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

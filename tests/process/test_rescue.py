@@ -1,0 +1,121 @@
+"""Wrong settings at a start while something rented is alive: the real daemon follows, ends and reports it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from tests.process.audit import launches
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.telegram_double import TOKEN, TelegramDouble, telegram
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.3)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def double() -> Iterator[TelegramDouble]:
+    with telegram() as opened:
+        yield opened
+
+
+def states(home: Home) -> list[str]:
+    return [str(row["state"]) for row in launches(home.database_url)]
+
+
+def crashed_while_renting(home: Home, market: Marketplace) -> None:
+    """One instance is alive, and its daemon is not."""
+    bargain(market)
+    with home.daemon() as child:
+        wait_for(lambda: "watching" in home.log())
+        wait_for(lambda: states(home) == ["running"])
+        child.kill()
+
+
+def edited(home: Home, old: str, new: str) -> None:
+    file = home.folder / "gpuwatch.toml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+BREAKAGES: dict[str, Callable[[Home], None]] = {
+    "not TOML": lambda home: edited(home, "max_price = 2.40", "max_price = = 2.40"),
+    "a wrong value": lambda home: edited(home, "max_price = 2.40", 'max_price = "cheap"'),
+    "a missing key": lambda home: edited(home, 'name = "cheap"\n', ""),
+    "a wrong address": lambda home: edited(home, 'base_url = "http://127', 'base_url = "htp://127'),
+    "no file": lambda home: (home.folder / "gpuwatch.toml").unlink(),
+}
+
+
+@pytest.mark.parametrize("broken", [*BREAKAGES])
+def test_with_wrong_settings_what_is_rented_ends_in_time_and_nothing_new_is_rented(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path, broken: str
+) -> None:
+    home = Home(tmp_path, market.url, extra=notify_by(double), max_runtime="6s", max_active=2, max_total=0)
+    home.env["GPUWATCH_CONFIG"] = "gpuwatch.toml"
+    if broken == "no file":  # secrets are never kept: they are where the service manager puts them
+        home.env |= {"VAST_API_KEY": "demo-key", "GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN": TOKEN}
+    crashed_while_renting(home, market)
+    BREAKAGES[broken](home)
+    bargain(market, 1.2)  # it would rent this one
+    with home.daemon(GPUWATCH_TEST_PACE="4") as child:
+        wait_for(lambda: any("rescue mode" in one.text for one in double.shown))
+        wait_for(lambda: market.ledger.destroys)
+        assert terminate(child)[0] == 0
+    assert len(market.ledger.creates) == 1
+    assert sum("rescue mode" in one.text for one in double.shown) == 1
+    assert "Traceback" not in home.log()
+
+
+def test_it_leaves_rescue_mode_when_correct_settings_are_read(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, market.url, extra=notify_by(double), max_active=2, max_total=0)
+    crashed_while_renting(home, market)
+    whole = (tmp_path / "gpuwatch.toml").read_text()
+    BREAKAGES["not TOML"](home)
+    with home.daemon() as child:
+        wait_for(lambda: any("rescue mode" in one.text for one in double.shown))
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: "these settings are rejected" in home.log())
+        (tmp_path / "gpuwatch.toml").write_text(whole)
+        bargain(market, 1.2)
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: states(home).count("running") == 2)
+        assert terminate(child)[0] == 0
+
+
+@pytest.mark.parametrize("broken", ["not TOML", "a wrong value", "a missing key", "no file"])
+def test_with_wrong_settings_and_nothing_alive_it_ends_with_2(market: Marketplace, tmp_path: Path, broken: str) -> None:
+    home = Home(tmp_path, market.url, action="alert")
+    home.env["GPUWATCH_CONFIG"] = "gpuwatch.toml"
+    with home.daemon() as child:
+        wait_for(lambda: "watching" in home.log())
+        terminate(child)
+    BREAKAGES[broken](home)
+    refused = home.run("run")
+    assert refused.returncode == 2
+    assert "rescue" not in refused.stderr
+    assert "gpuwatch.toml" in refused.stderr
+
+
+def test_with_wrong_settings_and_a_database_that_does_not_answer_it_is_started_again(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    """Nobody knows whether something is alive: 2 would end systemd's attempts."""
+    home = Home(tmp_path, market.url)
+    (tmp_path / "gpuwatch.db").write_bytes(b"not a database, but long enough to be read as one" * 100)
+    BREAKAGES["a wrong value"](home)
+    refused = home.run("run")
+    assert refused.returncode == 1
+    assert "is not a database" in refused.stderr
