@@ -29,6 +29,7 @@ _HOPELESS: Final = 1000  # after so many rows without a usable one the rest is n
 
 _OPENING, _CLOSING = b"[]"
 _OFFERS: Final = re.compile(rb'"offers"\s*:\s*(\S)')
+_NEXT_ROW: Final = b"},{"  # as vast.ai writes it; with blanks, `_BETWEEN` finds it
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+("|\\?\Z)|[\[\]{},]', re.DOTALL)
 _rows_of: Final = msgspec.json.Decoder(list[VastRow]).decode
@@ -153,7 +154,7 @@ class _Parser:
         except UNREADABLE:
             return False
         if self._sampled < _SAMPLED and rows:
-            self._sample(bytes(block))
+            self._sample_ends(bytes(block))
         self._take(rows)
         return True
 
@@ -201,14 +202,26 @@ class _Parser:
         reason = str(skipped)
         self._parsed.skipped[reason] = self._parsed.skipped.get(reason, 0) + 1
 
-    def _sample(self, wrapped: bytes) -> None:
+    def _sample(self, wrapped: bytes, rows: int | None = None) -> bool:
+        """Note the names in the first two rows and the last two; False: they cannot be read, or are not so many."""
         try:
             raws = _raws_of(wrapped)
+            if rows not in (None, len(raws)):
+                return False
             for raw in (raws[:2] + raws[2:][-2:])[: _SAMPLED - self._sampled]:
                 self._sampled += 1
                 self._names.update(_names_of(raw))
         except UNREADABLE:
-            return
+            return False
+        return True
+
+    def _sample_ends(self, block: bytes) -> None:
+        """Sample a block without reading what lies between; a cut guessed inside a row leaves fewer than four rows."""
+        second = block.find(_NEXT_ROW, block.find(_NEXT_ROW) + 1)
+        last_but_one = block.rfind(_NEXT_ROW, 0, block.rfind(_NEXT_ROW))
+        guessed = 0 < second < last_but_one and self._sample(block[: second + 1] + block[last_but_one + 1 :], 4)
+        if not guessed:
+            self._sample(block)
 
     def _switch_to_scanner(self) -> None:
         self._scanner = _Scanner()
@@ -288,7 +301,7 @@ class _Scanner:
 
 def _last_cut(buffer: bytearray) -> tuple[int, int] | None:
     """Where the last complete row seems to end, and the next one to begin."""
-    at = buffer.rfind(b"},{")
+    at = buffer.rfind(_NEXT_ROW)
     if at >= 0:
         return at + 1, at + 2
     found = list(_BETWEEN.finditer(buffer, max(0, len(buffer) - _HEAD_MAX)))

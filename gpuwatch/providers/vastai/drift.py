@@ -7,7 +7,7 @@ source: live answers of 2022-11, 2024-07, 2026-02/03, 2026-08 and the key list o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +29,11 @@ def drift(seen: Iterable[str]) -> tuple[str, ...]:
     Args:
         seen: the names found in any of the sampled rows; empty: there was no row, so nothing is reported.
     """
-    names = set(seen)
+    return _drift(frozenset(seen))
+
+
+@lru_cache(maxsize=8)  # one answer after the other has the same names
+def _drift(names: frozenset[str]) -> tuple[str, ...]:
     if not names:
         return ()
     new = sorted(clean_word(name) for name in names - _known())[:_REPORTED_MAX]

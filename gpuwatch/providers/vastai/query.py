@@ -6,7 +6,7 @@ source: the vendor's client 1.9 and documents; names and filters as live clients
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,12 @@ def search_params(query: Query, from_usd_hour: float | None = None) -> dict[str,
     Args:
         from_usd_hour: only offers at or over this price, for the next page.
     """
-    return {"q": msgspec.json.encode(_conditions(query, from_usd_hour)).decode()}
+    return {"q": _conditions_text(query, from_usd_hour)}
+
+
+@lru_cache(maxsize=64)  # each hunt asks the same again and again
+def _conditions_text(query: Query, from_usd_hour: float | None) -> str:
+    return msgspec.json.encode(_conditions(query, from_usd_hour)).decode()
 
 
 def rows_asked(query: Query) -> int:
