@@ -143,6 +143,7 @@ class Service:
             watches=self._watches,
             in_flight=self.slots.in_flight,
             monotonic=self.time_source.monotonic,
+            market=self.adapters[name].market,
             freed=self.slots.launch_over,
             guard=self.guards[name],
             may_destroy=self.hooks.may_destroy,

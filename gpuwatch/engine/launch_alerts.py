@@ -38,7 +38,7 @@ class LaunchAlerts:
         if notification.about is NotificationTopic.NOT_RENTED:
             return self.not_rented(launch, notification.why, now)
         if notification.about is NotificationTopic.HELD:
-            return self.held(launch, notification.why, now)
+            return self.held(launch, notification.why, now, notification.candidate)
         if notification.about is NotificationTopic.UNLISTED:
             return self.unlisted(launch, notification.why, now)
         if notification.about is NotificationTopic.CONDITION_CHANGED:
@@ -69,11 +69,11 @@ class LaunchAlerts:
         key = f"not-rented:{launch.watch[:120]}:{end.name}:{now:%Y-%m-%dT%H}"
         return self._news(_refusal_kind(end), failed, f"not rented: {end.value}", reason, now, can_do, key)
 
-    def held(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
-        """The owner must decide."""
+    def held(self, launch: Launch, why: str, now: datetime, candidate: str | None = None) -> OutboxAlert:
+        """The owner must decide. `candidate`: the instance that it may be."""
         can_do = (
             f"Check your instances at {launch.provider} for the label {launch.label}",
-            f"If it is there: gpuwatch launches resolve {launch.launch_id} --adopt INSTANCE",
+            f"If it is there: gpuwatch launches resolve {launch.launch_id} --adopt {candidate or 'INSTANCE'}",
             f"If it is not: gpuwatch launches resolve {launch.launch_id} --absent",
         )
         headline, key = "held: nothing proves that no instance was created", f"held:{launch.launch_id}:{now:%Y-%m-%d}"
@@ -87,6 +87,13 @@ class LaunchAlerts:
         )
         headline, key = "the provider no longer lists it", f"unlisted:{launch.launch_id}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
+
+    def contradiction(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
+        """Two answers of the provider about one instance contradict each other; reported once a day."""
+        headline = f"{launch.provider} contradicts itself about instance {launch.instance_id}"
+        key = f"contradiction:{launch.launch_id}:{now:%Y-%m-%d}"
+        can_do = (f"See what is there: check your instances at {launch.provider}", *_FOLLOW_IT)
+        return self._news(AlertKind.BLIND, launch, headline, why, now, can_do, key)
 
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
         """Its provider was removed from the settings, or has no key any more: nothing can end it."""

@@ -25,19 +25,22 @@ from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState,
 from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.contradictions import Contradictions
 from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.engine.independent_evidence import IndependentEvidence
 from gpuwatch.engine.instance_ender import InstanceEnder, at_once
 from gpuwatch.engine.instance_list_monitor import InstanceListMonitor
 from gpuwatch.engine.instance_listing import InstanceListing, report_orphans
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_clock import LaunchClock, must_end_at
 from gpuwatch.engine.launch_guard import LaunchGuard, NoGuard, due_cause, listed_event
-from gpuwatch.engine.missing_instances import AbsenceTracker, MissingInstances
+from gpuwatch.engine.missing_instances import MissingInstances
 from gpuwatch.engine.provider_account import AnyAccount, LaunchOwner, OtherAccounts
 from gpuwatch.engine.returned_instances import end_again
 from gpuwatch.engine.transition_executor import TransitionExecutor
+from gpuwatch.engine.unaccounted_instances import UnaccountedInstances
 from gpuwatch.errors import OrderError, ProviderError, StoreError
-from gpuwatch.ports import Instance, Launcher, LaunchRepository
+from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class LaunchReconciler:
         watches: by name, as in the current settings; a launch outlives the watch that started it.
         in_flight: launches that are being ordered at this moment.
         monotonic: seconds; absence is proven by it, so that no change of the wall clock shortens the wait.
+        market: where offers are looked up that would be for rent again if nothing was made; None: nowhere.
         freed: called with a launch that is over: its slot is free.
         may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
         owner: which launches the launcher's account has; no other is judged or ended here.
@@ -68,6 +72,7 @@ class LaunchReconciler:
         watches: Mapping[str, Watch],
         in_flight: Callable[[], frozenset[str]],
         monotonic: Callable[[], float],
+        market: Market | None = None,
         wait_s: float = ABSENCE_WAIT_S,
         freed: Callable[[Launch], None] = lambda launch: None,
         guard: LaunchGuard | None = None,
@@ -84,9 +89,18 @@ class LaunchReconciler:
         self._executor = TransitionExecutor(repository, launch_alerts)
         self._clock = LaunchClock(monotonic)
         self._ender = InstanceEnder(repository, launcher, launch_alerts, monotonic, may_destroy)
-        self._missing = MissingInstances(launcher, AbsenceTracker(monotonic, wait_s), self._clock, self._ender)
         self._owner: LaunchOwner = owner or AnyAccount()
         self._others = OtherAccounts(repository, launch_alerts, launcher.name)
+        self._missing = MissingInstances(
+            launcher,
+            clock=self._clock,
+            ender=self._ender,
+            independent=IndependentEvidence(launcher, market, monotonic),
+            unaccounted=UnaccountedInstances(repository, launcher.name),
+            contradictions=Contradictions(repository, launch_alerts, monotonic),
+            monotonic=monotonic,
+            wait_s=wait_s,
+        )
         self._list_monitor = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
         self._began_at: datetime | None = None
         self._next_at: datetime | None = None
@@ -162,7 +176,7 @@ class LaunchReconciler:
         failpoint("reconcile.listed")
         for launch in mine:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))
-        self._missing.listing_done(listing)
+        self._missing.listing_done(listing, now)
         if only is None:
             unaccounted = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
             self._foreign_ids = unaccounted.foreign_ids
@@ -204,23 +218,28 @@ class LaunchReconciler:
 
     def _process(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
         try:
-            instance = listing.of(launch) or self._missing.looked_up(launch)
+            listed = listing.of(launch)
+            instance = listed or self._missing.looked_up(launch, now)
         except ProviderError as error:
             log.warning("launch %s: not in the list, and not found out by its id: %s", launch.launch_id, error)
             self._without_list([launch], now)
             return
         if instance is not None:
-            self._missing.shown(launch)
+            self._missing.listed(launch) if listed else self._missing.found(launch)
             self._apply_events(launch, lambda each: listed_event(self._guard, each, instance, now), now)
         elif launch.state is not LaunchState.REQUESTED or self._clock.is_lost(launch, self._began_at, now):
-            verdict = self._missing.verdict(launch, listing, alive, now)
-            self._apply_events(launch, lambda each: InstanceUnlisted(verdict, due_cause(self._guard, each, now)), now)
+            found = self._missing.findings(launch, listing, alive, now)
+            self._apply_events(
+                launch,
+                lambda each: InstanceUnlisted(
+                    found.verdict, due_cause(self._guard, each, now), found.words, found.candidate
+                ),
+                now,
+            )
 
     def _without_list(self, launches: Sequence[Launch], now: datetime) -> None:
-        verdicts = self._missing.no_listing(launches)
-
         def observe(launch: Launch) -> ListUnavailable:
-            return ListUnavailable(verdicts[launch.launch_id], due_cause(self._guard, launch, now))
+            return ListUnavailable(self._missing.no_listing(launch), due_cause(self._guard, launch, now))
 
         for launch in launches:
             self._isolated(launch, lambda each: self._apply_events(each, observe, now))

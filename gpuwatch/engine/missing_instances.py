@@ -1,7 +1,6 @@
-"""Instances that the lists do not show: what the lists and the provider's answers prove about each.
+"""Instances that the lists do not show: what the lists and the provider's other answers prove about each.
 
-Absence must be proven (`absence_proof`): what the listings show about each missing instance is counted here, in memory,
-so that a restart starts again.
+Absence must be proven (`absence_proof`). What speaks for it is counted here, in memory, so that a restart starts again.
 """
 
 from __future__ import annotations
@@ -10,19 +9,26 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from gpuwatch.domain.launches.absence_proof import (
     ABSENCE_WAIT_S,
+    AGREEING_NEEDED,
+    QUICK_SPAN_S,
     AbsenceEvidence,
     AbsenceVerdict,
-    absence_verdict,
-    count_failed_listing,
-    count_missing,
+    EvidenceKind,
+    Observation,
     has_canary,
+    omits_the_living,
 )
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.engine.contradictions import Contradictions
+from gpuwatch.engine.independent_evidence import IndependentEvidence, IndependentFindings
 from gpuwatch.engine.instance_ender import InstanceEnder
 from gpuwatch.engine.instance_listing import InstanceListing
 from gpuwatch.engine.launch_clock import LaunchClock
+from gpuwatch.engine.unaccounted_instances import UnaccountedInstances
 from gpuwatch.ports import Instance, InstanceLookup, Launcher
 
 log = logging.getLogger(__name__)
@@ -30,50 +36,15 @@ log = logging.getLogger(__name__)
 LISTED_WITHIN = timedelta(minutes=2)  # for this long after an order, lists and destroys may not know the instance
 
 
-class AbsenceTracker:
-    """What the listings so far show about missing instances.
+class MissingFindings(msgspec.Struct, frozen=True):
+    """What is proven, on what grounds, and which instance may be the missing one."""
 
-    Args:
-        monotonic: seconds; no change of the wall clock shortens the wait.
-    """
+    verdict: AbsenceVerdict
+    words: str = ""
+    candidate: str | None = None
 
-    def __init__(self, monotonic: Callable[[], float], wait_s: float = ABSENCE_WAIT_S) -> None:
-        self._monotonic = monotonic
-        self._wait_s = wait_s
-        self._evidence: dict[str, AbsenceEvidence] = {}
-        self._foreign: set[str] = set()
 
-    def listed_again(self, launch: Launch) -> None:
-        """It is listed: the count starts again."""
-        self._evidence.pop(launch.launch_id, None)
-
-    def missing(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch]) -> AbsenceVerdict:
-        """Count one more listing without it."""
-        ours = {a.instance_id for a in alive if a.launch_id != launch.launch_id and a.state is LaunchState.RUNNING}
-        canary = has_canary(listing.by_id, {i for i in ours if i is not None}, self._foreign)
-        return self._note(launch, count_missing(self._evidence_of(launch), canary, self._monotonic(), self._wait_s))
-
-    def missing_after_destroy(self, launch: Launch) -> AbsenceVerdict:
-        """The same after the provider accepted our order to destroy it, which replaces canary and wait."""
-        evidence = self._evidence_of(launch)
-        return self._note(launch, AbsenceEvidence(evidence.since_s, evidence.missed + 1, evidence.without_canary))
-
-    def no_listing(self, launches: Sequence[Launch]) -> dict[str, AbsenceVerdict]:
-        """The provider gave no list: the row of agreeing listings starts again."""
-        return {
-            launch.launch_id: self._note(launch, count_failed_listing(self._evidence_of(launch))) for launch in launches
-        }
-
-    def listing_done(self, listing: InstanceListing) -> None:
-        """A listing was processed; foreign instances in it are the canaries of the next."""
-        self._foreign = listing.foreign()
-
-    def _evidence_of(self, launch: Launch) -> AbsenceEvidence:
-        return self._evidence.get(launch.launch_id, AbsenceEvidence(self._monotonic()))
-
-    def _note(self, launch: Launch, evidence: AbsenceEvidence) -> AbsenceVerdict:
-        self._evidence[launch.launch_id] = evidence
-        return absence_verdict(evidence, self._monotonic(), self._wait_s)
+LOOKING = MissingFindings(AbsenceVerdict.LOOKING)
 
 
 class MissingInstances:
@@ -82,16 +53,36 @@ class MissingInstances:
     Args:
         clock: how old the launches are.
         ender: sends destroys again, to what is to end.
+        monotonic: seconds; no change of the wall clock shortens a wait.
     """
 
-    def __init__(self, launcher: Launcher, tracker: AbsenceTracker, clock: LaunchClock, ender: InstanceEnder) -> None:
+    def __init__(  # noqa: PLR0913 each is a source of its own
+        self,
+        launcher: Launcher,
+        *,
+        clock: LaunchClock,
+        ender: InstanceEnder,
+        independent: IndependentEvidence,
+        unaccounted: UnaccountedInstances,
+        contradictions: Contradictions,
+        monotonic: Callable[[], float],
+        wait_s: float = ABSENCE_WAIT_S,
+    ) -> None:
         self._launcher = launcher
-        self._tracker = tracker
         self._clock = clock
         self._ender = ender
-        self._shown: set[str] = set()  # launches that a list has shown
+        self._independent = independent
+        self._unaccounted = unaccounted
+        self._contradictions = contradictions
+        self._monotonic = monotonic
+        self._wait_s = wait_s
+        self._evidence: dict[str, AbsenceEvidence] = {}
+        self._after_destroy: dict[str, int] = {}  # listings in a row without it, after its destroy
+        self._shown: set[str] = set()  # launches that a list or an answer has shown
+        self._gone: set[str] = set()  # launches whose id the provider last called gone
+        self._foreign: set[str] = set()
 
-    def looked_up(self, launch: Launch) -> Instance | None:
+    def looked_up(self, launch: Launch, now: datetime) -> Instance | None:
         """A list may omit what is alive: before a missing instance counts as missing, it is asked for by its id.
 
         Raises:
@@ -99,39 +90,108 @@ class MissingInstances:
         """
         if launch.instance_id is None or not isinstance(self._launcher, InstanceLookup):
             return None
+        self._gone.discard(launch.launch_id)
         found = self._launcher.get(launch.instance_id)
-        if found is not None:
+        if found is None:
+            self._gone.add(launch.launch_id)
+        elif not self._is_too_new(launch, now):
             log.warning("launch %s: instance %s is alive, the list omits it", launch.launch_id, launch.instance_id)
+            self._contradictions.note(launch, "The list omits it, and it answers to its id.", QUICK_SPAN_S, now)
         return found
 
-    def shown(self, launch: Launch) -> None:
+    def listed(self, launch: Launch) -> None:
+        """The list shows it."""
+        self._contradictions.clear(launch)
+        self.found(launch)
+
+    def found(self, launch: Launch) -> None:
         """A list shows it, or its id finds it."""
         self._shown.add(launch.launch_id)
-        self._tracker.listed_again(launch)
+        self._start_again(launch)
 
-    def verdict(
+    def findings(
         self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime
-    ) -> AbsenceVerdict:
-        """What is proven after one more listing without it."""
+    ) -> MissingFindings:
+        """What is proven after one more listing without it. Raises StoreError."""
         if launch.state is LaunchState.HELD:
-            return AbsenceVerdict.LOOKING
+            return LOOKING
         if launch.state is LaunchState.STOPPING and self._is_destroyed(launch, now):
-            too_new = self._is_too_new(launch, now)
-            return AbsenceVerdict.LOOKING if too_new else self._tracker.missing_after_destroy(launch)
-        return self._tracker.missing(launch, listing, alive)
+            return LOOKING if self._is_too_new(launch, now) else self._after_its_destroy(launch)
+        believed = self._believed_alive(launch, alive)
+        evidence = self._evidence_of(launch)
+        if omits_the_living(listing.by_id, believed):
+            return self._noted(launch, evidence.without_listing(self._monotonic()))
+        seen = self._observation(launch, listing, has_canary(listing.by_id, believed, self._foreign), now)
+        return self._noted(launch, evidence.with_listing(seen, self._wait_s), seen)
 
-    def no_listing(self, launches: Sequence[Launch]) -> dict[str, AbsenceVerdict]:
-        """What is proven by launch id, although the provider gave no list."""
-        return self._tracker.no_listing(launches)
+    def no_listing(self, launch: Launch) -> AbsenceVerdict:
+        """What is proven although the provider gave no list."""
+        self._after_destroy.pop(launch.launch_id, None)
+        return self._noted(launch, self._evidence_of(launch).without_listing(self._monotonic())).verdict
 
-    def listing_done(self, listing: InstanceListing) -> None:
-        """Every launch was compared with this listing."""
-        self._tracker.listing_done(listing)
+    def listing_done(self, listing: InstanceListing, now: datetime) -> None:
+        """Every launch was compared with it; foreign instances in it are the canaries of the next."""
+        self._foreign = listing.foreign()
+        self._unaccounted.listing_done(listing, now)
 
     def forget(self, launch: Launch) -> None:
         """It is over."""
-        self._tracker.listed_again(launch)
+        self._start_again(launch)
+        self._contradictions.clear(launch)
         self._shown.discard(launch.launch_id)
+
+    # --- evidence -----------------------------------------------------------------------------------------------------
+
+    def _believed_alive(self, launch: Launch, alive: Sequence[Launch]) -> set[str]:
+        """Others that run, as far as is known: what the provider called gone by its id is none of them."""
+        others = [one for one in alive if one.launch_id != launch.launch_id and one.state is LaunchState.RUNNING]
+        return {one.instance_id for one in others if one.instance_id and one.launch_id not in self._gone}
+
+    def _observation(self, launch: Launch, listing: InstanceListing, canary: bool, now: datetime) -> Observation:
+        kinds = {EvidenceKind.LISTS} if canary else set()
+        if launch.launch_id in self._gone:
+            kinds.add(EvidenceKind.LOOKUP)
+        else:
+            self._independent.begin(launch, listing)
+        asks = self._is_time(launch) and self._independent.is_due(launch)
+        found = self._independent.ask(launch, listing) if asks else IndependentFindings()
+        is_lost = launch.instance_id is None
+        return Observation(
+            tick_s=self._monotonic(),
+            kinds=frozenset(kinds | found.kinds),
+            seen_before=not is_lost and (launch.running_at is not None or launch.launch_id in self._shown),
+            asked_all=asks,
+            provable=len(kinds | self._independent.possible(launch)),
+            doubts=found.doubts,
+            candidates=self._unaccounted.candidates(launch, listing, now) if is_lost else (),
+        )
+
+    def _is_time(self, launch: Launch) -> bool:
+        return self._monotonic() - self._evidence_of(launch).since_s >= self._wait_s
+
+    def _noted(self, launch: Launch, evidence: AbsenceEvidence, seen: Observation | None = None) -> MissingFindings:
+        self._evidence[launch.launch_id] = evidence
+        verdict = evidence.verdict(self._monotonic(), launch.instance_id is not None, self._wait_s)
+        if seen is None:
+            return MissingFindings(verdict)
+        grounds = seen.doubts if seen.is_doubtful else tuple(sorted(kind.value for kind in seen.kinds))
+        return MissingFindings(verdict, "; ".join(grounds), seen.candidates[0] if seen.candidates else None)
+
+    def _evidence_of(self, launch: Launch) -> AbsenceEvidence:
+        return self._evidence.get(launch.launch_id) or AbsenceEvidence(since_s=self._monotonic())
+
+    def _start_again(self, launch: Launch) -> None:
+        self._evidence.pop(launch.launch_id, None)
+        self._after_destroy.pop(launch.launch_id, None)
+        self._independent.forget(launch)
+        self._gone.discard(launch.launch_id)
+
+    # --- what is to end -----------------------------------------------------------------------------------------------
+
+    def _after_its_destroy(self, launch: Launch) -> MissingFindings:
+        """The provider accepted our order to destroy it, which replaces canary and wait."""
+        times = self._after_destroy[launch.launch_id] = self._after_destroy.get(launch.launch_id, 0) + 1
+        return MissingFindings(AbsenceVerdict.ABSENT if times >= AGREEING_NEEDED else AbsenceVerdict.LOOKING)
 
     def _is_too_new(self, launch: Launch, now: datetime) -> bool:
         """Whether a missing instance proves nothing yet: it was just ordered, and no list has shown it."""

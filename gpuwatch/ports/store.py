@@ -154,6 +154,9 @@ class LaunchRepository(Protocol):
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
 
+    def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
+        """Which of them a launch has or had, or the owner said are not of this installation. Raises StoreError."""
+
     def never_launched(self) -> bool:
         """Was no instance ever asked for? Dry runs and adopted ones aside. Raises StoreError."""
 

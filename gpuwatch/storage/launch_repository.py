@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -162,6 +163,16 @@ class SqlLaunchRepository:
         with self._database.read() as connection:
             ids = select(foreign_instance.c.instance_id).where(foreign_instance.c.provider == provider)
             return frozenset(connection.execute(ids).scalars())
+
+    def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
+        """Which of them a launch has or had, or the owner said are not of this installation. Raises StoreError."""
+        ids = list(instance_ids)
+        with self._database.read() as connection:
+            had = select(launches.c.instance_id).where(launches.c.provider == provider, launches.c.instance_id.in_(ids))
+            told = select(foreign_instance.c.instance_id).where(
+                foreign_instance.c.provider == provider, foreign_instance.c.instance_id.in_(ids)
+            )
+            return frozenset(connection.execute(had.union(told)).scalars())
 
     def mark_foreign(self, provider: str, instance_id: str, now: datetime) -> bool:
         """The owner says that it is not of this installation; False: that was known. Raises StoreError."""

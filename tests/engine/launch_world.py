@@ -41,6 +41,7 @@ class World:
         self.tick_s = 0.0
         self.provider = provider or LyingProvider()
         self.market = ScriptedMarket(an_answer(an_offer()))
+        self.for_rent = ScriptedMarket(an_answer())  # where missing instances' offers are looked up
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.repository = SqlLaunchRepository(store)
         self.budget = Budget()
@@ -72,6 +73,7 @@ class World:
             monotonic=lambda: self.tick_s,
             freed=self.freed,
             guard=self.guard,
+            market=self.for_rent,
         )
         context = ProviderContext(self.provider, self.market, Commission("0.20"), reconciler=self.follower)
         self.executor = LaunchExecutor(

@@ -26,6 +26,7 @@ class LyingProvider:
         self.destroy_error: Exception | None = None
         self.destroy_lies = False  # says done, and it stays
         self.price_usd_hour: float | None = None
+        self.balance_usd: float | None = None  # None: it does not answer
         self.spot_is: Callable[[Order], bool] = lambda order: order.bid_usd_hour is not None
 
     def create(self, order: Order) -> Created:
@@ -64,7 +65,9 @@ class LyingProvider:
         self.alive.pop(instance_id, None)
 
     def credit_usd(self) -> float | None:
-        raise ProviderError("not asked")
+        if self.balance_usd is None:
+            raise ProviderError("not asked")
+        return self.balance_usd
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
         raise OrderError("this marketplace knows no bids")

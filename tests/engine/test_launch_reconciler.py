@@ -26,6 +26,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.tables import alert as alerts
 from tests.builders import changed
 from tests.engine.launch_world import RENTS, World, match_on, running, stop
+from tests.engine.lying_provider import AskableProvider
 
 S = LaunchState
 
@@ -51,8 +52,9 @@ def test_what_is_in_no_list_for_long_is_reported_and_never_destroyed(world: Worl
     assert world.reported() == [AlertKind.RENT, AlertKind.HELD]
 
 
-def test_what_is_gone_while_others_are_listed_is_over(world: World) -> None:
-    world.watch = changed(RENTS, launch=LaunchSpec(max_active=2, max_total=0))
+def test_what_is_gone_while_others_are_listed_is_over(sqlite_database: Database) -> None:
+    watch = changed(RENTS, launch=LaunchSpec(max_active=2, max_total=0))
+    world = World(sqlite_database, watch, AskableProvider())
     first, second = world.rent(match_on("1", "11")), world.rent(match_on("2", "22"))
     world.provider.turns(InstanceState.RUNNING)
     world.look()

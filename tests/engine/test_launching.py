@@ -295,30 +295,32 @@ def test_an_empty_list_never_proves_that_nothing_was_made(world: World) -> None:
     assert len(world.provider.orders) == 1
 
 
-def test_absence_is_proven_by_three_lists_with_a_canary_after_the_wait(world: World) -> None:
+def test_absence_is_proven_by_lists_with_a_canary_and_the_offer_after_the_wait(world: World) -> None:
     world.provider.foreign()
+    world.for_rent.script = [an_answer(an_offer())]
     world.look()
     world.provider.on_create = [OutcomeUnknown("timeout")]
     launch = world.rent()
     world.look()  # the wait is counted from the first look
     world.look(2, every_s=ABSENCE_WAIT_S / 2 - 5)
     assert world.state(launch) is S.UNKNOWN
-    world.look(4, every_s=10)
+    world.look(4, every_s=60)
     assert world.state(launch) is S.FAILED
 
 
 def test_a_broken_list_starts_the_count_anew(world: World) -> None:
     world.provider.foreign()
+    world.for_rent.script = [an_answer(an_offer())]
     world.look()
     world.provider.on_create = [OutcomeUnknown("timeout")]
     launch = world.rent()
     world.look()
     world.look(1, every_s=ABSENCE_WAIT_S)
-    world.look(1)
+    world.look(1, every_s=60)
     world.provider.on_list = [ProviderDown("502")]
-    world.look(2)
+    world.look(2, every_s=60)
     assert world.state(launch) is S.UNKNOWN
-    world.look(3)
+    world.look(3, every_s=60)
     assert world.state(launch) is S.FAILED
 
 

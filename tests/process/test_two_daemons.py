@@ -27,6 +27,7 @@ GPUS = (
 )  # fmt: skip
 RACES = 10  # of each model and seed: 200 in all
 PACE = "60"
+TO_PROVE = "240"  # half an hour, in which absence is proven, takes eight seconds
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, dat
             wait_for(lambda: _is_stopped(sleeper.pid))
             assert len(market.ledger.creates) == 1  # somebody's
             bargain(market, 1.0)  # the other takes this one: what the sleeper wants stays on offer
-            with b.daemon(GPUWATCH_TEST_PACE=PACE) as other:
+            with b.daemon(GPUWATCH_TEST_PACE=TO_PROVE) as other:
                 wait_for(lambda: sorted(_states(database_url)) == ["failed", "running"])
                 os.kill(sleeper.pid, signal.SIGCONT)
                 wait_for(lambda: "launch" in a.log() and "taken over" in a.log())

@@ -1,9 +1,14 @@
-"""Proof that an instance does not exist. An empty list is not evidence.
+"""Proof that an instance does not exist: evidence of several kinds, weighed. An empty list is not evidence.
 
 Source of the rules: a marketplace that answered "no instances" while it billed three made other schedulers rent again
-and again, and a lagging list shows a new instance only after a while. So only complete listings count. Every instance
-that is believed to be alive must be in them (the canary), some time must have passed since the order, and several
-listings in a row must agree.
+and again, and a lagging list shows a new instance only after a while. So only complete listings count, in which every
+instance that is believed to be alive stands (the canary). A list can be wrong by itself for long, so it never proves
+anything alone. Time is a condition, not a kind of evidence:
+
+- Its id is known, and it was seen before: complete listings without it, and the provider's answer "gone" to its id,
+  three times in a row over QUICK_SPAN_S.
+- Everything else, above all an order whose answer was lost: two kinds of evidence three times in a row, ABSENCE_WAIT_S
+  after the first listing at the earliest.
 """
 
 from __future__ import annotations
@@ -13,56 +18,120 @@ from enum import StrEnum
 
 import msgspec
 
-ABSENCE_WAIT_S = 600.0  # no provider documents how late a create can take effect; a safe guess
-LISTINGS_NEEDED = 3
+ABSENCE_WAIT_S = 1800.0  # no provider documents how late a create can take effect; a safe guess
+PROOF_WITHIN_S = 600.0  # after that wait: what is not proven by then will not be
+REPORT_AFTER_S = 600.0  # after so long the owner hears of what looks as if it will never be proven
+QUICK_SPAN_S = 60.0  # from the first to the last of the answers that prove a known instance gone
+AGREEING_NEEDED = 3
+KINDS_NEEDED = 2
 
 
 class AbsenceVerdict(StrEnum):
-    """What the listings so far prove."""
+    """What the evidence so far proves."""
 
     LOOKING = "looking"
     ABSENT = "absent"
     CANNOT_PROVE = "cannot prove"
 
 
-class AbsenceEvidence(msgspec.Struct, frozen=True):
-    """What the listings have shown about one missing instance.
+class EvidenceKind(StrEnum):
+    """What speaks for an absence; two of one kind count once."""
 
-    Kept in memory: a restart starts again, which is the safe side. `since_s` is a reading of a monotonic clock, so that
-    no change of the wall clock shortens the wait. It starts at the first listing, which is never before the order.
+    LISTS = "complete lists do not show it"
+    LOOKUP = "the provider says that its id is gone"
+    OFFER = "its offer can be rented again"
+    BALANCE = "the balance does not pay for it"
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """What one complete listing without the instance shows, with what else was asked at that moment.
+
+    Attributes:
+        tick_s: a monotonic clock, so that no change of the wall clock shortens a wait.
+        seen_before: its id is known, and a list or an answer showed it.
+        asked_all: every source was asked; else only what is cheap (lists, its id).
+        provable: kinds of evidence that hold, or may come to hold.
+        doubts: what speaks against its absence, for a person.
+        candidates: ids of instances that belong to no launch, and that may be it.
+    """
+
+    tick_s: float
+    kinds: frozenset[EvidenceKind] = frozenset()
+    seen_before: bool = False
+    asked_all: bool = True
+    provable: int = KINDS_NEEDED
+    doubts: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether anything speaks against its absence."""
+        return bool(self.doubts or self.candidates)
+
+
+class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about one missing instance.
+
+    Kept in memory: a restart starts again, which is the safe side. `since_s` is the first listing without it, which is
+    never before the order.
     """
 
     since_s: float
-    missed: int = 0  # complete listings in a row without it, with a canary, after the wait
-    without_canary: int = 0  # complete listings after the wait that prove nothing: no canary
+    gone: int = 0  # listings in a row without it, each with the answer "gone" to its id
+    gone_since_s: float = 0.0
+    proven: int = 0  # times in a row that two kinds of evidence agreed, after the wait
+    hopeless: int = 0  # listings in a row that speak against its absence, or after which no proof can come
+    failing_since_s: float | None = None  # since then no listing could be used
+
+    def with_listing(self, seen: Observation, wait_s: float = ABSENCE_WAIT_S) -> AbsenceEvidence:
+        """Count one more complete listing without it."""
+        is_gone = seen.seen_before and not seen.is_doubtful and EvidenceKind.LOOKUP in seen.kinds
+        gone = self.gone + 1 if is_gone else 0
+        is_hopeless = seen.is_doubtful or seen.provable < KINDS_NEEDED
+        return AbsenceEvidence(
+            since_s=self.since_s,
+            gone=gone,
+            gone_since_s=seen.tick_s if gone <= 1 else self.gone_since_s,
+            proven=self._proven(seen, wait_s),
+            hopeless=self.hopeless + 1 if is_hopeless else 0,
+        )
+
+    def _proven(self, seen: Observation, wait_s: float) -> int:
+        if seen.is_doubtful or seen.tick_s - self.since_s < wait_s:
+            return 0
+        if not seen.asked_all:
+            return self.proven
+        return self.proven + 1 if len(seen.kinds) >= KINDS_NEEDED else 0
+
+    def without_listing(self, tick_s: float) -> AbsenceEvidence:
+        """Count a listing that failed, or that omits what is alive: all rows start again."""
+        since_s = tick_s if self.failing_since_s is None else self.failing_since_s
+        return AbsenceEvidence(since_s=self.since_s, failing_since_s=since_s)
+
+    def verdict(self, tick_s: float, known: bool = False, wait_s: float = ABSENCE_WAIT_S) -> AbsenceVerdict:
+        """Return whether it is absent, still being looked for, or will not be proven absent.
+
+        Args:
+            known: its id is known; then nothing is decided by CANNOT_PROVE, and the owner hears of it early.
+        """
+        if self.gone >= AGREEING_NEEDED and tick_s - self.gone_since_s >= QUICK_SPAN_S:
+            return AbsenceVerdict.ABSENT
+        if self.proven >= AGREEING_NEEDED:
+            return AbsenceVerdict.ABSENT
+        return AbsenceVerdict.CANNOT_PROVE if self._is_late(tick_s, known, wait_s) else AbsenceVerdict.LOOKING
+
+    def _is_late(self, tick_s: float, known: bool, wait_s: float) -> bool:
+        waited_s = tick_s - self.since_s
+        if known or self.hopeless >= AGREEING_NEEDED:
+            return waited_s >= REPORT_AFTER_S
+        if self.failing_since_s is not None and tick_s - self.failing_since_s >= REPORT_AFTER_S:
+            return waited_s >= wait_s
+        return waited_s >= wait_s + PROOF_WITHIN_S and not self.proven
 
 
-def count_missing(
-    evidence: AbsenceEvidence, canary: bool, tick_s: float, wait_s: float = ABSENCE_WAIT_S
-) -> AbsenceEvidence:
-    """Count one more complete listing without the instance."""
-    if tick_s - evidence.since_s < wait_s:
-        return evidence
-    if canary:
-        return AbsenceEvidence(evidence.since_s, evidence.missed + 1, evidence.without_canary)
-    return AbsenceEvidence(evidence.since_s, 0, evidence.without_canary + 1)
-
-
-def count_failed_listing(evidence: AbsenceEvidence) -> AbsenceEvidence:
-    """Count a listing that failed or was incomplete: the row of agreeing listings starts again."""
-    return AbsenceEvidence(evidence.since_s, 0, evidence.without_canary)
-
-
-def absence_verdict(evidence: AbsenceEvidence, tick_s: float, wait_s: float = ABSENCE_WAIT_S) -> AbsenceVerdict:
-    """Return whether the instance is absent, still being looked for, or will never be proven absent.
-
-    Without any usable listing the owner is asked after three times the wait.
-    """
-    if evidence.missed >= LISTINGS_NEEDED:
-        return AbsenceVerdict.ABSENT
-    if evidence.without_canary >= LISTINGS_NEEDED or tick_s - evidence.since_s >= 3 * wait_s:
-        return AbsenceVerdict.CANNOT_PROVE
-    return AbsenceVerdict.LOOKING
+def omits_the_living(listed: Collection[str], believed_alive: Collection[str]) -> bool:
+    """Return whether a listing lacks one of these ids: then it proves nothing about any other."""
+    return not set(believed_alive) <= set(listed)
 
 
 def has_canary(listed: Collection[str], believed_alive: Collection[str], foreign_before: Collection[str]) -> bool:
@@ -73,6 +142,6 @@ def has_canary(listed: Collection[str], believed_alive: Collection[str], foreign
         believed_alive: ids of our own running or starting instances; every one of them must be listed.
         foreign_before: other instances of the account that an earlier listing showed; one is enough if none is ours.
     """
-    if not set(believed_alive) <= set(listed):
+    if omits_the_living(listed, believed_alive):
         return False
     return bool(believed_alive) or not set(foreign_before).isdisjoint(listed)

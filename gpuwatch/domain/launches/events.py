@@ -48,10 +48,18 @@ class InstanceListed(msgspec.Struct, frozen=True):
 
 
 class InstanceUnlisted(msgspec.Struct, frozen=True):
-    """A complete listing does not show the instance. `fault`: why it must end anyway."""
+    """A complete listing does not show the instance.
+
+    Args:
+        fault: why it must end anyway.
+        words: what the verdict rests on.
+        candidate: an instance that belongs to no launch, and that the order may have created.
+    """
 
     verdict: AbsenceVerdict
     fault: EndCause | None = None
+    words: str = ""
+    candidate: str | None = None
 
 
 class ListUnavailable(msgspec.Struct, frozen=True):

@@ -286,24 +286,27 @@ def _unlisted(launch: Launch, event: InstanceUnlisted, clock: ClockReading, term
     if due is not None:
         return _ending(launch, *due)
     if event.verdict is AbsenceVerdict.ABSENT:
-        return _absent(launch, clock)
-    return _cannot_prove(launch, clock) if event.verdict is AbsenceVerdict.CANNOT_PROVE else NO_TRANSITION
+        return _absent(launch, event, clock)
+    return _cannot_prove(launch, event, clock) if event.verdict is AbsenceVerdict.CANNOT_PROVE else NO_TRANSITION
 
 
 def _if_alive(launch: Launch, fault: EndCause | None) -> EndCause | None:
     return fault if launch.state in {S.STARTING, S.RUNNING} else None
 
 
-def _absent(launch: Launch, clock: ClockReading) -> TransitionResult:
+def _absent(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
     if launch.state is S.STOPPING:
         reason = launch.end_reason or EndReason.STOPPED.text()
         return _over(_end_state(launch), reason, clock, Notification("ended", reason))
     if launch.state in LOST_STATES:
-        return _over(
-            S.FAILED, EndReason.ABSENT.text(), clock, Notification("nothing was made", EndReason.ABSENT.text())
-        )
+        reason = EndReason.ABSENT.text()
+        return _over(S.FAILED, reason, clock, Notification("nothing was made", _with(reason, event.words)), event.words)
     end = EndReason.OUTBID if launch.condition is InstanceCondition.OUTBID else EndReason.GONE
-    return _over(S.ENDED, end.text(), clock, Notification(end.value, end.text()))
+    return _over(S.ENDED, end.text(), clock, Notification(end.value, _with(end.text(), event.words)), event.words)
+
+
+def _with(reason: str, words: str) -> str:
+    return f"{reason}: {words}" if words else reason
 
 
 def _end_state(launch: Launch) -> LaunchState:
@@ -313,10 +316,10 @@ def _end_state(launch: Launch) -> LaunchState:
     return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
 
 
-def _cannot_prove(launch: Launch, clock: ClockReading) -> TransitionResult:
+def _cannot_prove(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
     """An instance missing from the list may still run and be wanted: this is reported, and nothing is destroyed."""
     if launch.state in LOST_STATES or launch.instance_id is None:
-        return _held(launch)
+        return _held(launch, event.words, event.candidate)
     if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
         return NO_TRANSITION
     why = "An empty list is no proof: it may still run and be billed. gpuwatch leaves it alone; its slot stays taken."
@@ -325,15 +328,21 @@ def _cannot_prove(launch: Launch, clock: ClockReading) -> TransitionResult:
     return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, notify=notify))
 
 
-def _held(launch: Launch) -> TransitionResult:
+def _held(launch: Launch, words: str = "", candidate: str | None = None) -> TransitionResult:
     """Nothing is sent again; what cannot be proven is for the owner to decide."""
     if launch.state is S.HELD:
         return NO_TRANSITION
     if launch.state is S.REQUESTED:
         return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
-    why = "The request may have succeeded: no list proves that it did not. Its budget stays reserved."
-    notify = Notification("held: nothing proves that no instance was created", why, NotificationTopic.HELD)
-    return TransitionResult(Transition(to_state=S.HELD, cause="absence could not be proven", notify=notify))
+    why = "The request may have succeeded: nothing proves that it did not. Its budget stays reserved."
+    if candidate is not None:
+        words = f"instance {candidate} belongs to no launch and may be it"
+    if words:
+        why = f"{why} What was found: {words}."
+    notify = Notification("held: nothing proves that no instance was created", why, NotificationTopic.HELD, candidate)
+    return TransitionResult(
+        Transition(to_state=S.HELD, cause="absence could not be proven", words=words or None, notify=notify)
+    )
 
 
 # --- without a list --------------------------------------------------------------------------------------------------
@@ -364,10 +373,12 @@ def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
     return TransitionResult(step, () if launch.instance_id is None else (Destroy(launch.instance_id),))
 
 
-def _over(state: LaunchState, reason: str, clock: ClockReading, notify: Notification) -> TransitionResult:
+def _over(
+    state: LaunchState, reason: str, clock: ClockReading, notify: Notification, words: str = ""
+) -> TransitionResult:
     changes = {"ended_at": clock.now, "end_reason": reason}
     return TransitionResult(
-        Transition(to_state=state, cause=reason, changes=changes, notify=notify, hook="on_ended"),
+        Transition(to_state=state, cause=reason, words=words or None, changes=changes, notify=notify, hook="on_ended"),
         (SlotFreed(),),
     )
 

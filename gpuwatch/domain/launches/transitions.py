@@ -27,6 +27,7 @@ class Notification(msgspec.Struct, frozen=True):
     headline: str
     why: str
     about: NotificationTopic = NotificationTopic.STATE_CHANGED
+    candidate: str | None = None  # HELD: the instance that it may be
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):

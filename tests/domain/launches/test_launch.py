@@ -10,16 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.launches.absence_proof import (
-    ABSENCE_WAIT_S,
-    LISTINGS_NEEDED,
-    AbsenceEvidence,
-    AbsenceVerdict,
-    absence_verdict,
-    count_failed_listing,
-    count_missing,
-    has_canary,
-)
 from gpuwatch.domain.launches.billing import billed_time, cost_microusd
 from gpuwatch.domain.launches.budget import budget_refusal
 from gpuwatch.domain.launches.launch import (
@@ -237,56 +227,6 @@ def test_one_failure_is_followed_at_once_and_more_rest_longer_and_longer() -> No
         )
 
     assert [rest_s(n) for n in (0, 1, 2, 3, 4)] == [0, 0, 30, 60, 120]
-
-
-# --- absence ----------------------------------------------------------------------------------------------------------
-
-
-def looked(*looks: bool, every_s: float = 10.0, start_s: float = ABSENCE_WAIT_S) -> AbsenceVerdict:
-    """The verdict after whole listings without it; True: with a canary."""
-    seen, tick_s = AbsenceEvidence(0.0), start_s
-    for canary in looks:
-        tick_s += every_s
-        seen = count_missing(seen, canary, tick_s)
-    return absence_verdict(seen, tick_s)
-
-
-def test_three_listings_with_a_canary_after_the_wait_prove_absence() -> None:
-    assert LISTINGS_NEEDED == 3
-    assert looked(True, True) is AbsenceVerdict.LOOKING
-    assert looked(True, True, True) is AbsenceVerdict.ABSENT
-
-
-def test_no_listing_counts_before_the_wait_is_over() -> None:
-    assert looked(*[True] * 50, every_s=1.0, start_s=0.0) is AbsenceVerdict.LOOKING
-
-
-def test_listings_without_a_canary_prove_nothing_however_many() -> None:
-    assert looked(*[False] * 100) is AbsenceVerdict.CANNOT_PROVE
-
-
-def test_a_listing_without_a_canary_breaks_the_row() -> None:
-    assert looked(True, True, False, True, True) is AbsenceVerdict.LOOKING
-
-
-def test_a_failed_listing_breaks_the_row() -> None:
-    assert count_failed_listing(AbsenceEvidence(0.0, missed=2)).missed == 0
-
-
-def test_without_any_listing_the_owner_is_asked_in_the_end() -> None:
-    assert absence_verdict(AbsenceEvidence(0.0), 3 * ABSENCE_WAIT_S - 1) is AbsenceVerdict.LOOKING
-    assert absence_verdict(AbsenceEvidence(0.0), 3 * ABSENCE_WAIT_S) is AbsenceVerdict.CANNOT_PROVE
-
-
-def test_a_canary_is_every_instance_that_is_believed_alive() -> None:
-    assert has_canary({"1", "2"}, {"1"}, set())
-    assert not has_canary({"1"}, {"1", "2"}, set())
-
-
-def test_with_none_alive_a_foreign_instance_who_was_there_before_is_canary() -> None:
-    assert has_canary({"9"}, set(), {"9"})
-    assert not has_canary({"9"}, set(), {"8"})
-    assert not has_canary(set(), set(), set())
 
 
 def test_the_offer_of_an_intent_is_in_its_launch() -> None:

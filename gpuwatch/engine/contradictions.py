@@ -1,0 +1,51 @@
+"""Answers of a provider that contradict each other: reported once they last, once a day."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.errors import StoreError
+from gpuwatch.ports import LaunchRepository
+
+log = logging.getLogger(__name__)
+
+_OFTEN = 3  # a list that lags for a moment is no news
+
+
+class Contradictions:
+    """What contradicts what, by launch.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self, repository: LaunchRepository, launch_alerts: LaunchAlerts, monotonic: Callable[[], float]
+    ) -> None:
+        self._repository = repository
+        self._launch_alerts = launch_alerts
+        self._monotonic = monotonic
+        self._noted: dict[str, tuple[float, int]] = {}  # launch → since when, how often
+        self._reported: dict[str, datetime] = {}
+
+    def note(self, launch: Launch, why: str, lasting_s: float, now: datetime) -> None:
+        """Two answers about it contradict each other now; reported if they have done so for `lasting_s`."""
+        since_s, times = self._noted.get(launch.launch_id, (self._monotonic(), 0))
+        self._noted[launch.launch_id] = since_s, times + 1
+        told_at = self._reported.get(launch.launch_id)
+        told_today = told_at is not None and told_at.date() == now.date()
+        if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or told_today:
+            return
+        try:
+            self._repository.enqueue(self._launch_alerts.contradiction(launch, why, now))
+            self._reported[launch.launch_id] = now
+        except StoreError as error:
+            log.warning("launch %s: a contradiction is not reported yet: %s", launch.launch_id, error)
+
+    def clear(self, launch: Launch) -> None:
+        """The answers agree again."""
+        self._noted.pop(launch.launch_id, None)

@@ -1,0 +1,134 @@
+"""Evidence about a missing instance beside lists and its id: whether its offer can be rented again, and the balance."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from gpuwatch.domain.launches.absence_proof import EvidenceKind
+from gpuwatch.domain.launches.balance_evidence import BalanceReading, is_unpaid, read_balance
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.engine.instance_listing import InstanceListing
+from gpuwatch.engine.search import PAGE_ROWS, search_complete
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import Answer, Launcher, Market, Query
+
+log = logging.getLogger(__name__)
+
+ASK_EVERY_S = 60.0
+_PAID_FOR = "the balance falls as if it was paid for"
+_CEILING = 1.1  # of its listed price: the offer is for rent again at about that
+
+
+class IndependentFindings(msgspec.Struct, frozen=True):
+    """What was found out: kinds that speak for an absence, and what speaks against it."""
+
+    kinds: frozenset[EvidenceKind] = frozenset()
+    doubts: tuple[str, ...] = ()
+
+
+class IndependentEvidence:
+    """Asks at most once a minute for each launch; `begin` first, so that the balance can be compared.
+
+    Args:
+        market: None: it cannot be searched (a command beside a daemon).
+        monotonic: seconds.
+    """
+
+    def __init__(self, launcher: Launcher, market: Market | None, monotonic: Callable[[], float]) -> None:
+        self._launcher = launcher
+        self._market = market
+        self._monotonic = monotonic
+        self._first: dict[str, BalanceReading] = {}
+        self._began_s: dict[str, float] = {}
+        self._asked_s: dict[str, float] = {}
+
+    def is_due(self, launch: Launch) -> bool:
+        """Whether this launch may be asked about again."""
+        return self._is_due(self._asked_s, launch)
+
+    def begin(self, launch: Launch, listing: InstanceListing) -> None:
+        """Read the balance to compare later ones with, unless one is known."""
+        if launch.launch_id not in self._first and self._is_due(self._began_s, launch):
+            self._began_s[launch.launch_id] = self._monotonic()
+            reading = self._balance(listing)
+            if reading is not None:
+                self._first[launch.launch_id] = reading
+
+    def possible(self, launch: Launch) -> set[EvidenceKind]:
+        """The kinds that can be asked for at all."""
+        kinds = {EvidenceKind.OFFER} if self._market is not None and not launch.spot else set()
+        return kinds | ({EvidenceKind.BALANCE} if launch.launch_id in self._first else set())
+
+    def ask(self, launch: Launch, listing: InstanceListing) -> IndependentFindings:
+        """Ask for everything. What does not answer is no evidence."""
+        self._asked_s[launch.launch_id] = self._monotonic()
+        kinds, doubts = set(), []
+        with suppress(ProviderError):
+            if self._is_for_rent(launch):
+                kinds.add(EvidenceKind.OFFER)
+        unpaid = self._is_unpaid(launch, listing)
+        if unpaid:
+            kinds.add(EvidenceKind.BALANCE)
+        elif unpaid is not None:
+            doubts.append(_PAID_FOR)
+        return IndependentFindings(frozenset(kinds), tuple(doubts))
+
+    def forget(self, launch: Launch) -> None:
+        """It was found, or is over."""
+        for known in (self._first, self._began_s, self._asked_s):
+            known.pop(launch.launch_id, None)
+
+    def _is_due(self, asked_s: Mapping[str, float], launch: Launch) -> bool:
+        last_s = asked_s.get(launch.launch_id)
+        return last_s is None or self._monotonic() - last_s >= ASK_EVERY_S
+
+    def _is_for_rent(self, launch: Launch) -> bool:
+        """Whether the very offer is for rent: other GPUs of that machine prove nothing.
+
+        Stock is for rent whoever has one of it, and an interruptible offer while somebody else has it.
+        """
+        if self._market is None or launch.spot:
+            return False
+        query = Query(
+            gpus=(launch.gpu,),
+            count_min=launch.gpu_count,
+            count_max=launch.gpu_count,
+            disk_gb=launch.promised.disk_gb,
+            max_listed_usd_hour=launch.listed_microusd_hour * _CEILING / MICRO,
+            limit=PAGE_ROWS,
+        )
+        _, offer = search_complete(self._market.search, query, lambda answer: _offer_of(launch, answer))
+        return offer is not None and offer.rentable and not offer.terms.fungible
+
+    def _is_unpaid(self, launch: Launch, listing: InstanceListing) -> bool | None:
+        first = self._first.get(launch.launch_id)
+        last = None if first is None else self._balance(listing)
+        if first is None or last is None:
+            return None
+        if first.listed != last.listed or last.balance_microusd > first.balance_microusd:
+            self._first[launch.launch_id] = last  # others came or went, or money was paid in: compare from here
+            return None
+        return is_unpaid(first, last, launch.listed_microusd_hour)
+
+    def _balance(self, listing: InstanceListing) -> BalanceReading | None:
+        try:
+            balance_usd = self._launcher.credit_usd()
+        except ProviderError as error:
+            log.info("the balance is not known: %s", error, extra={"provider": self._launcher.name})
+            return None
+        if balance_usd is None:
+            return None
+        return read_balance(self._monotonic(), balance_usd, listing.by_id.values())
+
+
+def _offer_of(launch: Launch, answer: Answer) -> Offer | None:
+    return next(
+        (one for one in answer.offers if (one.offer_id, one.spot) == (launch.offer_id, launch.spot)),
+        None,
+    )
