@@ -36,9 +36,9 @@ class Contradictions:
         """Two answers about it contradict each other now; reported if they have done so for `lasting_s`."""
         since_s, times = self._noted.get(launch.launch_id, (self._monotonic(), 0))
         self._noted[launch.launch_id] = since_s, times + 1
-        told_at = self._reported.get(launch.launch_id)
-        told_today = told_at is not None and told_at.date() == now.date()
-        if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or told_today:
+        reported_at = self._reported.get(launch.launch_id)
+        reported_today = reported_at is not None and reported_at.date() == now.date()
+        if times + 1 < _OFTEN or self._monotonic() - since_s < lasting_s or reported_today:
             return
         try:
             self._repository.enqueue(self._launch_alerts.contradiction(launch, why, now))

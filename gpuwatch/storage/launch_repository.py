@@ -169,10 +169,10 @@ class SqlLaunchRepository:
         ids = list(instance_ids)
         with self._database.read() as connection:
             had = select(launches.c.instance_id).where(launches.c.provider == provider, launches.c.instance_id.in_(ids))
-            told = select(foreign_instance.c.instance_id).where(
+            disowned = select(foreign_instance.c.instance_id).where(
                 foreign_instance.c.provider == provider, foreign_instance.c.instance_id.in_(ids)
             )
-            return frozenset(connection.execute(had.union(told)).scalars())
+            return frozenset(connection.execute(had.union(disowned)).scalars())
 
     def mark_foreign(self, provider: str, instance_id: str, now: datetime) -> bool:
         """The owner says that it is not of this installation; False: that was known. Raises StoreError."""
