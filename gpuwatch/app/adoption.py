@@ -9,7 +9,8 @@ from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import http_client, new_id, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.adoption import adopted_launch
-from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, launch_id_in
+from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import ProviderStateUnknown, UsageError
 

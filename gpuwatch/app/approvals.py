@@ -18,7 +18,7 @@ from gpuwatch.bootstrap import (
     real_now,
 )
 from gpuwatch.bootstrap.keeper import obligation_file
-from gpuwatch.bootstrap.provider_access import has_credentials
+from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
 from gpuwatch.engine.approval_requests import ApprovalTerms
@@ -76,6 +76,7 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
         dry_run=settings.dry_run,
         zone=ZoneInfo(settings.timezone),
         commissions={name: provider.commission for name, provider in settings.providers.items()},
+        label_lengths=label_lengths(settings.providers),
     )
     return ApprovalHandler(
         SqlApprovalRepository(store),

@@ -17,7 +17,8 @@ from gpuwatch import providers
 from gpuwatch.app.launches import unknown_instances
 from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.domain.launches.launch import LABEL_PREFIX, EndReason, Launch, LaunchState
+from gpuwatch.domain.launches.labels import LABEL_PREFIX
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import GpuwatchError, KeyRejected

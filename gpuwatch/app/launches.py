@@ -11,15 +11,8 @@ from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_sto
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.adoption import has_stopped_running
-from gpuwatch.domain.launches.launch import (
-    LABEL_PREFIX,
-    EndReason,
-    Launch,
-    LaunchEvent,
-    LaunchState,
-    PriceSpan,
-    launch_id_in,
-)
+from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState, PriceSpan
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError

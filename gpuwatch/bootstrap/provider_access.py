@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -116,3 +116,8 @@ def resolve_provider(settings: Settings, name: str | None) -> str:
     if len(settings.providers) != 1:
         raise UsageError(f"say which provider: --provider NAME; enabled: {enabled}")
     return next(iter(settings.providers))
+
+
+def label_lengths(names: Collection[str]) -> Mapping[str, int]:
+    """Provider → the length of a label there."""
+    return {name: providers.info(name).label_length for name in names}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch import providers
-from gpuwatch.bootstrap.provider_access import providers_polled_for, unrentable
+from gpuwatch.bootstrap.provider_access import label_lengths, providers_polled_for, unrentable
 from gpuwatch.engine.alert_routing import AlertRouting
 from gpuwatch.engine.evaluator import EvaluationRules
 from gpuwatch.engine.search import RENTAL_TYPES
@@ -56,6 +56,7 @@ def build_rules(
         accounts=accounts,
         links={name: url for name in names if (url := providers.info(name).console_url) is not None},
         unable=unrentable(settings),
+        label_lengths=label_lengths(names),
     )
 
 

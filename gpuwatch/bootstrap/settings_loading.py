@@ -71,7 +71,7 @@ def _met(url: str) -> tuple[frozenset[str], frozenset[str]]:
 
 def end_by_hand_lines(url: str | None) -> list[str]:
     """What may be running, from a store of any schema; else how to recognise it at the provider."""
-    from gpuwatch.domain.launches.launch import LABEL_PREFIX
+    from gpuwatch.domain.launches.labels import LABEL_PREFIX
 
     lines = []
     for launch in _alive(url)[:_SHOWN]:

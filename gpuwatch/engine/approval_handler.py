@@ -139,7 +139,13 @@ class ApprovalHandler:
         return watch
 
     def _begin(self, ask: Approval, watch: Watch, quote: Match, executor: RunsLaunch | None) -> ApprovalReply:
-        intent = Intent(watch=watch, match=quote, launch_id=ask.ask_id, dry_run=executor is None)
+        intent = Intent(
+            watch=watch,
+            match=quote,
+            launch_id=ask.ask_id,
+            dry_run=executor is None,
+            label_lengths=self._terms.label_lengths,
+        )
         got = self._approvals.approve(ask.ask_id, intent, self._terms.budget, self._clock())
         if got is None:
             return self._closed(self._known(ask.ask_id))

@@ -30,6 +30,7 @@ class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
     zone: tzinfo
     commissions: Mapping[str, Commission]
     unable: UnavailableProviders = UnavailableProviders()  # where nothing can be rented
+    label_lengths: Mapping[str, int] = {}  # provider → characters that a label may have there
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -310,6 +310,7 @@ class Evaluator:
             dry_run=self._rules.dry_run,
             others=tuple(others),
             accounts=self._rules.accounts(),
+            label_lengths=self._rules.label_lengths,
         )
 
     def _alert(  # noqa: PLR0913 each is a part of the alert

@@ -10,7 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import LABEL_PREFIX, Launch, launch_id_in
+from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.returned_instances import was_ended
 from gpuwatch.ports import Instance, LaunchRepository

@@ -241,13 +241,14 @@ def _severity(kind: AlertKind, launch: Launch) -> Severity:
 
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
     """Return what the owner can do after a watch fired: about what was started, or about why nothing was."""
-    name = shlex.quote(watch.name)
     if reserved and reserved[0].dry_run:
         return ("To rent for real: dry_run = false",)
     if reserved:
         return (*_FOLLOW_IT, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in reserved))
-    if refusal is None:
-        return ()
+    return () if refusal is None else _after_refusal(shlex.quote(watch.name), refusal)
+
+
+def _after_refusal(name: str, refusal: LaunchRefusal) -> tuple[str, ...]:
     if refusal.reason is RefusalReason.PAUSED:
         own = refusal.text.startswith("renting by watch")
         return (f"Rent again: gpuwatch resume {name}" if own else "Rent again: gpuwatch resume",)
@@ -257,6 +258,8 @@ def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal 
         return ("See what failed: gpuwatch launches", f"Rent again at once: gpuwatch resume {name}")
     if refusal.reason is RefusalReason.MACHINE_FAILED:
         return ("See avoided machines and clear them: gpuwatch machines",)
+    if refusal.reason is RefusalReason.MAX_PER_DAY:
+        return ("See what was made today: gpuwatch launches", f"Allow more: max_per_day in watch {name}")
     return ("See what was rented and what it costs: gpuwatch launches",)
 
 

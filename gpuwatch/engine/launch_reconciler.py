@@ -21,7 +21,8 @@ from gpuwatch.domain.launches.events import (
     watch_terms,
 )
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
-from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState, launch_id_in
+from gpuwatch.domain.launches.labels import launch_id_in
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch

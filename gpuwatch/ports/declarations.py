@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gpuwatch.domain.launches.labels import LABEL_LENGTH
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
@@ -90,6 +91,8 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     own_credentials: str | None = None  # "the AWS credential chain": where they come from, if not from `api_key`
     extra: str | None = None  # that must be installed
     options: tuple[OptionSpec, ...] = ()
+    label_length: int = LABEL_LENGTH  # characters that an instance's label, name or tag may have
+    rates_hosts: bool = False  # its offers say whether their host is verified, and how reliable it is
     default_disk_gb: float = 0.0  # what a quote includes if no disk is asked for
     poll_every_s: float = 30.0
     search_interval_s: float = 6.0

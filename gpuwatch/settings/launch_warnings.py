@@ -29,6 +29,7 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
         yield from _job(watch, watch.launch)
     if rents:
         yield from _places(settings, watch)
+        yield from _any_host(settings, watch)
     if watch.launch is not None and rents:
         for section, budget in (("[budget]", settings.budget), ("[watch.budget]", watch.budget)):
             yield from _beyond(watch, watch.launch, section, budget)
@@ -50,6 +51,16 @@ def _places(settings: Settings, watch: Watch) -> Iterator[str]:
             f"{' and '.join(machines)} rents virtual machines: launch.image is not used there, "
             "and the machine itself runs launch.onstart"
         )
+
+
+def _any_host(settings: Settings, watch: Watch) -> Iterator[str]:
+    """Anybody may be a host at some providers; what they say of a host keeps the worst away."""
+    missing = [] if watch.verified else ["verified = true"]
+    missing += ["min_reliability = 0.95"] if watch.min_reliability is None else []
+    names = [name for name in watch.providers or settings.providers if name in settings.providers]
+    open_to_all = [name for name in names if providers.info(name).rates_hosts]
+    if missing and open_to_all:
+        yield f"it rents from any host at {' and '.join(open_to_all)}; add {' and '.join(missing)}"
 
 
 def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:

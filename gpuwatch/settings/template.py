@@ -71,7 +71,7 @@ gpu = []                          # also in the history, without a watch: ["A100
 """
 _WATCH = """\
 [[watch]]
-name = "h100"
+name = "h100"                     # after a rename: renamed_from = "h100", so that its launches stay its own
 gpu = "H100"                      # family or name, one or a list; any spelling a provider uses
 gpu_count = 1                     # a number, or { min = 1, max = 8 }
 max_price = 2.50                  # USD per hour of ONE GPU, commission included; fires at or under it
@@ -81,14 +81,15 @@ spot = "no"                       # "no", "only" or "any"
 # cpu_arch = "any"                # a watch that rents takes Arm machines only with "arm64" or "any"
 disk_gb = 50                      # GB to rent; part of the price
 # min_vram_gib = 79               # GiB of one GPU
-# min_reliability = 0.98          # 0 to 1
-# verified = true
+min_reliability = 0.95            # 0 to 1; at vast.ai anybody may be a host: keep both lines where you rent there.
+verified = true                   # Without them for a provider that states neither, such as RunPod or Lambda
 # regions = ["EU", "NO", "Texas"] # countries; EU, EEA, NA, APAC; words of a region
 # min_cuda = 12.4
 # min_download_mbps = 500         # Mbit/s
 # hold_for = "5m"                 # time under the threshold before it fires
 # active = ["22:00-08:00", "Sat-Sun"]   # local time; default: always
 repeat_every = "6h"               # between reminders, or "never"
+max_per_day = 3                   # instances that it may make in a day (UTC), failed ones too
 # notify = ["telegram"]           # default: all that are configured
 
 # [watch.budget]                  # for this watch alone, in addition to [budget]

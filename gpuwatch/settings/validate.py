@@ -170,6 +170,7 @@ def _cross_checks(root: Root) -> Iterator[Error]:
         if watch.name in names:
             yield (*here, "name"), "expected a unique name; another watch has this one"
         names.add(watch.name)
+        yield from (((*here, "renamed_from"), text) for text in _wrong_renames(watch.renamed_from, index, root))
         known = {"providers": (watch.providers, list(polled), providers.names())}
         known["notify"] = (watch.notify, channels, notifiers.names())
         for section, (named, have, there_are) in known.items():
@@ -177,6 +178,17 @@ def _cross_checks(root: Root) -> Iterator[Error]:
         yield from ((here + key, text) for key, text in (*price_errors(watch), *launch_errors(watch)))
         if not root.dry_run:
             yield from ((here + key, text) for key, text in missing_limits(watch, root.budget))
+
+
+def _wrong_renames(old: str | None, index: int, root: Root) -> Iterator[str]:
+    """A name that was given up belongs to one watch alone."""
+    if not old:
+        return
+    others = [watch for number, watch in enumerate(root.watch) if number != index]
+    if old in {watch.name for watch in root.watch}:
+        yield f"expected the name that it had before; there is still a watch {old!r}"
+    elif old in {watch.renamed_from for watch in others}:
+        yield f"expected a name that no other watch takes over; another one has renamed_from = {old!r}, too"
 
 
 def _missing_provider_options(root: Root, polled: Collection[str]) -> Iterator[Error]:

@@ -101,14 +101,15 @@ class LauncherSuite(Suite):
     # --- rent, list, end ---------------------------------------------------------------------------------------------
 
     def test_what_is_rented_is_listed_with_its_label_and_ends(
-        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
+        self, adapter: Adapter, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
     ) -> None:
-        made = launcher.create(self.order(offers[0].offer_id))
+        label = f"{LABEL}-abcdefgh-abcdefgh ".ljust(adapter.info.label_length, "x")[: adapter.info.label_length]
+        made = launcher.create(self.order(offers[0].offer_id, label))
         assert made.starting
         assert relay.count(self.bench.creates) == 1
         [found] = launcher.list_instances()
         assert instance_problems(found) == []
-        assert (found.instance_id, found.label) == (made.instance_id, LABEL)
+        assert (found.instance_id, found.label) == (made.instance_id, label)
         assert not found.spot
         assert found.state in (InstanceState.STARTING, InstanceState.RUNNING)
         launcher.destroy(made.instance_id)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.launch import LABEL_PREFIX, EndReason, Intent, Launch, LaunchState, launch_id_in
+from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidate_loop import ProviderContext

@@ -16,15 +16,8 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.launch import (
-    LABEL_PREFIX,
-    EndReason,
-    Intent,
-    Launch,
-    LaunchConflict,
-    LaunchState,
-    launch_id_in,
-)
+from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidate_loop import ProviderContext

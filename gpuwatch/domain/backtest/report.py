@@ -68,7 +68,7 @@ class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_beyond_limits(self) -> bool:
         """The watch already had all that it may have."""
-        return self.refused in (RefusalReason.MAX_ACTIVE, RefusalReason.MAX_TOTAL)
+        return self.refused in (RefusalReason.MAX_ACTIVE, RefusalReason.MAX_TOTAL, RefusalReason.MAX_PER_DAY)
 
 
 class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,13 @@ from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, breaker_ref
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
 from gpuwatch.domain.launches.machines import AvoidedMachine, ProviderMachine, offer_machine_refusal
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
-from gpuwatch.domain.launches.watch_limits import cooldown_refusal, free_offer_slot, free_slot, replaced_launch_id
+from gpuwatch.domain.launches.watch_limits import (
+    cooldown_refusal,
+    free_offer_slot,
+    free_slot,
+    per_day_refusal,
+    replaced_launch_id,
+)
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec
 
@@ -52,6 +58,8 @@ def admit_launch(
     slot = free_slot(spec, watch.name, mine, standing.total())
     if isinstance(slot, LaunchRefusal):
         return slot
+    if (enough := per_day_refusal(watch, known, now)) is not None:
+        return enough
     failed = _remembered(known, breaker)
     sellers = {one.offer.provider for one in (intent.match, *intent.others)}
     rests = {provider: cooldown_refusal(failed, watch.name, provider, now) for provider in sellers}

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.launch import Launch, LaunchState, PriceSpan, Promise, label_of
+from gpuwatch.domain.launches.labels import label_of
+from gpuwatch.domain.launches.launch import Launch, LaunchState, PriceSpan, Promise
 from gpuwatch.domain.market.pricing import MICRO, Commission, threshold_microusd
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 

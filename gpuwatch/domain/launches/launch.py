@@ -6,7 +6,6 @@ it does not count towards `max_total`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,14 +14,12 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
+from gpuwatch.domain.launches.labels import LABEL_LENGTH, label_of
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import most_bid_microusd
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 from gpuwatch.errors import GpuwatchError
-
-LABEL_PREFIX = "gpuwatch-"
-_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})(?: .*)?")  # after a space: what the owner added
 
 
 class LaunchState(StrEnum):
@@ -173,6 +170,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
     @property
+    def was_made(self) -> bool:
+        """Return whether it has or had an instance, or may have: its order may have been carried out."""
+        return not self.dry_run and (self.instance_id is not None or self.state in LOST_STATES)
+
+    @property
     def is_over(self) -> bool:
         """Return whether nothing of it can be billed any more."""
         return self.state in FINAL_STATES
@@ -229,6 +231,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     others: tuple[Match, ...] = ()  # cheapest first
     accounts: Mapping[str, str] = {}  # provider → the account that would rent there
+    label_lengths: Mapping[str, int] = {}  # provider → characters that a label may have there; default LABEL_LENGTH
 
 
 class RefusalReason(StrEnum):
@@ -236,6 +239,7 @@ class RefusalReason(StrEnum):
 
     MAX_ACTIVE = "max_active"
     MAX_TOTAL = "max_total"
+    MAX_PER_DAY = "max_per_day"
     MAX_INSTANCES = "max_instances"
     MAX_USD_HOUR = "max_usd_hour"
     MAX_USD_DAY = "max_usd_day"
@@ -261,16 +265,6 @@ class LaunchConflict(GpuwatchError):
     """The launch was changed by somebody else in the meantime; read it again before doing anything."""
 
 
-def label_of(launch_id: str, extra: str | None = None) -> str:
-    """Return the label of its instance, followed by the text that the owner wants in it."""
-    return f"{LABEL_PREFIX}{launch_id}" + (f" {extra}" if extra else "")
-
-
-def launch_id_in(label: str | None) -> str | None:
-    """Return the launch that a label names; None: it is not one of ours, however similar."""
-    return found.group(1) if (found := _LABEL.fullmatch(label or "")) else None
-
-
 def may_transition(from_state: LaunchState, to_state: LaunchState) -> bool:
     """Return whether a launch may go from one state to the other."""
     return to_state in ALLOWED_TRANSITIONS[from_state]
@@ -283,7 +277,9 @@ def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
     return round((offer.disk_usd_gb_month or 0.0) * size_gb / HOURS_A_MONTH * MICRO)
 
 
-def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
+def new_launch(
+    intent: Intent, slot: int, now: datetime, install_id: str | None = None, watch_id: str | None = None
+) -> Launch:
     """Return the launch of an intent as it is first recorded."""
     match, watch = intent.match, intent.watch
     spec = watch.launch or LaunchSpec()
@@ -296,7 +292,13 @@ def new_launch(intent: Intent, slot: int, now: datetime) -> Launch:
         state=LaunchState.REQUESTED,
         dry_run=intent.dry_run,
         account_id=intent.accounts.get(match.offer.provider),
-        label=label_of(intent.launch_id, spec.label_extra),
+        label=label_of(
+            intent.launch_id,
+            spec.label_extra,
+            install_id=install_id,
+            watch_id=watch_id,
+            length=intent.label_lengths.get(match.offer.provider, LABEL_LENGTH),
+        ),
         max_runtime_s=spec.max_runtime_s,
         ready_within_s=spec.ready_within_s,
         intended_at=now,

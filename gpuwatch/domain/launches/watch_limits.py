@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.watches.watch import LaunchSpec
+from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
 DAY = timedelta(days=1)
 _UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or a wrong order: only a person can fix it
@@ -43,6 +43,25 @@ def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) 
             RefusalReason.MAX_TOTAL, f"watch {watch!r} has rented {total} (max_total = {spec.max_total})"
         )
     return free[0]
+
+
+def per_day_refusal(watch: Watch, known: Sequence[Launch], now: datetime) -> LaunchRefusal | None:
+    """Return why a watch may make no further instance on this UTC day, or None. Failed ones count.
+
+    Args:
+        known: launches of any watch that are alive or ended on this day.
+    """
+    if watch.max_per_day is None:
+        return None
+    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    made = sum(one.watch == watch.name and one.was_made and one.intended_at >= day for one in known)
+    if made < watch.max_per_day:
+        return None
+    return LaunchRefusal(
+        RefusalReason.MAX_PER_DAY,
+        f"watch {watch.name!r} has made {made} today, failed ones included (max_per_day = {watch.max_per_day}); "
+        "the next day begins at 00:00 UTC",
+    )
 
 
 def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: datetime) -> LaunchRefusal | None:

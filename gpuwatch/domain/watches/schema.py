@@ -131,6 +131,10 @@ class WatchTable(SpecTable):
     """One `[[watch]]`: which offers, the threshold, when, and what to do."""
 
     name: Line = Field(description="Unique name; shown in alerts and in the history.")
+    renamed_from: Line | Literal[""] | None = Field(
+        default=None,
+        description='Its name before a rename: it keeps its launches, limits and history. "": a new watch.',
+    )
     gpu: Lines = Field(
         description="Family or canonical name, one or several; any spelling a provider uses is understood."
     )
@@ -214,6 +218,9 @@ class WatchTable(SpecTable):
         default=Decimal(1), description="Re-arm when no offer is under max_price times this in two polls."
     )
     notify: Lines | None = Field(default=None, description="Channels. Default: all configured ones.")
+    max_per_day: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None, description="Instances made within a UTC day, failed ones too. Default: no limit."
+    )
     require: Annotated[
         tuple[Annotated[Line, Field(max_length=200)], ...],
         BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),

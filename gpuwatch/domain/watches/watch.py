@@ -165,6 +165,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     """One `[[watch]]`. None means that the clause is not set."""
 
     name: str
+    renamed_from: str | None = None  # its name before; "": it is new, whatever watch is gone; None: not said
     gpu: tuple[str, ...]  # as the owner wrote it
     gpu_names: tuple[str, ...]  # canonical names that `gpu` stands for; an uncatalogued spelling stands for itself
     # With commission. If the history decides: the highest possible value; if the job's cost decides: a price that no
@@ -206,6 +207,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     improve_by: float = 0.05
     rearm: float = 1.0
     notify: tuple[str, ...] | None = None  # None: all configured channels
+    max_per_day: int | None = None  # instances that it may make within a UTC day, failed ones too
     require: tuple[str, ...] = ()  # items that must be ticked before it rents
     require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
     launch: LaunchSpec | None = None

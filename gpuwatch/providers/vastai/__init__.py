@@ -20,6 +20,7 @@ INFO = ProviderInfo(
     searches_without_key=True,
     launches=True,
     spots=(False, True),
+    rates_hosts=True,
     default_disk_gb=8.0,
     search_interval_s=6.0,
     rows_per_day=20_000,

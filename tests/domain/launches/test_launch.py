@@ -22,8 +22,6 @@ from gpuwatch.domain.launches.launch import (
     LaunchState,
     Promise,
     RefusalReason,
-    label_of,
-    launch_id_in,
     may_transition,
     new_launch,
 )
@@ -50,28 +48,7 @@ def a_failed(end: EndReason, at: datetime = NOON, **changes: Any) -> Launch:
     return a_launch(**({"state": S.FAILED, "ended_at": at, "end_reason": end.text("words")} | changes))
 
 
-# --- labels and states ------------------------------------------------------------------------------------------------
-
-
-def test_a_label_names_its_launch() -> None:
-    assert label_of("abcdefghij23") == "gpuwatch-abcdefghij23"
-    assert launch_id_in("gpuwatch-abcdefghij23") == "abcdefghij23"
-
-
-@pytest.mark.parametrize(
-    "label",
-    [
-        None,
-        "",
-        "gpuwatch-",
-        "gpuwatch-abc",
-        "gpuwatch-abcdefghij018",
-        "xgpuwatch-abcdefghij23",
-        "gpuwatch-abcdefghij23\n",
-    ],
-)
-def test_a_similar_label_names_nothing(label: str | None) -> None:
-    assert launch_id_in(label) is None
+# --- states -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_over_stays_over() -> None:
@@ -253,7 +230,6 @@ def test_a_launch_takes_over_what_its_watch_and_its_offer_say_of_the_disk() -> N
     larger = changed(WATCH, disk_gb=80.0)
     launch = new_launch(Intent(watch=larger, match=a_match(), launch_id="a" * 12, dry_run=False), 0, NOON)
     assert (launch.disk_microusd_hour, launch.promised.disk_gb) == (22_222, 80.0)
-    assert label_of("a" * 12, "mine") == "gpuwatch-" + "a" * 12 + " mine"
 
 
 def test_a_promise_of_nothing_bills_what_is_used() -> None:
