@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.price_ranks import PriceRanks
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
+from gpuwatch.engine.watch_alerts import abandoned_alerts
 from gpuwatch.errors import StoreError
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
@@ -48,14 +50,19 @@ from gpuwatch.storage.poll_queries import last_sweep
 from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
+from gpuwatch.storage.watch_identities import SqlWatchIdentities
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.ports import Channel, Launcher
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
+
+log = logging.getLogger(__name__)
 
 LAUNCH_FIRST_S = 0.2  # how long the history waits at most for launches that have just started
 
@@ -238,6 +245,18 @@ def _watched_gpus(settings: Settings) -> frozenset[str] | None:
     return frozenset(chain(*named)) if all(named) else None
 
 
+def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
+    """Take over renames, and report launches whose watch is gone. Raises StoreError."""
+    identities = SqlWatchIdentities(store)
+    settled = identities.settle(settings.watches, now)
+    for old, new in settled.changes.renamed.items():
+        log.info("watch %s is now %s: its launches, limits and history go on", old, new)
+    news = list(abandoned_alerts(settled.abandoned, settled.changes.held, new_id, now))
+    for one in news:
+        log.warning("%s; %s", one.alert.headline, "; ".join(one.alert.can_do))
+    identities.report(news)
+
+
 @contextmanager
 def build_service(
     settings: Settings,
@@ -248,6 +267,7 @@ def build_service(
 ) -> Iterator[Service]:
     """The service over an open, upgraded database; closed at the end."""
     with http_client(settings) as http:
+        settle_watches(settings, store, time_source.now())
         service = Service(settings, store, http, extra_channels, run_now, time_source)
         try:
             yield service

@@ -22,6 +22,7 @@ from gpuwatch.domain.launches.runtime_rules import (
     outside_windows,
     runtime_nearly_over,
 )
+from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine import guard_notices as notices
 from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
@@ -40,8 +41,7 @@ class ProviderGuard:
     """Guards the launches at one provider.
 
     Args:
-        watches: by name, as in the current settings. A launch whose watch was removed keeps its `max_runtime` and
-        budgets.
+        watches: by name, as in the current settings. A launch whose watch is gone keeps the terms of its rent.
         budget: over everything.
         zone: of the watches' windows and of reported times.
         start: runs a probe of an instance in the background.
@@ -83,7 +83,7 @@ class ProviderGuard:
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Return why a listed instance must end, or None. Reports upcoming events to its owner."""
-        watch = self._watches.get(launch.watch)
+        watch = watch_of(launch, self._watches)
         fault = self.due(launch, now) or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
             for notice in self._notices(launch, instance, watch, now):
@@ -92,7 +92,7 @@ class ProviderGuard:
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
         """Return what ends it whether a list shows it or not: a budget, a price, its windows, a long hook."""
-        watch = self._watches.get(launch.watch)
+        watch = watch_of(launch, self._watches)
         fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
         if watch is None:
             return fault
@@ -100,7 +100,7 @@ class ProviderGuard:
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
         """Return whether it matches its offer. False: not yet known. An end cause: it does not."""
-        return self._verifier.verified(launch, instance, self._watches.get(launch.watch), now)
+        return self._verifier.verified(launch, instance, watch_of(launch, self._watches), now)
 
     def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> EndCause | None:
         if launch.state is not LaunchState.RUNNING:

@@ -18,6 +18,7 @@ from gpuwatch.domain.launches.runtime_rules import (
     must_end_before_increase,
     raised_microusd_hour,
 )
+from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.job_cost import ceiling_microusd
@@ -108,7 +109,7 @@ class PriceGuard:
         self._alerts.report(launch, _notice(launch, proposal, raised, (words, did), now), now)
 
     def _answer(self, launch: Launch, raised: int | None, now: datetime) -> IncreaseAnswer:
-        watch = self._watches.get(launch.watch)
+        watch = watch_of(launch, self._watches)
         spec = None if watch is None else watch.launch
         if watch is None or spec is None:
             return IncreaseAnswer.NONE

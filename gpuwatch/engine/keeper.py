@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.launch import launch_id_in
+from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.engine.keeper_alerts import ended_alert, not_ended_alert
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal

@@ -10,6 +10,7 @@ from functools import partial
 
 from gpuwatch.domain.launches.hook_time import HOOK_MARGIN_S, longest_hook_s
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.stored_terms import stored_watch, watch_of
 from gpuwatch.domain.market.text import clean
 from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.engine.alerts import outbox_alert
@@ -30,7 +31,7 @@ class LaunchHooks:
     """Run hooks on threads: no periodic task and no destroy ever waits for one beyond its time.
 
     Args:
-        watches: by name; a launch whose watch was removed has no hooks.
+        watches: by name; a launch whose watch is gone has the commands of its rent.
         clock: the wall clock.
         monotonic: seconds.
         stopping: once it is set, nothing is started; interrupted hooks run again later, except `before_stop`.
@@ -78,6 +79,12 @@ class LaunchHooks:
         specs = [_spec(watch) for watch in self._watches.values()]
         return max((longest_hook_s(spec) for spec in specs), default=0.0)
 
+    @property
+    def _leased_s(self) -> float:
+        """The longest time of a hook that runs afterwards; one of a watch that is gone gets no more."""
+        specs = [_spec(watch) for watch in self._watches.values()]
+        return max(spec.hook_timeout_s for spec in (*specs, _NO_LAUNCH))
+
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
     def run_due(self, now: datetime) -> int:
@@ -86,8 +93,7 @@ class LaunchHooks:
             free = MAX_PARALLEL - len(self._running)
         if free <= 0 or self._stopping.is_set():
             return 0
-        longest_s = max((_spec(watch).hook_timeout_s for watch in self._watches.values()), default=0.0)
-        due = self._book.lease(now, free, longest_s + HOOK_MARGIN_S)
+        due = self._book.lease(now, free, self._leased_s + HOOK_MARGIN_S)
         for run in due:
             self._start_thread(partial(self._afterwards, run))
         return len(due)
@@ -108,7 +114,7 @@ class LaunchHooks:
         thread.start()
 
     def _afterwards(self, run: HookRun) -> None:
-        watch = self._watches.get(run.watch)
+        watch = self._watches.get(run.watch) or stored_watch(run.terms)
         spec = None if watch is None else getattr(_spec(watch), run.event, None)
         if watch is None or spec is None:
             self._book.done(run)
@@ -116,7 +122,7 @@ class LaunchHooks:
         if run.attempts > MAX_ATTEMPTS:
             self._fail(run, _CUT_OFF)
             return
-        error = self._call(run, spec, _spec(watch).hook_timeout_s)
+        error = self._call(run, spec, min(_spec(watch).hook_timeout_s, self._leased_s))
         if error is None:
             self._book.done(run)
         elif self._stopping.is_set():
@@ -130,7 +136,7 @@ class LaunchHooks:
 
     def may_destroy(self, launch: Launch, now: datetime) -> bool:
         """Return whether its watch allows destroying it now; see `before_stop`."""
-        watch = self._watches.get(launch.watch)
+        watch = watch_of(launch, self._watches)
         return watch is None or self.before_stop(launch, _spec(watch), now)
 
     def before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:

@@ -23,6 +23,7 @@ from gpuwatch.domain.launches.events import (
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
 from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
@@ -251,7 +252,7 @@ class LaunchReconciler:
         """Apply events as long as one leads to the next."""
         for _ in range(_STEPS):
             clock = ClockReading(now, self._clock.at_least(launch, now))
-            before, terms = launch, watch_terms(self._watches.get(launch.watch), launch)
+            before, terms = launch, watch_terms(watch_of(launch, self._watches), launch)
             launch, effects = self._executor.apply(launch, observe(launch), clock, terms)
             for effect in effects:
                 self._carry_out(launch, effect, now)

@@ -25,6 +25,7 @@ class HookRun(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     body: str  # the launch as JSON, as it was then
     attempts: int  # this one included
+    terms: str | None = None  # of its launch
 
 
 class HookCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -117,7 +117,10 @@ def _due(connection: Connection, now_ms: int, limit: int) -> list[HookRun]:
     rested = or_(hook_run.c.next_try_at_ms <= now_ms, hook_run.c.next_try_at_ms > now_ms + _LONGEST_MS)
     due = and_(hook_run.c.state == "pending", hook_run.c.event != BEFORE_STOP, rested, ~_leased(now_ms))
     query = (
-        select(hook_run.c.launch_id, launches.c.watch, hook_run.c.event, hook_run.c.body, hook_run.c.attempts)
+        select(
+            *(hook_run.c.launch_id, hook_run.c.event, hook_run.c.body, hook_run.c.attempts),
+            *(launches.c.watch, launches.c.terms),
+        )
         .join(launches, launches.c.launch_id == hook_run.c.launch_id)
         .where(due)
         .order_by(hook_run.c.next_try_at_ms, hook_run.c.launch_id, hook_run.c.event.desc())

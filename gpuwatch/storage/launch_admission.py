@@ -35,6 +35,7 @@ from gpuwatch.domain.launches.machines import (
     offer_machine_refusal,
 )
 from gpuwatch.domain.launches.pause import pause_refusal
+from gpuwatch.domain.launches.stored_terms import terms_of
 from gpuwatch.domain.launches.watch_limits import free_offer_slot
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
@@ -46,6 +47,7 @@ from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
 from gpuwatch.storage.rows import to_ms
 from gpuwatch.storage.tables import OVER_STATES, launch_event, machine_note, pause
 from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.watch_identities import WATCH_ID, abandoned_by, identify
 
 # Built once: these stand between an offer and its rent.
 _RELEVANT = select(launches).where(
@@ -65,7 +67,9 @@ _TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
 # Most stores hold no pause and no note: whether they do comes with the row that is read anyway.
 _DECIDED = (exists(select(pause)).label("pauses"), exists(select(machine_note)).label("notes"))
 _STANDING = {
-    relaunching: select(total.scalar_subquery().label("total"), INSTALL_ID.label("install_id"), *_DECIDED)
+    relaunching: select(
+        total.scalar_subquery().label("total"), INSTALL_ID.label("install_id"), WATCH_ID.label("watch_id"), *_DECIDED
+    )
     for relaunching, total in ((False, _TOTAL), (True, _TOTAL_RELAUNCHING))
 }
 _AS_RESERVED = select(launches.c.state, launches.c.version, *_DECIDED).where(
@@ -84,6 +88,9 @@ def reserve(
     lock_reservations(connection)
     watch = intent.watch
     found = connection.execute(_STANDING[_relaunches(watch)], {"of_watch": watch.name}).one()
+    watch_id = found.watch_id or _identify(connection, watch, now)
+    if isinstance(watch_id, LaunchRefusal):
+        return watch_id
     pauses = load_pauses(connection) if found.pauses else PauseTable()
     standing = AdmissionState(
         known=lambda: _relevant_launches(connection, now),
@@ -92,12 +99,13 @@ def reserve(
         ticked=lambda: ticked_items(connection, watch),
         pauses=pauses.by_hand,
         breaker=pauses.breaker_of(watch.name),
+        watch_id=watch_id,
         install_id=found.install_id or load_installation(connection, now).install_id,
     )
     admitted = admit_launch(intent, standing, budget, now)
     if isinstance(admitted, LaunchRefusal):
         return admitted
-    launch = admitted[0]
+    launch = msgspec.structs.replace(admitted[0], terms=terms_of(watch))
     # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
     undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
     try:
@@ -106,7 +114,19 @@ def reserve(
             connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now))
     except IntegrityError:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
-    return admitted
+    return launch, admitted[1]
+
+
+def _identify(connection: Connection, watch: Watch, now: datetime) -> str | LaunchRefusal:
+    """The id of a watch that none of the newest settings' watches was known to be."""
+    old = None if watch.renamed_from == "" else abandoned_by(connection, watch.name)
+    if old is None:
+        return identify(connection, watch.name, now)
+    return LaunchRefusal(
+        RefusalReason.RENAMED,
+        f"watch {watch.name!r} is new, and watch {old!r} is gone while a launch of it is alive: "
+        f'if it is the same, set renamed_from = "{old}", else renamed_from = ""',
+    )
 
 
 def admit_retarget(

@@ -21,7 +21,7 @@ from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import pause as pause_rows
 
 _RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
-_WATCH, _BREAKER = "watch:", "breaker:"
+WATCH_SCOPE, BREAKER_SCOPE = "watch:", "breaker:"
 _LONGEST_WHY = 200
 _ALL = select(pause_rows).order_by(pause_rows.c.scope)
 
@@ -56,17 +56,17 @@ def load_pauses(connection: Connection) -> PauseTable:
     by_hand, breakers = [], []
     for scope, at_ms, until_ms, why in connection.execute(_ALL):
         at, until = from_ms(at_ms), from_ms(until_ms)
-        if scope.startswith(_BREAKER):
-            breakers.append(CircuitBreaker(watch=scope.removeprefix(_BREAKER), at=at, until=until or at, why=why))
+        if scope.startswith(BREAKER_SCOPE):
+            breakers.append(CircuitBreaker(watch=scope.removeprefix(BREAKER_SCOPE), at=at, until=until or at, why=why))
         else:
-            watch = scope.removeprefix(_WATCH) if scope.startswith(_WATCH) else None
+            watch = scope.removeprefix(WATCH_SCOPE) if scope.startswith(WATCH_SCOPE) else None
             by_hand.append(Pause(watch=watch, at=at, until=until, why=why))
     return PauseTable(by_hand=tuple(by_hand), breakers=tuple(breakers))
 
 
 def save_breaker(connection: Connection, breaker: CircuitBreaker) -> None:
     """Save it."""
-    _save(connection, _BREAKER + breaker.watch, breaker.at, breaker.until, breaker.why)
+    _save(connection, BREAKER_SCOPE + breaker.watch, breaker.at, breaker.until, breaker.why)
 
 
 def save_pause(connection: Connection, pause: Pause) -> None:
@@ -120,4 +120,4 @@ class SqlPauseRepository:
 
 
 def _scope(watch: str | None) -> str:
-    return "" if watch is None else _WATCH + watch
+    return "" if watch is None else WATCH_SCOPE + watch

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-WATCH = '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\naction = "launch"\n'
+WATCH = (
+    '[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\naction = "launch"\nverified = true\nmin_reliability = 0.95\n'
+)
 
 ENDS = 'self_destruct = true\nmax_runtime = "1h"'
 CLASHES = [
@@ -27,7 +29,7 @@ CLASHES = [
 @pytest.mark.parametrize(("keys", "expected"), CLASHES)
 def test_a_key_without_what_it_needs_is_a_fault_that_names_it(faults: Any, keys: str, expected: str) -> None:
     (fault,) = faults(f"{WATCH}[watch.launch]\n{keys}\n")
-    assert f'gpuwatch.toml:7: watch "one": launch.{expected}' in fault
+    assert f'gpuwatch.toml:9: watch "one": launch.{expected}' in fault
 
 
 @pytest.mark.parametrize(
@@ -120,3 +122,49 @@ def test_a_webhook_over_plain_http_is_reported_unless_it_stays_here(warned: Any,
     said = warned("", "", f'on_ended = {{ url = "{url}" }}')
     text = "launch.on_ended.url: it goes over the network unencrypted; use https://"
     assert said == ([text] if reported else [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "missing"),
+    [
+        ("", "verified = true and min_reliability = 0.95"),
+        ("verified = true", "min_reliability = 0.95"),
+        ("min_reliability = 0.5", "verified = true"),
+        ('providers = ["vastai", "runpod"]', "verified = true and min_reliability = 0.95"),
+    ],
+)
+def test_a_watch_that_rents_from_any_host_is_reported(
+    loaded: Any, caplog: pytest.LogCaptureFixture, keys: str, missing: str
+) -> None:
+    bare = '[providers.runpod]\n[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\naction = "launch"\n'
+    with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+        loaded(f"{bare}{keys}\n[watch.launch]\n")
+    assert [record.getMessage() for record in caplog.records] == [
+        f'watch "one": it rents from any host at vastai; add {missing}'
+    ]
+
+
+@pytest.mark.parametrize("keys", ['action = "alert"', 'action = "launch"\nproviders = ["runpod"]'])
+def test_a_watch_that_does_not_rent_from_any_host_is_not(
+    loaded: Any, caplog: pytest.LogCaptureFixture, keys: str
+) -> None:
+    bare = '[providers.runpod]\n[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\n'
+    with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+        loaded(f"{bare}{keys}\n[watch.launch]\n")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fault"),
+    [
+        ("two", "", "there is still a watch 'two'"),
+        ("one", "", "there is still a watch 'one'"),
+        ("old", "old", "another one has renamed_from = 'old', too"),
+    ],
+)
+def test_a_name_that_was_given_up_belongs_to_one_watch(faults: Any, first: str, second: str, fault: str) -> None:
+    toml = "".join(
+        f'[[watch]]\nname = "{name}"\nrenamed_from = "{old}"\ngpu = "H100"\nmax_price = 2\n'
+        for name, old in (("one", first), ("two", second))
+    )
+    assert fault in faults(toml)[0]

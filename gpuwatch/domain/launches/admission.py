@@ -40,6 +40,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     pauses: Sequence[Pause] = ()
     breaker: CircuitBreaker | None = None
     install_id: str | None = None
+    watch_id: str | None = None
 
 
 def admit_launch(
@@ -66,12 +67,11 @@ def admit_launch(
     match = _first_free(intent, known, standing.avoided(known), rests)
     if isinstance(match, LaunchRefusal):
         return match
-    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now)
+    launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now, standing.install_id, standing.watch_id)
     launch = msgspec.structs.replace(
         launch,
         relaunch_of=replaced_launch_id(spec, watch.name, known, now),
         offer_slot=free_offer_slot(alive_launches(known), match.offer) or 0,
-        install_id=standing.install_id,
     )
     return all_budgets_refusal(launch, known, budget, watch.budget, now) or (launch, match)
 

@@ -240,6 +240,7 @@ class RefusalReason(StrEnum):
     MAX_ACTIVE = "max_active"
     MAX_TOTAL = "max_total"
     MAX_PER_DAY = "max_per_day"
+    RENAMED = "renamed"  # it may be the new name of a watch whose launch is alive
     MAX_INSTANCES = "max_instances"
     MAX_USD_HOUR = "max_usd_hour"
     MAX_USD_DAY = "max_usd_day"
@@ -303,6 +304,8 @@ def new_launch(
         ready_within_s=spec.ready_within_s,
         intended_at=now,
         requested_at=now,
+        install_id=install_id,
+        watch_id=watch_id,
     )
     if not intent.dry_run:
         return first

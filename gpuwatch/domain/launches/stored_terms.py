@@ -1,0 +1,72 @@
+"""What a watch said when it rented, kept with the launch: it is followed by that when its watch is gone. Pure.
+
+Secrets are left out: neither variables nor scripts nor logins are stored, and of the hooks only commands, because an
+address may hold a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.watches.watch import HookSpec, Watch
+
+_OF_WATCH = (
+    *("name", "gpu", "gpu_names", "max_price_usd_gpu_hour", "auto", "max_job_cost_usd", "job", "action", "spot"),
+    *("min_download_mbps", "active", "notify", "budget"),
+)
+_OF_LAUNCH = (
+    *("bid", "relaunch", "verify", "ssh_key", "wasteful_below", "wasteful_for_s", "idle_below", "idle_for_s"),
+    *("stop_outside", "on_price_increase", "hook_timeout_s"),
+)
+_HOOKS = ("on_running", "before_stop", "on_ended")
+
+
+def terms_of(watch: Watch) -> str:
+    """Return a watch as JSON, as far as following a launch of it needs it."""
+    found = _differing(watch, _OF_WATCH)
+    if watch.launch is not None:
+        hooks = {name: _command(getattr(watch.launch, name)) for name in _HOOKS}
+        found["launch"] = _differing(watch.launch, _OF_LAUNCH) | {name: one for name, one in hooks.items() if one}
+    return msgspec.json.encode(found).decode()
+
+
+def watch_of(launch: Launch, watches: Mapping[str, Watch]) -> Watch | None:
+    """Return the watch that a launch is followed by: as it is in the settings, else as it was when it rented.
+
+    None: it is gone, and the launch was rented by a gpuwatch that stored no terms.
+    """
+    found = watches.get(launch.watch)
+    return stored_watch(launch.terms) if found is None else found
+
+
+@lru_cache(maxsize=64)
+def stored_watch(terms: str | None) -> Watch | None:
+    """Return the watch that was stored. What a newer gpuwatch wrote, and this one does not understand, is no watch."""
+    if terms is None:
+        return None
+    try:
+        return msgspec.json.decode(terms, type=Watch)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _differing(spec: msgspec.Struct, names: tuple[str, ...]) -> dict[str, Any]:
+    """Of these fields, those that differ from their default."""
+    defaults = _defaults(type(spec))
+    values = {name: getattr(spec, name) for name in names}
+    return {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
+
+
+@cache
+def _defaults(of: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """By field. This stands between an offer and its rent."""
+    return {one.name: one.default for one in msgspec.structs.fields(of) if one.default is not msgspec.NODEFAULT}
+
+
+def _command(hook: HookSpec | None) -> dict[str, str] | None:
+    return None if hook is None or hook.command is None else {"command": hook.command}

@@ -1,0 +1,54 @@
+"""Which watch of the settings is which in the store, by names that change: renamed, new, gone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from gpuwatch.domain.watches.watch import Action, Watch
+
+
+class WatchChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings change among the watches of the store.
+
+    Attributes:
+        renamed: old name → new name.
+        added: names that are used from now on.
+        held: watches that rent nothing yet: each may be the new name of one that is gone while a launch of it is alive.
+        gone: names that are in the settings no more.
+        abandoned: of those, the ones whose launches are alive.
+    """
+
+    renamed: Mapping[str, str]
+    added: Sequence[str]
+    held: Sequence[str]
+    gone: Sequence[str]
+    abandoned: Sequence[str]
+
+
+def watch_changes(
+    watches: Sequence[Watch], in_use: Collection[str], retired: Collection[str], alive: Collection[str]
+) -> WatchChanges:
+    """Compare the watches of the settings with those of the store.
+
+    Args:
+        in_use: names that the settings held when they were last read.
+        retired: names that they held before.
+        alive: names of watches whose launches are alive.
+    """
+    names = {watch.name for watch in watches}
+    known = {*in_use, *retired}
+    renamed = {w.renamed_from: w.name for w in watches if w.renamed_from in known and w.renamed_from not in names}
+    renamed = {old: new for old, new in renamed.items() if old}
+    taken = {*renamed.values(), *in_use, *alive}
+    abandoned = sorted(set(alive) - names - renamed.keys())
+    unknown = [watch for watch in watches if watch.name not in taken]
+    unsure = [watch for watch in unknown if abandoned and watch.renamed_from != ""]
+    return WatchChanges(
+        renamed=renamed,
+        added=[watch.name for watch in watches if watch.name not in in_use and watch not in unsure],
+        held=[watch.name for watch in unsure if watch.action is not Action.ALERT],
+        gone=sorted({*in_use, *abandoned} - names - renamed.keys()),
+        abandoned=abandoned,
+    )

@@ -1,0 +1,168 @@
+"""Watches by an id that stays when they are renamed, and the renaming of every row that a name keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
+
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.watches.identity import WatchChanges, watch_changes
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.ports import OutboxAlert
+from gpuwatch.storage import new_alerts
+from gpuwatch.storage.alert_tables import alert, silence
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.identity_tables import watch_identity
+from gpuwatch.storage.installation import new_identity
+from gpuwatch.storage.launch_rows import launch_of
+from gpuwatch.storage.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_reservations
+from gpuwatch.storage.rows import to_ms
+from gpuwatch.storage.tables import OVER_STATES, approval, auto_price, checklist_tick, pause, watch_state
+from gpuwatch.storage.tables import launch as launches
+
+_IN_USE = watch_identity.c.retired_at_ms.is_(None)
+_ALIVE = and_(launches.c.state.not_in(OVER_STATES), launches.c.dry_run.is_(False))
+WATCH_ID = (  # for a query that reads other things anyway
+    select(watch_identity.c.watch_id).where(watch_identity.c.name == bindparam("of_watch"), _IN_USE).scalar_subquery()
+)
+_KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row of a watch each, or one for each other key
+    (watch_state, watch_state.c.watch),
+    (auto_price, auto_price.c.watch),
+    (checklist_tick, checklist_tick.c.watch),
+    (silence, silence.c.watch),
+)
+
+
+class WatchSettlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What reading the settings changed, and the living launches whose watch is gone."""
+
+    changes: WatchChanges
+    abandoned: Sequence[Launch]
+
+
+class SqlWatchIdentities:
+    """Which watch is which, over the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def settle(self, watches: Sequence[Watch], now: datetime) -> WatchSettlement:
+        """Take over the watches of settings that were just read: rename, add and retire, in one transaction.
+
+        Raises:
+            StoreError: nothing was changed.
+        """
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            return _settle(connection, watches, now)
+
+    def report(self, news: Sequence[OutboxAlert]) -> None:
+        """Store alerts about it; each is sent once. Raises StoreError."""
+        with self._database.write() as connection:
+            for one in news:
+                new_alerts.enqueue(connection, one)
+
+
+def identify(connection: Connection, name: str, now: datetime) -> str:
+    """Return the id of a watch: the one in use, else its last one, or a new one."""
+    own = select(watch_identity.c.watch_id, watch_identity.c.retired_at_ms).where(watch_identity.c.name == name)
+    found = {row.retired_at_ms: row.watch_id for row in connection.execute(own)}
+    if None in found:
+        return str(found[None])
+    latest = found[max(found)] if found else None
+    if latest is not None:
+        mine = watch_identity.c.watch_id == latest
+        connection.execute(update(watch_identity).where(mine).values(retired_at_ms=None))
+        return str(latest)
+    return _insert(connection, name, now)
+
+
+def abandoned_by(connection: Connection, name: str) -> str | None:
+    """Return a watch that is gone while a launch of it is alive, and whose new name this one may be; None: there is
+    none, or the watch has launches of its own.
+    """
+    if connection.execute(select(launches.c.launch_id).where(launches.c.watch == name, _ALIVE).limit(1)).first():
+        return None
+    of_it = watch_identity.c.name == launches.c.watch
+    gone = and_(exists().where(of_it, ~_IN_USE), ~exists().where(of_it, _IN_USE))
+    found: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, gone).limit(1)).scalar()
+    return found
+
+
+def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchSettlement:
+    rows = connection.execute(select(watch_identity)).all()
+    alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]
+    in_use = {row.name for row in rows if row.retired_at_ms is None}
+    if not rows:  # written by a gpuwatch that knew watches by their names alone
+        in_use = _names_in_store(connection)
+        for name in sorted(in_use):
+            _insert(connection, name, now)
+    retired = {row.name for row in rows} - in_use
+    changes = watch_changes(watches, in_use, retired, {launch.watch for launch in alive})
+    for old, new in changes.renamed.items():
+        _rename(connection, old, new, now)
+    for name in changes.added:
+        if name not in changes.renamed.values():
+            identify(connection, name, now)
+    _retire(connection, changes.gone, in_use, now)
+    gone = [launch for launch in alive if launch.watch in changes.abandoned]
+    return WatchSettlement(changes=changes, abandoned=gone)
+
+
+def _names_in_store(connection: Connection) -> set[str]:
+    rented = select(launches.c.watch).where(launches.c.dry_run.is_(False))
+    return {*connection.execute(rented).scalars(), *connection.execute(select(watch_state.c.watch)).scalars()}
+
+
+def _insert(connection: Connection, name: str, now: datetime) -> str:
+    watch_id = new_identity()
+    connection.execute(insert(watch_identity), {"watch_id": watch_id, "name": name, "created_at_ms": to_ms(now)})
+    return watch_id
+
+
+def _retire(connection: Connection, gone: Collection[str], in_use: Collection[str], now: datetime) -> None:
+    for name in gone:
+        if name not in in_use and connection.execute(select(watch_identity).where(watch_identity.c.name == name)).all():
+            continue
+        if name not in in_use:
+            _insert(connection, name, now)
+        named = and_(watch_identity.c.name == name, _IN_USE)
+        connection.execute(update(watch_identity).where(named).values(retired_at_ms=to_ms(now)))
+
+
+def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
+    """Everything that the old name keys gets the new one. Where both have a row, the new name's stays."""
+    identify(connection, old, now)  # in use: exactly one row carries on
+    is_new = connection.execute(select(watch_identity).where(watch_identity.c.name == new, _IN_USE)).first() is None
+    mine = and_(watch_identity.c.name == old, _IN_USE)
+    ended = None if is_new else to_ms(now)
+    connection.execute(update(watch_identity).where(mine).values(name=new, retired_at_ms=ended))
+    for table, column in _KEYED:
+        others = [one for one in table.primary_key if one is not column]
+        twin = table.alias()
+        same = and_(twin.c[column.name] == new, *(twin.c[one.name] == one for one in others))
+        connection.execute(delete(table).where(column == old, exists().where(same)))
+        connection.execute(update(table).where(column == old).values({column.name: new}))
+    for prefix in (WATCH_SCOPE, BREAKER_SCOPE):
+        if connection.execute(select(pause).where(pause.c.scope == prefix + new)).first() is None:
+            connection.execute(update(pause).where(pause.c.scope == prefix + old).values(scope=prefix + new))
+        connection.execute(delete(pause).where(pause.c.scope == prefix + old))
+    for table in (approval, alert):
+        connection.execute(update(table).where(table.c.watch == old).values(watch=new))
+    _rename_launches(connection, old, new)
+
+
+def _rename_launches(connection: Connection, old: str, new: str) -> None:
+    """Their versions rise: nobody who read one before may write the old name back."""
+    over = and_(launches.c.watch == old, launches.c.state.in_(OVER_STATES))
+    connection.execute(update(launches).where(over).values(watch=new))
+    of = select(launches.c.slot).where(launches.c.watch == new, launches.c.state.not_in(OVER_STATES))
+    taken = set(connection.execute(of).scalars())
+    for row in connection.execute(select(launches).where(launches.c.watch == old).order_by(launches.c.slot)).all():
+        slot = next(n for n in (row.slot, *range(len(taken) + 1)) if n not in taken)
+        taken.add(slot)
+        moved = {"watch": new, "slot": slot, "version": row.version + 1}
+        connection.execute(update(launches).where(launches.c.launch_id == row.launch_id).values(**moved))
