@@ -134,7 +134,7 @@ def test_all_that_the_owner_set_is_ordered(world: World) -> None:
     world.watch = changed(RENTS, launch=spec)
     launch = reserved(world)
     order = build_order(launch, a_match(), world.watch)
-    assert order.label == f"gpuwatch-{launch.launch_id} night run"
+    assert order.label == f"gpuwatch-{launch.launch_id}-{launch.install_id}-{launch.watch_id} night run"
     assert order.self_destruct_at == NOON + timedelta(seconds=4500)
     assert dict(order.env) == {
         "A": "b",

@@ -137,9 +137,17 @@ def test_a_look_that_breaks_is_no_answer(database: Database) -> None:
     assert [world.verify(launch) for _ in range(3)] == [False, False, True]
 
 
-def test_a_launch_whose_watch_is_gone_is_believed(database: Database) -> None:
+def test_a_launch_whose_watch_is_gone_is_verified_as_it_was_rented(database: Database) -> None:
     world = GuardWorld(database, launch=SSH)
     launch = world.starting()
+    world.watch = GuardWorld(database, name="other").watch
+    world.start_process()
+    assert [world.verify(launch), world.verify(launch)] == [False, True]
+
+
+def test_a_launch_without_watch_and_terms_is_believed(database: Database) -> None:
+    world = GuardWorld(database, launch=SSH)
+    launch = changed(world.starting(), terms=None)
     world.watch = GuardWorld(database, name="other").watch
     world.start_process()
     assert world.verify(launch) is True

@@ -325,8 +325,13 @@ def test_a_launch_that_never_ran_has_nothing_to_save(saves: Snapshot) -> None:
 
 
 def test_a_watch_that_left_the_settings_holds_nothing_up(saves: Snapshot) -> None:
-    launch = msgspec.structs.replace(stopping(saves), watch="gone")
+    launch = msgspec.structs.replace(stopping(saves), watch="gone", terms=None)
     assert saves.hooks.may_destroy(launch, saves.world.now)
+
+
+def test_a_watch_that_left_the_settings_still_saves_by_the_command_of_its_rent(saves: Snapshot) -> None:
+    launch = msgspec.structs.replace(stopping(saves), watch="gone")
+    assert not saves.hooks.may_destroy(launch, saves.world.now)
 
 
 def test_a_store_that_fails_blocks_no_destroy(saves: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_a_fresh_answer_is_its_own_quote_and_the_order_carries_label_disk_and_id
     (order,) = world.provider.orders
     assert launch.state is S.STARTING
     assert world.market.asked == []
-    assert order.label == f"gpuwatch-{launch.launch_id}"
+    assert order.label == f"gpuwatch-{launch.launch_id}-{launch.install_id}-{launch.watch_id}"
     assert order.bid_usd_hour is None
     assert order.disk_gb == 8.0
     assert order.env["GPUWATCH_LAUNCH_ID"] == launch.launch_id
