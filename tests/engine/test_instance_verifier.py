@@ -14,6 +14,7 @@ from gpuwatch.domain.watches.watch import LaunchSpec, Verify
 from gpuwatch.engine.instance_verifier import InstanceVerifier
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
 from gpuwatch.storage.database import Database
+from tests.builders import changed
 from tests.engine.guard_world import GuardWorld, Looker, an_instance
 
 SSH = LaunchSpec(max_active=5, max_total=0, verify=Verify.SSH)
