@@ -151,7 +151,7 @@ def test_a_launch_without_watch_and_terms_is_believed(database: Database) -> Non
     launch = changed(world.starting(), terms=None)
     world.watch = GuardWorld(database, name="other").watch
     world.start_process()
-    assert world.verify(launch) is True
+    assert world.guard.verified(launch, an_instance(launch), world.now) is True
 
 
 def test_what_is_over_is_forgotten(database: Database) -> None:
