@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpuwatch.domain.launches.launch import Launch, launch_id_in
+from gpuwatch.domain.launches.labels import launch_id_in
+from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.order_candidates import may_be_its_instance
 from gpuwatch.engine.instance_listing import InstanceListing
 from gpuwatch.ports import Instance, LaunchRepository
