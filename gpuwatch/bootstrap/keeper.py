@@ -62,6 +62,13 @@ def build_keeper(settings: Settings, why_alone: Callable[[], str | None]) -> Kee
     )
 
 
+def build_heartbeat_client(settings: Settings) -> HttpClient:
+    """A client for the heartbeat alone."""
+    from gpuwatch.bootstrap import open_http
+
+    return open_http(settings)
+
+
 class _Launchers:
     """The keeper's own launchers, built when one is needed first."""
 

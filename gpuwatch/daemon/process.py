@@ -1,4 +1,4 @@
-"""The daemon's process: starts the service, feeds the watchdog, reloads settings on SIGHUP, ends on SIGTERM."""
+"""The daemon's process: starts the keeper and the service, reloads settings on SIGHUP, ends on SIGTERM."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gpuwatch.bootstrap.rescue import first_settings
 from gpuwatch.bootstrap.service import Service, build_service
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.daemon import logs
+from gpuwatch.daemon.keeper_thread import KeeperThread, keeping
 from gpuwatch.daemon.notify_socket import Notifier
 from gpuwatch.daemon.repeating import repeating
 from gpuwatch.daemon.scheduler import TaskScheduler
@@ -24,7 +25,7 @@ from gpuwatch.daemon.status_line import REFRESH_EVERY_S, StatusLine
 from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
 from gpuwatch.daemon.task_supervisor import TaskSupervisor
 from gpuwatch.daemon.tasks import periodic_tasks
-from gpuwatch.errors import SettingsError
+from gpuwatch.errors import SettingsError, StoreError, StoreInUse
 from gpuwatch.ports import Alert, AlertKind, Channel
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, store_last_good
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 STOP_WITHIN_S = 7.0  # SIGTERM must end it within 10 seconds, also when something hangs
 GIVE_UP_AFTER_S = 9.0  # then it ends, whatever hangs: the next start continues the work from the rows
 WATCH_EVERY_S = 5.0
+STORE_AGAIN_S = 10.0
 
 
 class SignalHandler:
@@ -96,19 +98,24 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     logs.configure(style=log_format, level=logging.DEBUG if verbose else logging.INFO, redact=redact)
     for line in first.lines:
         log.warning("%s", line)
-    with claim_daemon(settings.database_url), open_store(settings, upgrade) as store:
-        require_intact(store)
-        while True:
+    with (
+        claim_daemon(settings.database_url),
+        keeping(settings, progress, notifier) as keeper,
+        awaited_store(settings, keeper, signals, notifier) as store,
+    ):
+        while store is not None:
+            keeper.use(settings)
             with running(settings, store, progress=progress, notifier=notifier) as service:
                 notifier.ready()
                 _begun(settings)
-                fresh = _wait_for_signals(service, progress, signals, notifier, config)
+                fresh = _wait_for_signals(service, keeper, signals, notifier, config)
                 if fresh is None:
                     notifier.stopping()
                     log.info("stopping")
             if fresh is None:
-                return 0
+                break
             settings = fresh
+    return 0
 
 
 def _begun(settings: Settings) -> None:
@@ -146,16 +153,15 @@ def rehearse(work: Callable[[], object]) -> None:
 
 
 def _wait_for_signals(
-    service: Service, progress: TaskProgress, signals: SignalHandler, notifier: Notifier, config: str | None
+    service: Service, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier, config: str | None
 ) -> Settings | None:
-    """Wait for the end (None) or for new settings."""
+    """Wait for the end (None) or for new settings. The keeper feeds the watchdog."""
     watchdog_s = notifier.watchdog_every_s or WATCH_EVERY_S * 2
     stalled: list[str] = []
     while not signals.stop:
-        before, stalled = stalled, progress.stalled(real_monotonic())
-        if not stalled:
-            notifier.watchdog()
-        elif stalled != before:
+        keeper.main_loop_runs()
+        before, stalled = stalled, keeper.stalled(real_monotonic())
+        if stalled and stalled != before:
             log.error("no progress for too long: %s; the watchdog is no longer fed", ", ".join(stalled))
         signals.wait(min(WATCH_EVERY_S, watchdog_s / 2))
         if signals.reload and not signals.stop:
@@ -164,6 +170,40 @@ def _wait_for_signals(
             if fresh is not None:
                 return fresh
     return None
+
+
+@contextmanager
+def awaited_store(
+    settings: Settings, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier
+) -> Iterator[Database | None]:
+    """The store. While it cannot be opened and something may have to be ended, the keeper goes on; None: SIGTERM.
+
+    Raises:
+        StoreError: it cannot be opened, and nothing is to be ended.
+        StoreInUse: another daemon uses it, and ends what must end.
+    """
+    with ExitStack() as stack:
+        store, reported = None, ""
+        while store is None and not signals.stop:
+            keeper.main_loop_runs()
+            try:
+                with ExitStack() as attempt:
+                    found = attempt.enter_context(open_store(settings, upgrade))
+                    require_intact(found)
+                    stack.push(attempt.pop_all())
+                store = found
+                keeper.use_store(store)
+            except StoreError as error:
+                if isinstance(error, StoreInUse) or not keeper.has_obligations:
+                    raise
+                if str(error) != reported:
+                    log.critical("%s; gpuwatch rents nothing, and ends what must end", error)
+                reported = str(error)
+                keeper.store_not_opened(reported)
+                notifier.ready()
+                notifier.status(f"no database: {error}; instances end on time")
+                signals.wait(STORE_AGAIN_S)
+        yield store
 
 
 def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:

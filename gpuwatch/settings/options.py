@@ -18,6 +18,7 @@ from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
 from gpuwatch.ports.settings import Option
 
 KeyPath = tuple[str, ...]  # of a setting: ("providers", "vastai", "api_key")
+HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
 _TOP_LEVEL = ("timezone", "database_url", "dry_run")  # below a [table], TOML makes them keys of that table
 OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
 
@@ -79,7 +80,12 @@ def spec_at(path: KeyPath) -> OptionSpec | None:
 def is_secret_key(path: KeyPath) -> bool:
     """Does this key hold a secret? `database_url` may hold one, too."""
     match path:
-        case ("database_url",) | ("providers", _, "api_key") | ("watch", _, "launch", "registry", "password"):
+        case (
+            ("database_url",)
+            | ("watchdog", "heartbeat_url")
+            | ("providers", _, "api_key")
+            | ("watch", _, "launch", "registry", "password")
+        ):
             return True
     spec = spec_at(path)
     return spec is not None and spec.secret
@@ -88,6 +94,7 @@ def is_secret_key(path: KeyPath) -> bool:
 def secret_keys() -> Iterator[KeyPath]:
     """Every secret key of the providers and channels that are installed."""
     yield ("database_url",)
+    yield HEARTBEAT_URL
     for name in providers.names():
         yield ("providers", name, "api_key")
         yield from secret_options(("providers", name, "options"))

@@ -19,7 +19,7 @@ from gpuwatch.settings.options import NOTIFY_OPTIONS, KeyPath, options_of
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import variable_of
 
-_SECRETS = ("api_key", "password")  # of providers, and of the registry of a launch
+_SECRETS = ("api_key", "password", "heartbeat_url")  # of providers, of the registry of a launch, of the watchdog
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):

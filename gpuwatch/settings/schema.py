@@ -55,6 +55,12 @@ def _rate(value: Any) -> Decimal:
     return found
 
 
+def _heartbeat_url(value: Any) -> str | None:
+    if isinstance(value, str) and not value.strip():
+        return None
+    return parse_url(value)
+
+
 _ALWAYS_ON = " and ".join(name for name in providers.names() if providers.info(name).on_by_default)
 _URI = {"type": "string", "format": "uri"}
 _SWEEP = {"type": "string", "pattern": f"^auto$|{DURATION_PATTERN}", "examples": ["auto", "15m"]}
@@ -128,6 +134,15 @@ class RecordTable(Table):
         return check_gpus(value)
 
 
+class WatchdogTable(Table):
+    """`[watchdog]`: somebody else notices when gpuwatch is gone."""
+
+    heartbeat_url: Annotated[SecretStr, BeforeValidator(_heartbeat_url), WithJsonSchema(_HIDDEN)] | None = Field(
+        default=None,
+        description="Address to GET at every healthy minute; with /start and /fail behind it, as healthchecks.io does.",
+    )
+
+
 class Root(Table):
     """All settings of gpuwatch."""
 
@@ -144,6 +159,9 @@ class Root(Table):
         default=RecordTable(), description="GPUs kept in the history although no watch names them."
     )
     notify: dict[str, Any] = Field(default_factory=dict, description="Where alerts go, by channel.")
+    watchdog: WatchdogTable = Field(
+        default=WatchdogTable(), description="Who notices when gpuwatch, its machine or its network is gone."
+    )
     watch: tuple[WatchTable, ...] = Field(default=(), description="The watches.")
 
 

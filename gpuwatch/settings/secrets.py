@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.ports import ChannelSettings, ProviderSettings
 from gpuwatch.settings.interpolation import HOOKS
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import KeyPath, secret_options, secret_texts, secrets_of_options
+from gpuwatch.settings.options import HEARTBEAT_URL, KeyPath, secret_options, secret_texts, secrets_of_options
 from gpuwatch.settings.sources import ExternalValue, Sources, from_outside
 
 # The keys of a launch that are secret, may hold a secret, or are read anew at every start.
@@ -36,7 +36,7 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
     """
     providers = tree.get("providers")
     names = providers if isinstance(providers, dict) else ()
-    paths: list[KeyPath] = [("database_url",), *(("providers", name, "api_key") for name in names)]
+    paths: list[KeyPath] = [("database_url",), HEARTBEAT_URL, *(("providers", name, "api_key") for name in names)]
     found = {path: _at(tree, path) for path in paths}
     for index, watch in enumerate(_watches(tree)):
         for key in _OF_A_LAUNCH:
@@ -57,6 +57,7 @@ def without_secrets(settings: Settings) -> Settings:
     return msgspec.structs.replace(
         settings,
         database_url=BLANK if "@" in url else url,
+        heartbeat_url=None,
         providers={
             name: msgspec.structs.replace(_with_options(one, ("providers", name, "options"), {}), api_key=None)
             for name, one in settings.providers.items()
@@ -77,6 +78,7 @@ def with_secrets(
     return msgspec.structs.replace(
         settings,
         database_url=database_url(secrets.get(("database_url",)) or settings.database_url, sources.env, sources.cwd),
+        heartbeat_url=secrets.get(HEARTBEAT_URL),
         providers={
             name: msgspec.structs.replace(
                 _with_options(one, ("providers", name, "options"), secrets),
@@ -93,7 +95,7 @@ def with_secrets(
 
 def secret_values(settings: Settings) -> list[str]:
     """Every secret of the settings, to be removed from every text."""
-    found: list[str | None] = []
+    found: list[str | None] = [settings.heartbeat_url]
     for name, provider in settings.providers.items():
         found += [provider.api_key, *secret_texts(provider.options, ("providers", name, "options"))]
     for name, channel in settings.channels.items():
@@ -175,6 +177,8 @@ def _plain(path: KeyPath, value: Any) -> Any:
     """As the schema reads it."""
     if path[-1] in {"api_key", "database_url"}:
         return str(value).strip()
+    if path == HEARTBEAT_URL:
+        return str(value).strip().rstrip("/")
     if path[-1] in HOOKS:
         return HookSpec(**value) if isinstance(value, dict) else HookSpec(command=str(value))
     return dict(value) if path[-1] == "env" else str(value)

@@ -14,7 +14,9 @@ SCHEMA_FILE = "gpuwatch.schema.json"
 
 def template() -> str:
     """The whole file. Providers and channels bring their own sections."""
-    return "\n".join([_HEAD.rstrip("\n"), "", *_providers(), _RECORD.rstrip("\n"), "", *_channels(), _WATCH])
+    return "\n".join(
+        [_HEAD.rstrip("\n"), "", *_providers(), _RECORD.rstrip("\n"), "", *_channels(), _WATCHDOG + _WATCH]
+    )
 
 
 def _providers() -> Iterator[str]:
@@ -67,6 +69,11 @@ on_reached = "warn"               # "warn": an alert; "stop": launches end, too.
 _RECORD = """\
 [record]
 gpu = []                          # also in the history, without a watch: ["A100", "RTX 4090"]
+
+"""
+_WATCHDOG = """\
+# [watchdog]                      # somebody else notices when this machine or its network is gone
+# heartbeat_url = "https://hc-ping.com/…"   # GET at every healthy minute, URL/start and URL/fail: healthchecks.io
 
 """
 _WATCH = """\

@@ -114,6 +114,7 @@ def _settings(root: Root, sources: Sources) -> Settings:
             for name, table in _channels(root).items()
         },
         quiet_hours=_quiet_hours(root),
+        heartbeat_url=root.watchdog.heartbeat_url.get_secret_value() if root.watchdog.heartbeat_url else None,
         watches=tuple(watch.value() for watch in root.watch),
         source_file=str(sources.file) if sources.file else None,
     )

@@ -1,0 +1,112 @@
+"""The keeper's thread: every second what is overdue, the watchdog, the heartbeat. It waits for nothing else.
+
+It alone feeds systemd's watchdog, and only while the essential tasks and the main loop make progress.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpuwatch.bootstrap import real_monotonic, real_now
+from gpuwatch.bootstrap.keeper import build_heartbeat_client, build_keeper, obligation_file
+from gpuwatch.daemon.heartbeat import Heartbeat
+from gpuwatch.daemon.notify_socket import Notifier
+from gpuwatch.daemon.repeating import repeating
+from gpuwatch.daemon.task_progress import TaskProgress
+from gpuwatch.engine.keeper import Keeper
+from gpuwatch.settings import Settings
+from gpuwatch.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY_S = 1.0
+FEED_EVERY_S = 5.0
+MAIN_LOOP_WITHIN_S = 300.0  # it wakes every few seconds; reading settings again takes longer
+MAIN_LOOP = "main loop"
+
+
+class KeeperThread:
+    """What the keeper's thread does, and what the rest of the daemon says to it. No call waits for another."""
+
+    def __init__(self, settings: Settings, progress: TaskProgress, notifier: Notifier) -> None:
+        self._progress = progress
+        self._notifier = notifier
+        self._main_loop_s: float | None = None
+        self._store: Database | None = None
+        self._store_error: str | None = None  # why it was not opened
+        self._next_feed_s = 0.0
+        self._keeper, self._heartbeat = self._built(settings)
+
+    # --- said by the main loop ----------------------------------------------------------------------------------------
+
+    def use(self, settings: Settings) -> None:
+        """New settings are in force."""
+        self._keeper, heartbeat = self._built(settings)
+        if heartbeat is None or self._heartbeat is None or heartbeat.url != self._heartbeat.url:
+            self._heartbeat = heartbeat
+
+    def use_store(self, store: Database) -> None:
+        """It is open. Only its last error is asked for, which waits for nothing."""
+        self._store = store
+
+    def store_not_opened(self, error: str) -> None:
+        """It cannot be opened; that is tried again."""
+        self._store_error = error
+
+    def main_loop_runs(self) -> None:
+        """It is not stuck."""
+        self._main_loop_s = real_monotonic()
+
+    @property
+    def has_obligations(self) -> bool:
+        """Whether anything may have to be ended, as far as its file says."""
+        return self._keeper.open_count > 0
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Once a second."""
+        try:
+            self._keeper.check(real_now())
+        except Exception:
+            log.exception("the keeper failed; it is tried again")
+        tick_s = real_monotonic()
+        stalled = self.stalled(tick_s)
+        if not stalled and tick_s >= self._next_feed_s:
+            self._next_feed_s = tick_s + min(FEED_EVERY_S, (self._notifier.watchdog_every_s or FEED_EVERY_S * 4) / 4)
+            self._notifier.watchdog()
+        if self._heartbeat is not None and (self._store or self._store_error):  # else it is only being opened
+            self._heartbeat.report(not stalled and self._store_fault() is None, tick_s)
+
+    def stalled(self, tick_s: float) -> list[str]:
+        """What makes no progress; with anything, the watchdog is not fed."""
+        late = self._main_loop_s is not None and tick_s - self._main_loop_s > MAIN_LOOP_WITHIN_S
+        return [*self._progress.stalled(tick_s), *([MAIN_LOOP] if late else [])]
+
+    def _built(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
+        url = settings.heartbeat_url
+        heartbeat = Heartbeat(url, lambda: build_heartbeat_client(settings)) if url else None
+        return build_keeper(settings, self._why_alone), heartbeat
+
+    def _store_fault(self) -> str | None:
+        return self._store_error or "it is not open yet" if self._store is None else self._store.fault
+
+    def _why_alone(self) -> str | None:
+        """Why the daemon may not be ending instances, or nobody may hear of it."""
+        if (fault := self._store_fault()) is not None:
+            return f"database: {fault}"
+        faults = self._progress.faults(real_monotonic())
+        found = [one for one in faults if self._progress.is_essential(one.task)]
+        return f"task {found[0].task} {found[0].kind.value}: {found[0].cause}" if found else None
+
+
+@contextmanager
+def keeping(settings: Settings, progress: TaskProgress, notifier: Notifier) -> Iterator[KeeperThread]:
+    """The keeper's thread, from before the database is opened until the process ends. Raises StoreError."""
+    obligation_file(settings).compact()
+    keeper = KeeperThread(settings, progress, notifier)
+    keeper.check()
+    with repeating("keeper", keeper.check, CHECK_EVERY_S):
+        yield keeper

@@ -1,0 +1,151 @@
+"""The keeper in the real daemon: no instance outlives its end, whatever is gone. It acts a second past the end here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.storage.obligation_file import FILE_NAME
+from tests.loopback_http import ReceivedRequest, ReplyWriter, serving
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.telegram_double import TelegramDouble, telegram
+
+SOON = {"GPUWATCH_TEST_KEEPER_AFTER": "1"}
+HANGS = {"GPUWATCH_FAILPOINT": "reconcile.listed:3@sleep600"}  # the task that follows instances
+OUTLIVED = "its instance outlived its end"
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=0, delays=Delays(running_s=0.1)) as opened:
+        bargain(opened)
+        yield opened
+
+
+@pytest.fixture
+def chat() -> Iterator[TelegramDouble]:
+    with telegram() as double:
+        yield double
+
+
+def lines(home: Home) -> list[dict[str, Any]]:
+    """The keeper's file."""
+    path = home.folder / FILE_NAME
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def texts(chat: TelegramDouble) -> str:
+    return "\n".join(message.text for message in chat.shown)
+
+
+def ruin_database(home: Home) -> None:
+    """What is left of it is no database."""
+    for path in home.folder.glob("gpuwatch.db*"):
+        if path.suffix != ".lock":
+            path.write_bytes(b"no database" * 500)
+
+
+def test_a_hung_scheduler_does_not_let_an_instance_outlive_its_end(
+    market: Marketplace, chat: TelegramDouble, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, market.url, max_runtime="3s", ready_within="1s", extra=notify_by(chat))
+    with home.daemon(**SOON, **HANGS):
+        wait_for(market.instances)
+        wait_for(lambda: not market.instances(), within_s=30)
+        wait_for(lambda: OUTLIVED in texts(chat))
+    assert texts(chat).count(OUTLIVED) == 1
+
+
+def test_it_needs_no_list_of_instances(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url, max_runtime="3s", ready_within="1s")
+    with home.daemon(**SOON, **HANGS):
+        wait_for(lambda: any(line.get("instance_id") for line in lines(home)))
+        market.faults.add("instances", "never", times=None)
+        wait_for(lambda: not market.instances(), within_s=30)
+
+
+def test_a_database_that_is_gone_does_not_let_an_instance_outlive_its_end(
+    market: Marketplace, chat: TelegramDouble, tmp_path: Path
+) -> None:
+    """It stays, ends what must end, and ends cleanly: systemd would start it in vain."""
+    home = Home(tmp_path, market.url, max_runtime="3s", ready_within="1s", extra=notify_by(chat))
+    with home.daemon(**SOON, **HANGS) as child:
+        wait_for(lambda: any(line.get("instance_id") for line in lines(home)))
+        child.kill()
+        child.wait()
+    ruin_database(home)
+    with home.daemon(**SOON) as child:
+        wait_for(lambda: not market.instances(), within_s=30)
+        wait_for(lambda: OUTLIVED in texts(chat))
+        assert terminate(child)[0] == 0
+
+
+def test_without_a_database_an_instance_whose_id_was_never_learnt_is_found_by_its_label(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, market.url, max_runtime="2s", ready_within="1s")
+    with home.daemon(**SOON, GPUWATCH_FAILPOINT="launch.after_send") as child:
+        child.wait(timeout=60)
+    assert len(market.instances()) == 1
+    assert [line.get("instance_id") for line in lines(home)] == [None]
+    ruin_database(home)
+    with home.daemon(**SOON):
+        wait_for(lambda: not market.instances(), within_s=30)
+
+
+def test_without_a_database_and_with_nothing_to_end_the_start_fails_at_once(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, market.url)
+    ruin_database(home)
+    (tmp_path / "gpuwatch.db").write_bytes(b"no database" * 500)
+    with home.daemon() as child:
+        assert child.wait(timeout=60) == 1
+
+
+def test_killed_between_the_file_and_the_order_the_next_start_settles_both(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url)
+    with home.daemon(GPUWATCH_FAILPOINT="launch.before_send") as child:
+        child.wait(timeout=60)
+    assert (len(lines(home)), market.instances()) == (1, [])
+    market.withdraw(market.offers()[0]["id"])
+    with home.daemon(GPUWATCH_TEST_PACE="600"):
+        wait_for(lambda: [one["state"] for one in home.launches() if one["state"] in {"failed", "held"}])
+        state = home.launches()[0]["state"]
+        assert state == "held" or lines(home)[-1].get("is_over")
+
+
+def test_what_ended_in_time_is_closed_and_never_reported(
+    market: Marketplace, chat: TelegramDouble, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, market.url, max_runtime="3s", ready_within="1s", extra=notify_by(chat))
+    with home.daemon(GPUWATCH_TEST_PACE="60"):
+        wait_for(lambda: lines(home) and lines(home)[-1].get("is_over"))
+    assert OUTLIVED not in texts(chat)
+    with home.daemon(GPUWATCH_TEST_PACE="60"):
+        wait_for(lambda: home.log().count("watching") == 2)
+        assert lines(home) == []  # compacted
+
+
+def test_the_heartbeat_starts_with_the_daemon_and_its_address_is_shown_nowhere(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    paths: list[str] = []
+
+    def answer(request: ReceivedRequest, writer: ReplyWriter) -> None:
+        paths.append(request.path)
+        writer.answer()
+
+    with serving(answer) as server:
+        home = Home(tmp_path, market.url, extra=f'[watchdog]\nheartbeat_url = "{server.url}/secret-of-mine"\n')
+        with home.daemon():
+            wait_for(lambda: paths)
+        shown = home.run("config", "show")
+    assert paths[0] == "/secret-of-mine/start"
+    assert "heartbeat_url" in shown.stdout
+    assert "secret-of-mine" not in shown.stdout + home.log()
