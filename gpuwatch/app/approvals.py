@@ -17,6 +17,7 @@ from gpuwatch.bootstrap import (
     open_store_read_only,
     real_now,
 )
+from gpuwatch.bootstrap.accounts import identified_account
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
 from gpuwatch.domain.market.json_values import rfc3339
@@ -26,6 +27,7 @@ from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.engine.provider_account import other_account_reason
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -71,19 +73,21 @@ def _handler(settings: Settings) -> Iterator[ApprovalHandler]:
 
 def build_approval_handler(settings: Settings, store: Database, http: HttpClient) -> ApprovalHandler:
     """The handler of approvals over an open store. It sends no request before there is a decision."""
+    accounts: dict[str, str] = {}
     terms = ApprovalTerms(
         budget=settings.budget,
         dry_run=settings.dry_run,
         zone=ZoneInfo(settings.timezone),
         commissions={name: provider.commission for name, provider in settings.providers.items()},
         label_lengths=label_lengths(settings.providers),
+        accounts=lambda: accounts,
     )
     return ApprovalHandler(
         SqlApprovalRepository(store),
         {watch.name: watch for watch in settings.watches},
         terms,
         market_of=lambda name: _adapter(settings, http, name).market,
-        executor_of=lambda name: _executor(settings, store, http, name),
+        executor_of=lambda name: _executor(settings, store, http, name, accounts),
         clock=real_now,
     )
 
@@ -94,12 +98,20 @@ def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:
     return build_adapters(settings, http, [name])[name]
 
 
-def _executor(settings: Settings, store: Database, http: HttpClient, name: str) -> LaunchExecutor:
+def _executor(
+    settings: Settings, store: Database, http: HttpClient, name: str, accounts: dict[str, str]
+) -> LaunchExecutor:
+    """Who rents at a provider; its account is noted in `accounts`."""
     adapter = _adapter(settings, http, name)
     if adapter.launcher is None:
         raise UsageError(f"gpuwatch cannot rent at {name}")
     if not has_credentials(settings.providers[name]):
         raise UsageError(f"there is no key for {name}: nothing can be rented there; see: gpuwatch providers")
+    account = identified_account(settings, store, adapter.launcher, real_now())
+    elsewhere = [one for one in SqlLaunchRepository(store).alive(name) if account.is_elsewhere(one)]
+    if (reason := other_account_reason(elsewhere)) is not None:
+        raise UsageError(f"nothing was rented: {reason}")
+    accounts[name] = account.identify(real_now())
     balance = BalanceCache(adapter.launcher, monotonic)
     balance.refresh()
     commission, obligations = settings.providers[name].commission, obligation_file(settings)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.accounts import identified_account
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.adoption import has_stopped_running
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Instance, Launcher
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +62,18 @@ def event_json(event: LaunchEvent) -> dict[str, Any]:
 
 
 def resolve_absent(settings: Settings, launch_id: str) -> Launch:
-    """Close a held launch: the owner has checked that no instance was created.
+    """Close a held launch, or one that no key reaches any more: the owner has checked that there is no instance.
 
     Raises:
-        UsageError: it is neither held nor unknown, or the provider lists an instance with its label.
+        UsageError: it is neither held nor unknown nor of another account than the key, or the provider lists an
+            instance with its label.
     """
-    with open_launches(settings) as repository, http_client(settings) as http:
+    with open_store(settings) as store, http_client(settings) as http:
+        repository = SqlLaunchRepository(store, obligation_file(settings))
+        launch = known_launch(repository, launch_id)
+        if launch.instance_id is not None and _is_elsewhere(settings, store, http, launch):
+            now, reason = real_now(), EndReason.GONE.text("resolved by the owner, for its account cannot be reached")
+            return repository.transition(launch, LaunchState.ENDED, reason, now, ended_at=now, end_reason=reason)
         launch = _held(repository, launch_id)
         instances = list_instances_of(settings, http, launch.provider) or ()
         found = [one.instance_id for one in instances if launch_id_in(one.label) == launch_id]
@@ -111,6 +119,12 @@ def _instance_for(
         if owner is not None and owner != launch.launch_id:
             raise UsageError(f"instance {instance_id} belongs to launch {owner}")
     return found
+
+
+def _is_elsewhere(settings: Settings, store: Database, http: HttpClient, launch: Launch) -> bool:
+    """Whether the key in the settings is known to be of another account."""
+    launcher = None if launch.is_over else launcher_of(settings, http, launch.provider)
+    return launcher is not None and identified_account(settings, store, launcher, real_now()).is_elsewhere(launch)
 
 
 def _held(repository: SqlLaunchRepository, launch_id: str) -> Launch:

@@ -19,6 +19,7 @@ from gpuwatch.app.launches import (
     unknown_instances,
 )
 from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
+from gpuwatch.bootstrap.accounts import provider_account
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent
 from gpuwatch.bootstrap.settings_loading import end_by_hand_lines
@@ -32,6 +33,7 @@ from gpuwatch.storage.migrate import upgrade_unused
 
 if TYPE_CHECKING:
     from gpuwatch.engine.launch_hooks import LaunchHooks
+    from gpuwatch.engine.provider_account import ProviderAccount
     from gpuwatch.ports import Instance, Launcher, LaunchRepository
     from gpuwatch.settings import Settings
 
@@ -97,12 +99,19 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         repository = SqlLaunchRepository(store, obligation_file(settings))
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
         stopping = [_mark_stopping(repository, launch) for launch in wanted]
-        reconcilers = {
-            name: _reconciler(settings, repository, launcher, hooks)
+        launchers = {
+            name: launcher
             for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
             if (launcher := launcher_of(settings, http, name)) is not None
         }
-        waiter = StopWaiter(repository, reconcilers, report)
+        accounts = {
+            name: provider_account(settings, store, launcher, takes_older=True) for name, launcher in launchers.items()
+        }
+        reconcilers = {
+            name: _reconciler(settings, repository, launcher, hooks, accounts[name])
+            for name, launcher in launchers.items()
+        }
+        waiter = StopWaiter(repository, reconcilers, report, accounts)
         return waiter.wait([launch.launch_id for launch in stopping], STOP_WITHIN_S + hooks.longest_s)
 
 
@@ -129,11 +138,17 @@ class StopWaiter:
     Args:
         reconcilers: by provider; a provider without a key has none.
         report: receives one line per change.
+        accounts: by provider; what belongs to another account cannot be ended with its key.
     """
 
     def __init__(
-        self, repository: LaunchRepository, reconcilers: Mapping[str, LaunchReconciler], report: Report
+        self,
+        repository: LaunchRepository,
+        reconcilers: Mapping[str, LaunchReconciler],
+        report: Report,
+        accounts: Mapping[str, ProviderAccount],
     ) -> None:
+        self._accounts = accounts
         self._repository = repository
         self._reconcilers = reconcilers
         self._report = report
@@ -167,7 +182,11 @@ class StopWaiter:
         if launch.is_over:
             return True
         if launch.provider not in self._reconcilers:
-            self._by_hand.append(_end_by_hand(launch))
+            self._by_hand.append(_end_by_hand(launch, f"{launch.provider} is not in the settings, or has no key"))
+            return True
+        if self._accounts[launch.provider].is_elsewhere(launch):
+            why = f"its account is not that of the key of {launch.provider} in the settings (gpuwatch accounts)"
+            self._by_hand.append(_end_by_hand(launch, why))
             return True
         if launch.instance_id is None and self._lists[launch.provider] >= LISTS_FOR_UNKNOWN:
             self._not_found.append(launch_id)
@@ -183,7 +202,11 @@ class StopWaiter:
 
 
 def _reconciler(
-    settings: Settings, repository: SqlLaunchRepository, launcher: Launcher, hooks: LaunchHooks
+    settings: Settings,
+    repository: SqlLaunchRepository,
+    launcher: Launcher,
+    hooks: LaunchHooks,
+    account: ProviderAccount,
 ) -> LaunchReconciler:
     return LaunchReconciler(
         repository,
@@ -193,6 +216,7 @@ def _reconciler(
         in_flight=frozenset,
         monotonic=monotonic,
         may_destroy=hooks.may_destroy,
+        owner=account,
     )
 
 
@@ -209,9 +233,8 @@ def _mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
     raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again")
 
 
-def _end_by_hand(launch: Launch) -> str:
+def _end_by_hand(launch: Launch, why: str) -> str:
     what = f"instance {launch.instance_id}" if launch.instance_id else "the instance"
-    why = f"{launch.provider} is not in the settings, or has no key"
     return f"{why}; by hand: end {what} with the label {launch.label} there"
 
 

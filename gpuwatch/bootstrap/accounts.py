@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import build_adapters, missing_extra_hint
 from gpuwatch.engine.provider_account import ProviderAccount
-from gpuwatch.errors import ProviderError
+from gpuwatch.errors import ProviderError, ProviderStateUnknown
 from gpuwatch.storage.accounts import SqlAccountRepository
 
 if TYPE_CHECKING:
@@ -19,9 +19,30 @@ if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
 
-def provider_account(settings: Settings, store: Database, launcher: Launcher) -> ProviderAccount:
-    """The account that a launcher works for. Sends no request."""
-    return ProviderAccount(launcher, SqlAccountRepository(store), settings.providers[launcher.name].api_key)
+def provider_account(
+    settings: Settings, store: Database, launcher: Launcher, *, takes_older: bool = False
+) -> ProviderAccount:
+    """The account that a launcher works for. Sends no request.
+
+    Args:
+        takes_older: launches of an older gpuwatch, which kept no account, are of this one.
+    """
+    key = settings.providers[launcher.name].api_key
+    return ProviderAccount(launcher, SqlAccountRepository(store), key, takes_older=takes_older)
+
+
+def identified_account(settings: Settings, store: Database, launcher: Launcher, now: datetime) -> ProviderAccount:
+    """The same, known; the provider is asked if its key was never seen.
+
+    Raises:
+        ProviderStateUnknown: it does not answer.
+    """
+    account = provider_account(settings, store, launcher)
+    try:
+        account.identify(now)
+    except ProviderError as error:
+        raise ProviderStateUnknown(f"the account of the key of {launcher.name} is not known: {error}") from error
+    return account
 
 
 def account_faults(
@@ -60,5 +81,6 @@ def _faults_at(
     if unreached := [launch.launch_id for launch in launches if not account.owns(launch)]:
         yield (
             f"the key of {name} in these settings belongs to another account than launch {', '.join(unreached)}; "
-            f"keep the old key until it has ended, or if both are of one account: gpuwatch accounts --same {name}"
+            "keep the old key until it has ended, or if both are of one account: "
+            f"gpuwatch accounts --same --provider {name}"
         )

@@ -47,6 +47,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "resume": ("Allow renting again.", "pause:resume"),
         "machines": ("List, block or allow machines.", "machines:machines"),
         "adopt": ("Take over an instance that carries gpuwatch's label.", "adopt:adopt"),
+        "accounts": ("List accounts at providers, with what is alive.", "accounts:accounts"),
         "costs": ("Show spending, the current rate and the month's forecast.", "costs:costs"),
     },
     "Plan": {

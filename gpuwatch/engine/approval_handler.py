@@ -145,6 +145,7 @@ class ApprovalHandler:
             launch_id=ask.ask_id,
             dry_run=executor is None,
             label_lengths=self._terms.label_lengths,
+            accounts=self._terms.accounts(),
         )
         got = self._approvals.approve(ask.ask_id, intent, self._terms.budget, self._clock())
         if got is None:

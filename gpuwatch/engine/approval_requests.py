@@ -31,6 +31,7 @@ class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
     commissions: Mapping[str, Commission]
     unable: UnavailableProviders = UnavailableProviders()  # where nothing can be rented
     label_lengths: Mapping[str, int] = {}  # provider → characters that a label may have there
+    accounts: Callable[[], Mapping[str, str]] = dict  # by provider, those that are known by now
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):

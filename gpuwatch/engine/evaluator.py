@@ -57,7 +57,6 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
     links: Mapping[str, str]  # provider → URL of its console
-    accounts: Callable[[], Mapping[str, str]] = dict  # by provider, those that are known by now
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # of a price in its history, without reading it
     max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
 

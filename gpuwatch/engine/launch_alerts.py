@@ -114,7 +114,7 @@ class LaunchAlerts:
             why = f"It runs under account {launch.account_id}, and the key of {provider} belongs to another."
         can_do = (
             f"Restore the key that it was rented with in [providers.{provider}]",
-            f"If both keys are of one account: gpuwatch accounts --same {provider}",
+            f"If both keys are of one account: gpuwatch accounts --same --provider {provider}",
             f"Or end instance {launch.instance_id or launch.label} at {provider} by hand",
         )
         headline, key = "gpuwatch can no longer reach it", f"other-account:{launch.launch_id}:{now:%Y-%m-%d}"

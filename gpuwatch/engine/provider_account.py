@@ -52,12 +52,16 @@ class ProviderAccount:
 
     Args:
         key: None: the provider finds credentials by itself, and must name their account.
+        takes_older: launches of an older gpuwatch, which kept no account, are of this one: their owner says so.
     """
 
-    def __init__(self, launcher: Launcher, accounts: AccountRepository, key: str | None) -> None:
+    def __init__(
+        self, launcher: Launcher, accounts: AccountRepository, key: str | None, *, takes_older: bool = False
+    ) -> None:
         self._launcher = launcher
         self._accounts = accounts
         self._key = key
+        self._takes_older = takes_older
         self.account_id: str | None = None  # None: not known yet
 
     def identify(self, now: datetime) -> str:
@@ -80,9 +84,15 @@ class ProviderAccount:
 
     def owns(self, launch: Launch) -> bool:
         """Whether it is known to be of this account. Raises StoreError."""
-        if launch.account_id is None or self.account_id is None:
+        if self.account_id is None:
             return False
+        if launch.account_id is None:
+            return self._takes_older
         return launch.account_id == self.account_id or self._same(launch.account_id) == self._same(self.account_id)
+
+    def is_elsewhere(self, launch: Launch) -> bool:
+        """Whether it is known to be of another account. Raises StoreError."""
+        return launch.account_id is not None and self.account_id is not None and not self.owns(launch)
 
     def _same(self, account_id: str) -> str:
         """Read anew each time: the owner may have confirmed meanwhile that two are one."""

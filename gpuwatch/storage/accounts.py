@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.identity_tables import provider_account
-from gpuwatch.storage.installation import load_installation
+from gpuwatch.storage.installation import READ_INSTALLATION, load_installation
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import launch
 
@@ -47,14 +47,18 @@ class SqlAccountRepository:
     def key_account(self, provider: str, key: str, now: datetime) -> str:
         """The id of a key's account where the provider names none. No key can be guessed from it without the salt."""
         with self._database.write() as connection:
-            salt = load_installation(connection, now).key_salt
-        digest = hmac.new(salt.encode(), f"{provider} {key}".encode(), hashlib.sha256).hexdigest()
-        return _KEY_PREFIX + digest[:_HASH_LENGTH]
+            return _hashed(load_installation(connection, now).key_salt, provider, key)
+
+    def account_of_key(self, provider: str, key: str) -> str | None:
+        """The account of a key that was used before; None: it never was. Only reads."""
+        with self._database.read() as connection:
+            found = connection.execute(READ_INSTALLATION).first()
+        return None if found is None else self.known(provider, _hashed(found.key_salt, provider, key))
 
     def known(self, provider: str, account_id: str) -> str | None:
         """The account that this one turned out to be, or was confirmed to be; None: it was never seen."""
         accounts = {one.account_id: one for one in self.all(provider)}
-        return _root(accounts, account_id) if account_id in accounts else None
+        return root_of(accounts, account_id) if account_id in accounts else None
 
     def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
         """Keep what a key's account is, and return its id."""
@@ -63,11 +67,11 @@ class SqlAccountRepository:
             if key_account is not None:
                 _see(connection, provider, key_account, BY_KEY, now)
             if account_id is None:
-                return _root(accounts, key_account or "")
+                return root_of(accounts, key_account or "")
             _see(connection, provider, account_id, BY_ID, now)
             if key_account is not None:
-                root = _root(accounts, key_account)  # launches under a hash are under this account, too
-                of_key = root if _is_of_key(root) else key_account
+                root = root_of(accounts, key_account)  # launches under a hash are under this account, too
+                of_key = root if is_of_key(root) else key_account
                 _set_same(connection, provider, of_key, account_id)
             return account_id
 
@@ -77,9 +81,10 @@ class SqlAccountRepository:
         with self._database.write() as connection:
             connection.execute(unclaimed.values(account_id=account_id))
 
-    def confirm_same(self, provider: str, account_id: str, same_as: str) -> None:
-        """The owner says that two are one: what is under `account_id` belongs to `same_as`."""
+    def confirm_same(self, provider: str, account_id: str, same_as: str, now: datetime) -> None:
+        """The owner says that two are one: what is under a key's hash belongs to `same_as`."""
         with self._database.write() as connection:
+            _see(connection, provider, account_id, BY_KEY, now)
             _set_same(connection, provider, account_id, same_as)
 
     def all(self, provider: str | None = None) -> list[KnownAccount]:
@@ -88,7 +93,13 @@ class SqlAccountRepository:
             return _read(connection, provider)
 
 
-def _is_of_key(account_id: str) -> bool:
+def _hashed(salt: str, provider: str, key: str) -> str:
+    digest = hmac.new(salt.encode(), f"{provider} {key}".encode(), hashlib.sha256).hexdigest()
+    return _KEY_PREFIX + digest[:_HASH_LENGTH]
+
+
+def is_of_key(account_id: str) -> bool:
+    """Whether it is the hash of a key, and not the provider's own id."""
     return account_id.startswith(_KEY_PREFIX)
 
 
@@ -109,8 +120,8 @@ def _account_of(row: Row[Any]) -> KnownAccount:
     )
 
 
-def _root(accounts: Mapping[str, KnownAccount], account_id: str) -> str:
-    """Follow `same_as` to its end; a circle ends where it began."""
+def root_of(accounts: Mapping[str, KnownAccount], account_id: str) -> str:
+    """The account that it turned out to be: `same_as` followed to its end."""
     seen = {account_id}
     while (one := accounts.get(account_id)) is not None and one.same_as is not None and one.same_as not in seen:
         account_id = one.same_as

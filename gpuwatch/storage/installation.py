@@ -13,7 +13,7 @@ from gpuwatch.storage.identity_tables import installation
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 
 _ROW_ID = 1
-_READ = select(installation.c.install_id, installation.c.key_salt)
+READ_INSTALLATION = select(installation.c.install_id, installation.c.key_salt)
 INSTALL_ID = select(installation.c.install_id).scalar_subquery()  # for a query that reads other things anyway
 
 
@@ -31,7 +31,7 @@ def new_identity() -> str:
 
 def load_installation(connection: Connection, now: datetime) -> StoredInstallation:
     """The installation of this database, made now if there is none. Needs a transaction that may write."""
-    found = connection.execute(_READ).first()
+    found = connection.execute(READ_INSTALLATION).first()
     if found is None:  # another process may make it at this moment; one of the two stays
         row = {
             "id": _ROW_ID,
@@ -40,5 +40,5 @@ def load_installation(connection: Connection, now: datetime) -> StoredInstallati
             "created_at_ms": to_ms(now),
         }
         insert_if_absent(connection, installation, row)
-        found = connection.execute(_READ).one()
+        found = connection.execute(READ_INSTALLATION).one()
     return StoredInstallation(*found)

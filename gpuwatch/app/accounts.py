@@ -1,0 +1,129 @@
+"""The accounts at providers: whose keys are in the settings, and which launches live under which account."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.launches import launcher_of
+from gpuwatch.bootstrap import http_client, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.accounts import identified_account
+from gpuwatch.bootstrap.provider_access import has_credentials, resolve_provider
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.accounts import KnownAccount, SqlAccountRepository, is_of_key, root_of
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.settings import Settings
+
+
+class AccountStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One account, or the launches whose account is not known.
+
+    Attributes:
+        account: None: it is not known.
+        is_current: the key in the settings belongs to it; None: that is not known without asking the provider.
+        known: None: no key of it was ever used, or there is none.
+        launches: those alive under it.
+    """
+
+    provider: str
+    account: str | None
+    is_current: bool | None
+    known: KnownAccount | None
+    launches: tuple[Launch, ...]
+
+
+def accounts(settings: Settings) -> list[AccountStatus]:
+    """Every account that a key was used for, and what is alive under it. Sends no request. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        repository = SqlAccountRepository(store)
+        known = repository.all()
+        alive = SqlLaunchRepository(store).alive()
+        current = {
+            name: repository.account_of_key(name, one.api_key) if one.api_key is not None else None
+            for name, one in settings.providers.items()
+            if has_credentials(one)
+        }
+    found = []
+    for provider in dict.fromkeys([*(one.provider for one in known), *(one.provider for one in alive)]):
+        here = [one for one in known if one.provider == provider]
+        mine = [one for one in alive if one.provider == provider]
+        found += _at_one_provider(provider, here, mine, current.get(provider), provider in current)
+    return found
+
+
+def _at_one_provider(
+    provider: str, known: Sequence[KnownAccount], alive: Sequence[Launch], current: str | None, has_key: bool
+) -> list[AccountStatus]:
+    by_id = {one.account_id: one for one in known}
+    roots = {launch.launch_id: launch.account_id and root_of(by_id, launch.account_id) for launch in alive}
+    named: list[str | None] = [one.account_id for one in known if root_of(by_id, one.account_id) == one.account_id]
+    return [
+        AccountStatus(
+            provider=provider,
+            account=account,
+            is_current=False if account is None or not has_key else None if current is None else account == current,
+            known=by_id.get(account) if account is not None else None,
+            launches=tuple(launch for launch in alive if roots[launch.launch_id] == account),
+        )
+        for account in dict.fromkeys([*named, *roots.values()])
+    ]
+
+
+def confirm_same(settings: Settings, provider: str | None) -> list[Launch]:
+    """The owner says that the key in the settings is of the account that living launches are under.
+
+    Returns:
+        The launches that it can reach from now on.
+
+    Raises:
+        UsageError: there is no key, or the provider itself names two different accounts.
+        ProviderStateUnknown: the account of the key is not known yet, and the provider does not answer.
+    """
+    name = resolve_provider(settings, provider)
+    with open_store(settings) as store, http_client(settings) as http:
+        launcher = launcher_of(settings, http, name)
+        if launcher is None:
+            raise UsageError(f"{name} has no key in the settings, or gpuwatch cannot rent there")
+        now = real_now()
+        account = identified_account(settings, store, launcher, now)
+        current, repository = account.identify(now), SqlAccountRepository(store)
+        joined = [one for one in SqlLaunchRepository(store).alive(name) if not account.owns(one)]
+        for launch in joined:
+            if launch.account_id is None:
+                repository.claim(launch.launch_id, current)
+            else:
+                _join(repository, name, launch.account_id, current, now)
+        return joined
+
+
+def _join(repository: SqlAccountRepository, provider: str, former: str, current: str, now: datetime) -> None:
+    known = {one.account_id: one for one in repository.all(provider)}
+    former, current = root_of(known, former), root_of(known, current)
+    if former == current:
+        return
+    if not is_of_key(former) and not is_of_key(current):
+        raise UsageError(f"{provider} names two accounts, {former} and {current}: they are not the same")
+    hashed, whole = (former, current) if is_of_key(former) else (current, former)
+    repository.confirm_same(provider, hashed, whole, now)
+
+
+def account_json(status: AccountStatus) -> dict[str, Any]:
+    """JSON of one account of `gpuwatch accounts`. A key is shown nowhere, and cannot be guessed from its hash."""
+    known = status.known
+    return {
+        "provider": status.provider,
+        "account": status.account,
+        "known_by": None if known is None else known.known_by,
+        "current": status.is_current,
+        "first_seen": None if known is None else rfc3339(known.first_seen),
+        "last_seen": None if known is None else rfc3339(known.last_seen),
+        "launches": [launch.launch_id for launch in status.launches],
+    }

@@ -1,0 +1,58 @@
+"""`gpuwatch accounts`: whose keys are in the settings, and what is alive under each account."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import json_option, provider_option, settings_option
+from gpuwatch.cli.output import json_out, local
+from gpuwatch.cli.tables import left, table, text
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.app.accounts import AccountStatus
+    from gpuwatch.settings import Settings
+
+_COLUMNS = (left("provider"), left("account"), left("key"), left("first used", drop=1), text("alive under it"))
+_KEY = {True: "this one", False: "another", None: "not known"}
+
+
+@click.command(cls=Command, examples=("gpuwatch accounts", "gpuwatch accounts --same --provider vastai"))
+@click.option("--same", is_flag=True, help="You checked: the key in the settings is of the account of what is alive.")
+@provider_option()
+@json_option
+@settings_option
+def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings) -> None:
+    """List the accounts at providers, with what is alive under each.
+
+    A launch can be seen and ended only with a key of its own account. Where a provider does not name the account of a
+    key, a new key looks like a new account: --same confirms that it is not.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is not known.
+    """
+    from gpuwatch.app.accounts import account_json, confirm_same
+    from gpuwatch.app.accounts import accounts as found_accounts
+
+    if same and as_json:
+        raise UsageError("use either --same or --json")
+    if same:
+        joined = confirm_same(settings, provider)
+        names = ", ".join(launch.launch_id for launch in joined)
+        click.echo(f"this key reaches launch {names} from now on" if joined else "nothing is alive under another key")
+        return
+    found = [one for one in found_accounts(settings) if provider in {None, one.provider}]
+    if as_json:
+        json_out([account_json(one) for one in found])
+    elif found:
+        table(_COLUMNS, [_row(one, settings.timezone) for one in found])
+    else:
+        click.echo("no account is known: gpuwatch notes it when the daemon first lists the instances there")
+
+
+def _row(one: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]:
+    first = "–" if one.known is None else local(one.known.first_seen, timezone)
+    alive = ", ".join(launch.launch_id for launch in one.launches) or "–"
+    return one.provider, one.account or "not known", _KEY[one.is_current], first, alive
