@@ -1,4 +1,4 @@
-"""`gpuwatch accounts`: what is alive under which account, and the owner's word that two are one."""
+"""`gpuwatch accounts`: what is alive under which account, and two that the owner confirms to be one."""
 
 from __future__ import annotations
 
