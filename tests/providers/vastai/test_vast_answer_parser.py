@@ -311,7 +311,7 @@ def test_odd_rows_give_a_typed_error_or_valid_offers(rows: list[Any], chunk: int
 
 @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ODD_ROW, min_size=1, max_size=7))
-@example([a_row(id=n) | {"inner": [{}, {}, {}], f"field {n}": n} for n in range(1, 7)])
+@example([*(a_row(id=n) | {"inner": [{}, {}, {}], f"field {n}": n} for n in range(1, 7)), a_row(id=7)])
 def test_the_names_found_without_reading_every_row_are_those_of_its_ends(rows: list[Any]) -> None:
     """With blanks between the rows, no cut is guessed and all are read."""
     with suppress(NoRowUnderstood):
