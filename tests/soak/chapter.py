@@ -1,285 +1,404 @@
-"""Some hundred launches on a virtual clock: real ledger, actor, follower and outbox over a marketplace that lies."""
+"""Some hundred launches of a whole gpuwatch on a virtual clock, over a cloud that lies, an owner who edits, and loss.
+
+`judge` says what broke.
+"""
 
 from __future__ import annotations
 
-import itertools
 import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import select
 
-from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
-from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchConflict, LaunchState
-from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.watch import Action, BidSpec, Budget, LaunchSpec, Watch
-from gpuwatch.engine.candidate_loop import ProviderContext
-from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.engine.launch_executor import LaunchExecutor
-from gpuwatch.engine.launch_reconciler import LaunchReconciler
-from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.tables import alert, delivery, metadata
-from tests.builders import NOON, a_match, a_watch, an_offer
-from tests.engine.uow_fakes import ScriptedMarket, an_answer
-from tests.reserving import launch_or_refusal
-from tests.soak.lying_market import Died, LyingMarket
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.migrate import upgrade
+from tests.soak.cloud import NAME, Cloud, Rented
+from tests.soak.installation import SPOTS, WATCHES, Installation, Post, Wanted
+from tests.soak.judge import LABEL, Judge
+from tests.soak.provider import provided
 
-BUDGET = Budget(max_usd_hour=Decimal(13), max_instances=4)
-LONGEST_USD_HOUR = 13.0
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
-PROMISES = ("doubles", "too many at once", "orphans", "lost alerts", "budget overruns", "never at rest")
+SMALL_STEPS = 14  # of ten seconds
+KEY_OF_ANOTHER, KEY_ROTATED = "team.1", "main.2"
 S = LaunchState
-
-
-def _watch(name: str, active: int, **spec: object) -> Watch:
-    plain = {"max_active": active, "max_total": 0, "max_runtime_s": 7200.0, "ready_within_s": 900.0, "quote_ttl_s": 1e9}
-    return a_watch(name=name, action=Action.LAUNCH, launch=LaunchSpec(**(plain | spec)))  # type: ignore[arg-type]
-
-
-WATCHES = {
-    watch.name: watch
-    for watch in (
-        _watch("one", 1),
-        _watch("two", 2),
-        _watch("again", 1, relaunch=True),
-        _watch("bid", 1, relaunch=True, bid=BidSpec(max_usd_gpu_hour=Decimal("3.5"))),
-    )
-}
 
 
 class Chapter:
     """One seeded run. `counts` says what happened; the keys of PROMISES must stay 0."""
 
-    def __init__(self, store: Database, seed: int) -> None:
-        self.counts: Counter[str] = Counter(dict.fromkeys(PROMISES, 0))
-        self._rng = random.Random(seed)
-        self._store = store
-        self._prices: dict[str, float] = {}
-        self.market = LyingMarket(self._rng, self._prices)
-        self._repository = SqlLaunchRepository(store)
-        self._outbox = Outbox(store)
-        self._now: datetime = NOON
-        self._ids = ("".join(letters) for letters in itertools.product("abcdefghijklmnop", repeat=12))
-        self._offers = itertools.count(1)
-        self._reported: set[str] = set()
-        self._watch_of: dict[str, str] = {}
-        if self._rng.random() < 0.8:  # an account with somebody else's instance: absence can be proven
-            self._foreign_instance("1", None)
-        self._start()
+    def __init__(self, folder: Path, cloud: Cloud, seed: int) -> None:
+        self.cloud = cloud
+        self._rng = random.Random(f"{seed} owner")
+        self._folder = folder
+        self._later: list[tuple[float, Callable[[], None]]] = []  # what ends, and when
+        self._ongoing: set[str] = set()
+        letters = random.Random(f"{seed} post")
+        self.post = Post(lambda: not cloud.honest and letters.random() < 0.03)
+        if self._rng.random() < 0.8:  # an account with somebody else's instance
+            cloud.somebody_rents("main", None)
+        cloud.somebody_rents("team", None)
+        self._home = self._install("home")
+        self._all = [self._home]
+        self.judge = Judge(cloud, self._all, self._ongoing)
+        self.counts, self.broken = self.judge.counts, self.judge.broken
+
+    def now(self) -> datetime:
+        return self.cloud.now()
 
     def play(self, launches: int) -> None:
         """Fire until so many launches were begun, then let everything come to rest."""
-        while self.counts["launches"] < launches:
+        rounds = 0
+        while self.counts["launches"] < launches and rounds < launches * 20:
+            rounds += 1
             self._fire()
             for _ in range(self._rng.randint(1, 4)):
-                self._look(self._rng.choice((3.0, 10.0, 30.0, 300.0)))
+                self._turn(self._rng.choice((3.0, 10.0, 30.0, 300.0)))
             self._something_happens()
+            self._owner_settles()
+        self.counts["rounds"] = rounds
         self._rest()
+        found = [text for one in self._all for text in one.tracebacks]
+        self.counts["tracebacks"] += len(found)
+        self.broken += found
+        self.counts["restarts"] += sum(one.restarts for one in self._all)
+        self.counts["killed in an order or an end"] += sum(one.died for one in self._all)
 
-    # --- gpuwatch -----------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        for one in self._all:
+            one.end()
 
-    def _start(self) -> None:
-        """A new process: nothing is left in memory."""
-        launch_alerts = LaunchAlerts(lambda: next(self._ids))
-        context = ProviderContext(self.market, ScriptedMarket(an_answer()), Commission("0.20"))
-        slots = LaunchSlots()
-        self._actor = LaunchExecutor(
-            self._repository, {"vastai": context}, launch_alerts, lambda: self._now, BUDGET, slots
-        )
-        self._follower = LaunchReconciler(
-            self._repository, self.market, launch_alerts, watches=WATCHES, in_flight=slots.in_flight,
-            monotonic=lambda: self.market.tick_s,
-        )  # fmt: skip
+    def _install(self, name: str) -> Installation:
+        return Installation(name, self._folder / name, _template(), self.cloud, self.now, self.post)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
 
     def _fire(self) -> None:
-        """A watch sees offers; the daemon rents only where it has looked before."""
-        if not self._follower.reconciled:
-            return
-        watch = WATCHES[self._rng.choice(sorted(WATCHES))]
-        spot = watch.launch is not None and watch.launch.bid is not None
-        numbers = [str(next(self._offers)) for _ in range(3)]
-        self._prices.update((number, self._rng.choice((1.0, 2.0, 2.9))) for number in numbers)
-        matches = tuple(
-            a_match(an_offer(offer_id=n, machine_id=n, spot=spot, min_bid_usd_hour=0.5 if spot else None,
-                             quoted_usd_hour=self._prices[n], observed_at=self._now))
-            for n in numbers
-        )  # fmt: skip
-        intent = Intent(watch=watch, match=matches[0], launch_id=next(self._ids), dry_run=False, others=matches[1:])
-        with self._store.write() as connection:
-            launch = launch_or_refusal(connection, intent, BUDGET, self._now)
-        if not isinstance(launch, Launch):
-            self.counts[f"refused: {launch.reason.value}"] += 1
-            return
-        self.counts["launches"] += 1
-        self._watch_of[launch.label] = watch.name
-        try:
-            self._actor.execute(launch, watch, matches)
-        except LaunchConflict:
-            self.counts["moved"] += 1
-        except Died:
-            self._restart()
-        self._audit()
+        gpu = self._rng.choice(sorted(WATCHES))
+        self.cloud.publish(gpu, self._rng.choice((1.0, 2.0, 2.9)), gpu in SPOTS)
+        one = self._rng.choice(self._all)
+        one.look()  # as the daemon, which lists every few seconds while anything moves
+        self.counts["launches"] += one.hunt()
+        self.judge.audit()
 
-    def _look(self, seconds: float) -> None:
-        self._wait(seconds)
-        self.market.turn()
-        try:
-            self._follower.reconcile(self._now)
-        except Died:
-            self._restart()
-        self._deliver()
-        self._audit()
+    def _turn(self, seconds: float) -> None:
+        self._pass(seconds)
+        self.cloud.turn()
+        self._look()
 
-    def _restart(self) -> None:
-        self.counts["restarts"] += 1
-        self._start()
+    def _look(self) -> None:
+        for one in self._all:
+            one.look()
+        self.judge.audit()
 
-    def _route(self) -> None:
-        self._outbox.route({one.alert.alert_id: ("telegram",) for one in self._outbox.unrouted()}, self._now)
+    def _pass(self, seconds: float) -> None:
+        """Let time go by: in small steps while anything is past its end, for then two minutes count."""
+        until_s, small_steps = self.cloud.tick_s + seconds, 0
+        while self.cloud.tick_s < until_s:
+            if small_steps < SMALL_STEPS and self.judge.overdue():
+                small_steps += 1
+                self._step(10.0)
+                self._look()
+                continue
+            ends = [end for end in self.judge.ends() if self.cloud.tick_s < end < until_s]
+            self._step(min([end + 1 for end in ends] + [until_s]) - self.cloud.tick_s)
+            if ends:
+                small_steps = 0
+                self._look()
 
-    def _deliver(self) -> None:
-        """The channel takes what is due, and now and then the sender dies before or after."""
-        self._route()
-        for due in self._outbox.lease(self._now, 100, 60.0):
-            lot = self._rng.random()
-            if lot > 0.03:
-                self.counts["alerts sent"] += 1
-            if lot > 0.06:
-                self._outbox.settle_sent(due, self._now)
+    def _step(self, seconds: float) -> None:
+        self.cloud.pass_s(seconds)
+        for entry in [entry for entry in self._later if entry[0] <= self.cloud.tick_s]:
+            self._later.remove(entry)
+            entry[1]()
 
-    # --- the world ----------------------------------------------------------------------------------------------------
+    # --- what happens -------------------------------------------------------------------------------------------------
 
     def _something_happens(self) -> None:
+        happenings: tuple[tuple[float, Callable[[], None]], ...] = (
+            (0.05, self._home.kill_and_start), (0.04, self._clock_steps), (0.05, self._owner_stops),
+            (0.01, self._another_gpuwatch), (0.02, self._another_key), (0.01, self._rotated_key), (0.02, self._rename),
+            (0.06, self._backup), (0.01, self._restore), (0.01, self._second_installation), (0.03, self._omit),
+            (0.02, self._edit_label), (0.02, self._lose_database), (0.02, lambda: self._hang("follow")),
+            (0.01, lambda: self._hang("guard")), (0.02, self._outage),
+        )  # fmt: skip
         lot = self._rng.random()
-        if lot < 0.05:
-            self._restart()
-        elif lot < 0.10:
-            self._now += timedelta(hours=self._rng.choice((-1, 1)))
-            self.counts["clock steps"] += 1
-        elif lot < 0.15:
-            self._owner_stops()
-        elif lot < 0.17:
-            self._foreign_instance(
-                f"s{next(self._offers)}", LABEL_PREFIX + "z" * 10 + self._rng.choice(("aa", "bb", "cc"))
-            )
-        elif lot < 0.60:
-            self._wait(self._rng.choice((60.0, 700.0, 3600.0)))
-        self._owner_resolves()
+        wait_s = self._rng.choice((60.0, 700.0, 3600.0))
+        for chance, happen in happenings:
+            lot -= chance
+            if lot < 0:
+                if not (self._home.is_database_gone and happen != self._clock_steps):
+                    happen()
+                return
+        if lot < 0.35:
+            self._pass(wait_s)
 
-    def _wait(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)
-        self.market.pass_s(seconds)
+    def _for(self, what: str, shortest_s: float, longest_s: float, end: Callable[[], None]) -> None:
+        """It lasts for a while."""
+        self.counts[what] += 1
+        self.cloud.journal.append(f"{self.cloud.tick_s:9.1f} --- {what} begins")
+        self._ongoing.add(what)
+
+        def over() -> None:
+            self._ongoing.discard(what)
+            self.cloud.journal.append(f"{self.cloud.tick_s:9.1f} --- {what} ends")
+            end()
+
+        self._later.append((self.cloud.tick_s + self._rng.uniform(shortest_s, longest_s), over))
+
+    def _clock_steps(self) -> None:
+        self.cloud.stepped += timedelta(hours=self._rng.choice((-1, 1)))
+        self.counts["clock steps"] += 1
 
     def _owner_stops(self) -> None:
-        alive = [one for one in self._repository.alive() if one.state is not S.STOPPING]
+        alive = [one for one in self._home.alive() if one.state is not S.STOPPING]
         if alive:
             reason = EndReason.STOPPED.text()
-            self._repository.transition(self._rng.choice(alive), S.STOPPING, reason, self._now, end_reason=reason)
+            one = self._rng.choice(alive)
+            self._home.service.launch_repository.transition(one, S.STOPPING, reason, self.now(), end_reason=reason)
 
-    def _owner_resolves(self) -> None:
-        """After a true look, an hour later: nothing is on its way any more."""
-        held = [launch for launch in self._repository.alive() if launch.state is S.HELD]
-        if not held:
+    def _another_gpuwatch(self) -> None:
+        self.counts["instances of another gpuwatch"] += 1
+        self.cloud.somebody_rents("main", LABEL + "z" * 10 + self._rng.choice(("aa", "bb", "cc")))
+
+    def _another_key(self) -> None:
+        """A key of the team's account; an hour later the owner is back at the right one."""
+        if "key" in self._ongoing:
             return
-        self.counts["held"] += len(held)
-        self._wait(3600.0)
-        for launch in held:
-            found = [i for i, instance in self.market.alive.items() if instance.label == launch.label]
-            if found:
-                self._repository.transition(launch, S.STARTING, "adopted", self._now, instance_id=found[0])
-            else:
-                reason = EndReason.RESOLVED_ABSENT.text()
-                self._repository.transition(launch, S.FAILED, reason, self._now, ended_at=self._now, end_reason=reason)
-
-    def _foreign_instance(self, instance_id: str, label: str | None) -> None:
-        self.market.alive[instance_id] = Instance(
-            instance_id=instance_id, label=label, state=InstanceState.RUNNING, status="running"
+        wanted = Wanted(
+            key=KEY_OF_ANOTHER, renamed=self._home.wanted.renamed, renamed_from=self._home.wanted.renamed_from
         )
+        if self._home.reload(wanted):
+            self.counts["key of another account: taken at a reload"] += 1
+        elif self._rng.random() < 0.5:
+            self.counts["key of another account: refused at a reload"] += 1
+            return
+        else:
+            self._home.start_with(wanted)
+        self._for("key", 600, 7200, lambda: self._key("main.1"))
+
+    def _key(self, key: str) -> None:
+        self._home.start_with(msgspec.structs.replace(self._home.wanted, key=key))
+
+    def _rotated_key(self) -> None:
+        """A new key of the same account."""
+        if "key" not in self._ongoing:
+            self.counts["rotated keys"] += 1
+            wanted = msgspec.structs.replace(self._home.wanted, key=KEY_ROTATED)
+            if not self._home.reload(wanted):
+                self.counts["rotated key: refused at a reload"] += 1
+
+    def _rename(self) -> None:
+        """A watch gets another name; an hour later the owner says which one it was, if that can be said."""
+        if "renamed" in self._ongoing or "key" in self._ongoing:
+            return
+        key = self._home.wanted.key
+        _, (name, _, _) = self._rng.choice(sorted(WATCHES.items()))
+        fresh = f"{name}-{int(self.cloud.tick_s)}" if not self._home.wanted.renamed else None
+        renamed = ((name, fresh),) if fresh else ()
+        if self._home.reload(Wanted(key=key, renamed=renamed)):
+            said = Wanted(key=key, renamed=renamed, renamed_from=True)
+            self._for("renamed", 600, 5400, lambda: self._home.wanted.renamed == renamed and self._say(said))
+
+    def _say(self, said: Wanted) -> None:
+        if self._home.is_database_gone or not self._home.reload(said):
+            self.counts["renamed_from is not known"] += 1
+
+    def _backup(self) -> None:
+        if self._home.is_database_gone:
+            return
+        self._home.back_up(self._folder / "backup.db")
+
+    def _restore(self) -> None:
+        backup = self._folder / "backup.db"
+        if backup.exists():
+            self.counts["backups restored"] += 1
+            self.cloud.true_lists = 1
+            self._home.restore(backup)
+            for one in self.judge.ours().values():
+                if one.instance.label != one.ordered_label and not self._home.knows(one.ordered_label):
+                    one.is_unknowable = True
+                    self.counts["label edited, database lost"] += 1
+
+    def _second_installation(self) -> None:
+        """Another machine with the same settings and an empty database, for some hours."""
+        if len(self._all) > 1:
+            return
+        self.cloud.true_lists = 1
+        number = self.counts["second installations"]
+        self._all.append(self._install(f"second{number}"))
+        self._for("second installations", 3600, 14400, self._second_ends)
+
+    def _second_ends(self) -> None:
+        """Its owner stops what it has, and switches it off."""
+        second = self._all[1]
+        reason = EndReason.STOPPED.text()
+        self.cloud.honest = True
+        for _ in range(40):
+            for one in second.alive():
+                if one.state not in {S.STOPPING, S.HELD}:
+                    second.service.launch_repository.transition(one, S.STOPPING, reason, self.now(), end_reason=reason)
+                elif one.state is S.HELD:
+                    self._resolve(second, one)
+            self.cloud.pass_s(60.0)
+            second.look()
+            if not second.alive():
+                break
+        self.cloud.honest = False
+        self._flush(second)
+        self._all.remove(second)
+        second.end()
+
+    def _omit(self) -> None:
+        """Lists leave one out for a while, all alike."""
+        running = sorted(i for i, one in self.judge.ours().items() if one.seen_running_s is not None)
+        if running:
+            one = self.judge.ours()[self._rng.choice(running)]
+            one.omitted = True
+            self._for("omitted by lists", 120, 2400, lambda: self._shown_again(one))
+
+    def _shown_again(self, one: Rented) -> None:
+        one.omitted, one.denied_until_s = False, self.cloud.tick_s
+
+    def _edit_label(self) -> None:
+        running = sorted(i for i, one in self.judge.ours().items() if one.seen_running_s is not None)
+        if running:
+            self.counts["labels edited"] += 1
+            self.cloud.change(self._rng.choice(running), label="my own name")
+
+    def _lose_database(self) -> None:
+        if not self._home.is_database_gone:
+            self._home.lose_database(True)
+            self._for("database gone", 600, 10800, lambda: self._home.lose_database(False))
+
+    def _hang(self, task: str) -> None:
+        self._home.hung.add(task)
+        self._for(f"{task} hangs", 600, 10800, lambda: self._home.hung.discard(task))
+
+    def _outage(self) -> None:
+        if not self.cloud.is_down:
+            self.cloud.is_down = True
+            self._for("outages", 120, 3600, self._back)
+
+    def _back(self) -> None:
+        self.cloud.is_down = False
+
+    # --- the owner ----------------------------------------------------------------------------------------------------
+
+    def _owner_settles(self) -> None:
+        """After a true look, an hour later: nothing is on its way any more."""
+        for one in self._all:
+            if one.is_database_gone or (one is self._home and "key" in self._ongoing):
+                continue
+            held = [launch for launch in one.alive() if launch.state is S.HELD]
+            if held:
+                self.counts["held"] += len(held)
+                self._pass(3600.0)
+            for launch in held:
+                if one in self._all and not one.is_database_gone and "key" not in self._ongoing:
+                    self._resolve(one, launch)
+        if self._rng.random() < 0.3:
+            self._settle_orphans()
+
+    def _resolve(self, one: Installation, launch: Launch) -> None:
+        repository = one.service.launch_repository
+        newest = repository.get(launch.launch_id)
+        if newest is None or newest.state is not S.HELD:
+            return
+        found = [i for i, rented in self.cloud.rented.items() if rented.ordered_label == launch.label]
+        if found:
+            self.cloud.rented[found[0]].seen_running_s = None
+            changes = {"intended_at": self.now(), "requested_at": self.now()}
+            repository.transition(newest, S.STARTING, "adopted", self.now(), instance_id=found[0], **changes)
+        else:
+            reason = EndReason.RESOLVED_ABSENT.text()
+            repository.transition(newest, S.FAILED, reason, self.now(), ended_at=self.now(), end_reason=reason)
+
+    def _settle_orphans(self) -> None:
+        """What was reported as unknown, the owner ends in the console, or marks as somebody else's."""
+        for installation in self._all:
+            if installation.is_database_gone:
+                continue
+            for instance_id in sorted(self.judge.reported(installation) & self.cloud.rented.keys()):
+                one = self.cloud.rented[instance_id]
+                others = {other.name for other in self._all if other is not installation}
+                if self.judge.is_followed(instance_id, one):
+                    continue
+                if one.by in others or not one.by:
+                    installation.service.launch_repository.mark_foreign(NAME, instance_id, self.now())
+                else:
+                    self.counts["ended in the console"] += 1
+                    del self.cloud.rented[instance_id]
+
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """The marketplace is honest again: everything is found and comes to its end, or is held."""
-        self.market.honest = True
+        """The cloud is honest again: everything is found and comes to its end, or is held."""
+        for _, end in sorted(self._later, key=lambda entry: entry[0]):
+            end()
+        self._later.clear()
+        self._ongoing.clear()
+        self._key("main.1")
+        self.cloud.honest, self.cloud.is_down = True, False
+        self._all[0].hung = set()
+        for one in self.cloud.rented.values():
+            one.omitted = one.hidden = False
+            one.denied_until_s = self.cloud.tick_s
         for _ in range(60):  # what runs is ended by its `max_runtime` in that time, too
-            self._look(300.0)
-            if not self._repository.alive():
+            self._turn(300.0)
+            self._owner_settles()
+            if not self._home.alive():
                 break
-        self._now += timedelta(hours=2)  # leases lapse
-        self._deliver_all()
-        left = [one for one in self._repository.alive() if one.state is not S.HELD]
+        left = [one for one in self._home.alive() if one.state is not S.HELD]
         self.counts["never at rest"] += len(left)
-        self._count_orphans()
-        self._count_alerts()
+        self.broken += [f"never at rest: {one.launch_id} {one.state} {one.instance_id}" for one in left]
+        self.judge.count_orphans()
+        self._flush(self._home)
 
-    def _deliver_all(self) -> None:
-        while self._outbox.unrouted():
-            self._route()
-        while dues := self._outbox.lease(self._now, 100, 60.0):
-            for due in dues:
-                self._outbox.settle_sent(due, self._now)
+    def _flush(self, one: Installation) -> None:
+        """What still waits is sent; then every stored alert has arrived."""
+        honest, self.cloud.honest = self.cloud.honest, True
+        for _ in range(32):
+            self.cloud.pass_s(300.0)
+            one.look()
+        self.cloud.honest = honest
+        self.judge.lost_alerts(one)
 
-    # --- the promises -------------------------------------------------------------------------------------------------
 
-    def _audit(self) -> None:
-        made = Counter(self.market.made)
-        self.counts["creates"] = len(self.market.made)
-        self.counts["doubles"] = sum(count - 1 for count in made.values())
-        ours = {i: one for i, one in self.market.alive.items() if one.label in self._watch_of}
-        alive = Counter(self._watch_of[str(one.label)] for one in ours.values())
-        for name, count in alive.items():
-            spec = WATCHES[name].launch
-            self.counts["too many at once"] += spec is not None and count > spec.max_active
-        spent = sum(self.market.rented_usd[i] * 1.2 for i in ours)
-        self.counts["budget overruns"] += spent > LONGEST_USD_HOUR or len(ours) > 4
-
-    def _count_orphans(self) -> None:
-        """What lives, carries our label and belongs to no living launch, without the owner knowing."""
-        with self._store.read() as connection:
-            bodies = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
-        reported = {dict(msgspec.json.decode(body)["facts"])["Instance"] for body in bodies}
-        for instance_id, instance in self.market.alive.items():
-            if not (instance.label or "").startswith(LABEL_PREFIX):
-                continue
-            launch_id = launch_id_in(instance.label)
-            launch = None if launch_id is None else self._repository.get(launch_id)
-            if launch is None or launch.is_over:
-                self.counts["reported foreign instances" if instance_id in reported else "orphans"] += 1
-
-    def _count_alerts(self) -> None:
-        with self._store.read() as connection:
-            rows = connection.execute(select(delivery.c.alert_id, delivery.c.state)).all()
-            written = connection.execute(select(alert.c.alert_id)).scalars().all()
-        queued = {row.alert_id: row.state for row in rows}
-        self.counts["alerts"] = len(written)
-        self.counts["lost alerts"] = sum(queued.get(one) != "sent" for one in written)
+@cache
+def _template() -> bytes:
+    """An upgraded database."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        store = open_database(f"sqlite:///{folder}/template.db")
+        upgrade(store)
+        store.close()
+        return (Path(folder) / "template.db").read_bytes()
 
 
 @contextmanager
 def chapter(seed: int) -> Iterator[Chapter]:
-    """A fresh database, in memory where there is room for it."""
+    """A cloud and a gpuwatch of their own, on files in memory where there is room for them."""
     logging.disable(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        store = open_database(f"sqlite:///{folder}/soak.db")
-        metadata.create_all(store.engine)
+    random.seed(seed)  # waits of retries and of deliveries
+    cloud = Cloud(seed, has_lookup=random.Random(f"{seed} cloud").random() < 0.7)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, provided(cloud):
+        one = Chapter(Path(folder), cloud, seed)
         try:
-            yield Chapter(store, seed)
+            yield one
         finally:
-            store.close()
+            one.close()
             logging.disable(logging.NOTSET)
 
 
-def played(seed: int, launches: int) -> tuple[Counter[str], dict[str, int]]:
-    """The counts of one chapter, and the lies that were reported in it."""
+def played(seed: int, launches: int) -> tuple[Counter[str], dict[str, int], list[str]]:
+    """The counts of one chapter, the lies, and what broke."""
     with chapter(seed) as one:
         one.play(launches)
-        return one.counts, one.market.lies
+        return one.counts, dict(one.cloud.lies), one.broken

@@ -1,0 +1,160 @@
+"""The judge: what was promised, by the cloud's own books, whatever gpuwatch stored.
+
+CONTRACT, promise 1 (no double launch), 9 (nothing outlives its end) and 10 (an identity is never guessed).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from sqlalchemy import select
+
+from gpuwatch.domain.launches.launch import LaunchState, launch_id_in
+from gpuwatch.ports import MONEY_KINDS
+from gpuwatch.storage.tables import alert, delivery
+from tests.soak.cloud import Cloud, Rented
+from tests.soak.installation import MAX_INSTANCES, MAX_RUNTIME_S, MAX_USD_HOUR, WATCHES, Installation
+
+PROMISES = (
+    "doubles", "too many at once", "orphans", "past their end", "lost alerts", "budget overruns", "never at rest",
+    "tracebacks",
+)  # fmt: skip
+GRACE_S = 120.0
+LOOKS_S = 35.0
+LABEL = "gpuwatch-"
+
+
+class Judge:
+    """Counts what broke.
+
+    Args:
+        installations: those that run now; the caller changes the list.
+        ongoing: what lasts at this moment, for the texts.
+    """
+
+    def __init__(self, cloud: Cloud, installations: Sequence[Installation], ongoing: set[str]) -> None:
+        self.counts: Counter[str] = Counter(dict.fromkeys(PROMISES, 0))
+        self.broken: list[str] = []
+        self.late_s: dict[str, float] = {}  # instance → how long it has been past its end, and in reach
+        self._judged_s = 0.0
+        self._cloud, self._all, self._ongoing = cloud, installations, ongoing
+        self._known: set[tuple[str, str]] = set()
+
+    def ends(self) -> list[float]:
+        return [end for one in self.ours().values() if (end := self._end_of(one)) is not None]
+
+    def _end_of(self, one: Rented) -> float | None:
+        """When its time is over by both clocks: a restart after the wall clock was put back knows no other."""
+        if one.seen_running_s is None or one.seen_running_at is None:
+            return None
+        by_wall_s = MAX_RUNTIME_S - (self._cloud.now() - one.seen_running_at).total_seconds()
+        return max(one.seen_running_s + MAX_RUNTIME_S, self._cloud.tick_s + by_wall_s)
+
+    def ours(self) -> dict[str, Rented]:
+        return {i: one for i, one in sorted(self._cloud.rented.items()) if one.by}
+
+    def audit(self) -> None:
+        made = Counter(one.ordered_label for one in self._cloud.made)
+        self.counts["creates"] = len(self._cloud.made)
+        self.counts["doubles"] = sum(count - 1 for count in made.values())
+        ours = {i: one for i, one in self.ours().items() if not (one.hidden or one.denied_until_s or one.is_unknowable)}
+        for gpu, (name, active, _) in WATCHES.items():
+            of_it = [i for i, one in ours.items() if one.gpu == gpu]
+            if len(of_it) > active:
+                self.note("too many at once", tuple(of_it), f"{name}: {of_it}")
+        if {one.by for one in ours.values()} <= {"home"}:
+            spent = sum(one.usd_hour * 1.2 for one in ours.values())
+            if spent > MAX_USD_HOUR or len(ours) > MAX_INSTANCES:
+                self.note("budget overruns", tuple(ours), f"{spent:.2f} $/h: {list(ours)}")
+        self._ends_in_time()
+
+    def note(self, promise: str, key: tuple[str, ...], text: str) -> None:
+        """Count it once for each set of instances."""
+        if (promise, ",".join(key)) not in self._known:
+            self._known.add((promise, ",".join(key)))
+            self.counts[promise] += 1
+            self.broken.append(f"{self._cloud.tick_s:.0f} s: {promise}: {text}; {sorted(self._ongoing)}")
+
+    def _ends_in_time(self) -> None:
+        """Two minutes past its end nothing lives that gpuwatch can reach; from its return, if it was out of reach.
+
+        Time counts while somebody looked: a step of many minutes is none of gpuwatch's.
+        """
+        passed_s, self._judged_s = self._cloud.tick_s - self._judged_s, self._cloud.tick_s
+        waiting = self.overdue()
+        self.late_s = {i: self.late_s.get(i, 0.0) + (passed_s if passed_s <= LOOKS_S else 0.0) for i in waiting}
+        for instance_id, late_s in self.late_s.items():
+            if late_s > GRACE_S:
+                self.note("past their end", (instance_id,), f"{instance_id} by {late_s:.0f} s")
+
+    def overdue(self) -> list[str]:
+        """What is past its end, and in reach."""
+        now_s = self._cloud.tick_s
+        return [
+            instance_id
+            for instance_id, one in self.ours().items()
+            if (end_s := self._end_of(one)) is not None
+            and end_s <= now_s
+            and not self._is_out_of_reach(instance_id, one)
+        ]
+
+    def _is_out_of_reach(self, instance_id: str, one: Rented) -> bool:
+        """Nobody could end it: it is denied, not answered for, or not known to be ours."""
+        if one.hidden or (one.omitted and not self._cloud.has_lookup) or self._cloud.is_down:
+            return True
+        installation = next((each for each in self._all if each.name == one.by), None)
+        if installation is None or installation.wanted.key.partition(".")[0] != one.account:
+            return True
+        return not self._is_known(installation, instance_id, one)
+
+    def _is_known(self, installation: Installation, instance_id: str, one: Rented) -> bool:
+        """By its id, or by the launch id in its label; an unreadable database is no excuse."""
+        if installation.is_database_gone:
+            return True
+        launch = installation.service.launch_repository.get(launch_id_in(one.ordered_label) or "")
+        if launch is None or launch.state is LaunchState.HELD:
+            return False
+        return launch.instance_id == instance_id or one.instance.label == one.ordered_label
+
+    def is_followed(self, instance_id: str, one: Rented) -> bool:
+        for installation in self._all:
+            if installation.is_database_gone:
+                return True
+            for launch in installation.alive():
+                if launch.instance_id == instance_id or (
+                    launch.instance_id is None and launch.label == one.ordered_label
+                ):
+                    return True
+        return False
+
+    def reported(self, installation: Installation) -> set[str]:
+        """The instances that an alert about orphans names."""
+        with installation.store.read() as connection:
+            bodies = connection.execute(select(alert.c.body).where(alert.c.kind == "orphan")).scalars().all()
+        return {i for i in self._cloud.rented if any(f'"{i}"' in str(body) or f"{i}" in str(body) for body in bodies)}
+
+    def count_orphans(self) -> None:
+        """What lives, carries our label or was ordered by us, and belongs to no living launch, unknown to the owner."""
+        reported = self.reported(self._all[0])
+        for instance_id, one in self._cloud.rented.items():
+            labelled = (one.instance.label or "").startswith(LABEL)
+            if (
+                one.account != "main"
+                or one.is_unknowable
+                or not (labelled or one.by)
+                or self.is_followed(instance_id, one)
+            ):
+                continue
+            if instance_id in reported:
+                self.counts["reported foreign instances"] += 1
+            else:
+                self.note("orphans", (instance_id,), f"{instance_id} {one.instance.label} by {one.by!r}")
+
+    def lost_alerts(self, one: Installation) -> None:
+        """Every stored alert about money has been sent."""
+        with one.store.read() as connection:
+            states = dict(connection.execute(select(delivery.c.alert_id, delivery.c.state)).all())
+            written = connection.execute(select(alert.c.alert_id, alert.c.kind)).all()
+        self.counts["alerts"] += len(written)
+        self.counts["lost alerts"] += sum(kind in MONEY_KINDS and states.get(id_) != "sent" for id_, kind in written)
