@@ -20,9 +20,9 @@ import msgspec
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import upgrade
-from tests.soak.cloud import NAME, Cloud, Rented
+from tests.soak.cloud import LABEL, NAME, Cloud, Rented, launch_id_in
 from tests.soak.installation import SPOTS, WATCHES, Installation, Post, Wanted
-from tests.soak.judge import LABEL, Judge
+from tests.soak.judge import Judge
 from tests.soak.provider import provided
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
@@ -312,7 +312,7 @@ class Chapter:
         newest = repository.get(launch.launch_id)
         if newest is None or newest.state is not S.HELD:
             return
-        found = [i for i, rented in self.cloud.rented.items() if rented.ordered_label == launch.label]
+        found = [i for i, rented in self.cloud.rented.items() if launch_id_in(rented.ordered_label) == launch.launch_id]
         if found:
             self.cloud.rented[found[0]].seen_running_s = None
             changes = {"intended_at": self.now(), "requested_at": self.now()}

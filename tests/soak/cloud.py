@@ -42,6 +42,14 @@ DESTROYS = (
 )  # fmt: skip
 
 
+LABEL = "gpuwatch-"
+
+
+def launch_id_in(label: str | None) -> str:
+    """The launch's id: the twelve characters behind the prefix, whatever follows them."""
+    return (label or "").removeprefix(LABEL)[:12]
+
+
 class Died(BaseException):
     """gpuwatch is killed here; nothing may catch it."""
 

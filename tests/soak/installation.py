@@ -19,14 +19,14 @@ from gpuwatch.bootstrap import TimeSource, open_http
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon import process
 from gpuwatch.daemon.tasks import periodic_tasks
-from gpuwatch.domain.launches.launch import Launch, LaunchState, launch_id_in
+from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.errors import DeliverLater, GpuwatchError, SettingsError
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from gpuwatch.storage.tables import launch as launches
-from tests.soak.cloud import NAME, Cloud, Died
+from tests.soak.cloud import NAME, Cloud, Died, launch_id_in
 
 try:
     from tests.soak.keeper import build_keeper
@@ -261,7 +261,7 @@ class Installation:
 
     def knows(self, label: str) -> bool:
         """Whether its database has the launch."""
-        return self.service.launch_repository.get(launch_id_in(label) or "") is not None
+        return self.service.launch_repository.get(launch_id_in(label)) is not None
 
     def _wait(self, stop: Event, seconds: float) -> None:
         """Nobody waits here: time passes between the tasks."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
-from gpuwatch.domain.launches.launch import LaunchState, launch_id_in
+from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.ports import MONEY_KINDS
 from gpuwatch.storage.tables import alert, delivery
-from tests.soak.cloud import Cloud, Rented
+from tests.soak.cloud import LABEL, Cloud, Rented, launch_id_in
 from tests.soak.installation import MAX_INSTANCES, MAX_RUNTIME_S, MAX_USD_HOUR, WATCHES, Installation
 
 PROMISES = (
@@ -22,7 +22,6 @@ PROMISES = (
 )  # fmt: skip
 GRACE_S = 120.0
 LOOKS_S = 35.0
-LABEL = "gpuwatch-"
 
 
 class Judge:
@@ -55,7 +54,7 @@ class Judge:
         return {i: one for i, one in sorted(self._cloud.rented.items()) if one.by}
 
     def audit(self) -> None:
-        made = Counter(one.ordered_label for one in self._cloud.made)
+        made = Counter(launch_id_in(one.ordered_label) for one in self._cloud.made)
         self.counts["creates"] = len(self._cloud.made)
         self.counts["doubles"] = sum(count - 1 for count in made.values())
         ours = {i: one for i, one in self.ours().items() if not (one.hidden or one.denied_until_s or one.is_unknowable)}
@@ -112,7 +111,7 @@ class Judge:
         """By its id, or by the launch id in its label; an unreadable database is no excuse."""
         if installation.is_database_gone:
             return True
-        launch = installation.service.launch_repository.get(launch_id_in(one.ordered_label) or "")
+        launch = installation.service.launch_repository.get(launch_id_in(one.ordered_label))
         if launch is None or launch.state is LaunchState.HELD:
             return False
         return launch.instance_id == instance_id or one.instance.label == one.ordered_label
@@ -123,7 +122,7 @@ class Judge:
                 return True
             for launch in installation.alive():
                 if launch.instance_id == instance_id or (
-                    launch.instance_id is None and launch.label == one.ordered_label
+                    launch.instance_id is None and launch.launch_id == launch_id_in(one.ordered_label)
                 ):
                     return True
         return False
