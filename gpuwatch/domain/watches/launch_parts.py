@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.launch_text import (
 )
 from gpuwatch.domain.watches.watch import BidSpec, HookSpec, RegistrySpec, VolumeSpec
 
-LABEL_EXTRA_MAX = 38  # of 60 in all: "gpuwatch-", an id of 12, a blank, and this
+LABEL_EXTRA_MAX = 38  # what a label had left before it named installation and watch; `labels` cuts it
 MAX_HOOK_S = 300.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/tcp|/udp)?")
@@ -76,9 +76,7 @@ def _label(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isascii() or not value.isprintable():
         raise ValueError("expected one line of printable ASCII, not empty")
     if len(value.strip()) > LABEL_EXTRA_MAX:
-        raise ValueError(
-            f"expected at most {LABEL_EXTRA_MAX} characters: a label has 60, gpuwatch's own takes the rest"
-        )
+        raise ValueError(f"expected at most {LABEL_EXTRA_MAX} characters")
     return value.strip()
 
 
