@@ -49,14 +49,14 @@ def test_what_following_needs_comes_back_as_it_was() -> None:
 
 
 def test_no_secret_is_stored() -> None:
-    told = changed(
+    secretive = changed(
         SPEC,
         env={"TOKEN": "canary-1"},
         onstart="curl canary-2",
         registry=RegistrySpec(server="s", username="u", password="canary-3"),
         on_running=HookSpec(url="https://hooks.example.org/canary-4", secret="canary-5"),
     )
-    terms = terms_of(changed(WATCH, launch=told))
+    terms = terms_of(changed(WATCH, launch=secretive))
     assert "canary" not in terms
     assert stored_watch(terms) == WATCH
 
