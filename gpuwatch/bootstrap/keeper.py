@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -9,6 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import real_now
+from gpuwatch.errors import UsageError
+from gpuwatch.ports import AccountLookup
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.obligation import Obligation
@@ -25,7 +29,16 @@ def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) 
     from gpuwatch.settings.secrets import state_folder
     from gpuwatch.storage.obligation_file import ObligationFile, obligation_path
 
-    return ObligationFile(obligation_path(settings.database_url, state_folder(os.environ)), now)
+    path = obligation_path(settings.database_url, state_folder(os.environ))
+    return ObligationFile(path, now, lambda launch: key_hash(settings, launch.provider, launch.launch_id))
+
+
+def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
+    """Of a provider's key, salted with the launch's id; None: it has none in the settings."""
+    known = settings.providers.get(provider)
+    if known is None or known.api_key is None:
+        return None
+    return hmac.new(launch_id.encode(), known.api_key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def build_keeper(settings: Settings, why_alone: Callable[[], str | None]) -> Keeper:
@@ -78,16 +91,30 @@ class _Launchers:
         self._built: dict[str, Launcher] = {}
 
     def __call__(self, obligation: Obligation) -> Launcher:
-        """The launcher for it. Raises UsageError: gpuwatch has no way to end it."""
+        """The launcher for it. Raises UsageError (gpuwatch has no way to end it), ProviderError."""
         name = obligation.provider
         if name not in self._built:
             self._built[name] = self._build(name)
-        return self._built[name]
+        launcher = self._built[name]
+        if not self._reaches(launcher, obligation):
+            raise UsageError(
+                f"the key of {name} may belong to another account than this launch; destroy its instance by hand, or "
+                "put the old key back"
+            )
+        return launcher
+
+    def _reaches(self, launcher: Launcher, obligation: Obligation) -> bool:
+        """Whether its key is of the launch's account: a 404 under another key is no end. Raises ProviderError."""
+        of_order, name = obligation.key_hash, obligation.provider
+        if of_order is not None and of_order == key_hash(self._settings, name, obligation.launch_id):
+            return True
+        if obligation.account is None:
+            return of_order is None  # an older gpuwatch ordered it: there was one key
+        return isinstance(launcher, AccountLookup) and launcher.account_id() == obligation.account
 
     def _build(self, name: str) -> Launcher:
         from gpuwatch.bootstrap import build_adapters
         from gpuwatch.bootstrap.provider_access import has_credentials
-        from gpuwatch.errors import UsageError
 
         if name not in self._settings.providers or not has_credentials(self._settings.providers[name]):
             raise UsageError(f"{name} is not in the settings, or has no key")

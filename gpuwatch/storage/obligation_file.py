@@ -45,11 +45,18 @@ class ObligationFile:
 
     Args:
         now: the wall clock.
+        key_hash: of the key that is used for a launch; see `Obligation`.
     """
 
-    def __init__(self, path: Path, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        now: Callable[[], datetime],
+        key_hash: Callable[[Launch], str | None] = lambda launch: None,
+    ) -> None:
         self._path = path
         self._now = now
+        self._key_hash = key_hash
         self._lock = threading.Lock()  # of this object's own: threads of the tasks, or the keeper, never both
         self._read = ReadObligations()
         self._at: tuple[int, int] = (-1, 0)  # the file's inode, and how much of it was read
@@ -61,7 +68,7 @@ class ObligationFile:
         """Write it down, durably, before its order is sent; see the port. Raises StoreError."""
         with self._lock:
             self._catch_up()
-            self._record(launch, hook_s)
+            self._record(launch, hook_s, self._key_hash(launch))
 
     def record_extension(self, launch: Launch) -> None:
         """Write down its later end, durably, before the row has it. Raises StoreError."""
@@ -88,10 +95,10 @@ class ObligationFile:
         with self._lock:
             self._append(msgspec.structs.replace(obligation, is_over=True))
 
-    def _record(self, launch: Launch, hook_s: float = 0.0) -> None:
+    def _record(self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None) -> None:
         """Unless it is a dry run, is written already, or was closed since."""
         before = self._read.open.get(launch.launch_id)
-        after = obligation_of(launch, before, self._now(), hook_s)
+        after = obligation_of(launch, before, self._now(), hook_s, key_hash)
         counts = not launch.dry_run and after.revision >= self._read.least_revision(launch.launch_id)
         if counts and changes(before, after):
             self._append(after)

@@ -98,6 +98,25 @@ def test_without_a_database_an_instance_whose_id_was_never_learnt_is_found_by_it
         wait_for(lambda: not market.instances(), within_s=30)
 
 
+def test_a_key_of_another_account_ends_nothing_and_the_owner_gets_an_alert(
+    market: Marketplace, chat: TelegramDouble, tmp_path: Path
+) -> None:
+    """A 404 under another key would be taken for the end of what lives on."""
+    wanted: dict[str, Any] = {"max_runtime": "2s", "ready_within": "1s", "extra": notify_by(chat)}
+    home = Home(tmp_path, market.url, **wanted)
+    with home.daemon(**SOON, **HANGS) as child:
+        wait_for(lambda: any(line.get("instance_id") for line in lines(home)))
+        child.kill()
+        child.wait()
+    ruin_database(home)
+    home.write(url=market.url, **wanted | {"key": "another-key"})
+    with home.daemon(**SOON):
+        wait_for(lambda: "is not ended: " in home.log(), within_s=30)
+    destroys = [seen for seen in market.requests if seen.method == "DELETE"]
+    assert (destroys, len(market.instances())) == ([], 1)
+    assert [line for line in lines(home) if line.get("is_over")] == []
+
+
 def test_without_a_database_and_with_nothing_to_end_the_start_fails_at_once(
     market: Marketplace, tmp_path: Path
 ) -> None:

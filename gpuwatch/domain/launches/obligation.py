@@ -23,6 +23,8 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         v: version of the line.
         account: the account at the provider; None: not known.
+        key_hash: of the key it was ordered with, salted with the launch's id; None: not known. The same key is the same
+            account, without asking anybody.
         install: the installation that rented it; None: not known.
         instance_id: None: not known yet; its label finds it.
         ends_at: when it must be over; None: nothing ends it but its owner.
@@ -37,6 +39,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     watch: str
     provider: str
     account: str | None = None
+    key_hash: str | None = None
     install: str | None = None
     label: str
     instance_id: str | None = None
@@ -124,12 +127,15 @@ def compacted(read: ReadObligations) -> bytes:
     return foreign + b"".join(encode_line(one) for one in read.open.values())
 
 
-def obligation_of(launch: Launch, before: Obligation | None, now: datetime, hook_s: float = 0.0) -> Obligation:
+def obligation_of(
+    launch: Launch, before: Obligation | None, now: datetime, hook_s: float = 0.0, key_hash: str | None = None
+) -> Obligation:
     """What must be ended of a launch.
 
     Args:
         before: what the file said; None: nothing yet.
         hook_s: how long `before_stop` may take, where the watch is known; else what the file said stays.
+        key_hash: of the key that orders it; else what the file said stays.
     """
     is_ending = launch.state is LaunchState.STOPPING
     hook_s = hook_s or (before.hook_s if before else 0.0)
@@ -141,8 +147,9 @@ def obligation_of(launch: Launch, before: Obligation | None, now: datetime, hook
         launch_id=launch.launch_id,
         watch=launch.watch,
         provider=launch.provider,
-        account=before.account if before else None,
-        install=before.install if before else None,
+        account=launch.account_id,
+        key_hash=key_hash or (before.key_hash if before else None),
+        install=launch.install_id,
         label=launch.label,
         instance_id=launch.instance_id,
         gpu=launch.gpu,
