@@ -24,11 +24,12 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import InstanceState, Launcher, Order, Query, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.testing.account import AccountSuite
 from gpuwatch.testing.hostile import spoiled, with_junk
 from gpuwatch.testing.invariants import instance_problems
 from gpuwatch.testing.loopback import ReplyWriter
 from gpuwatch.testing.relay import Relay, carries, relaying
-from gpuwatch.testing.suite import Suite, case, part
+from gpuwatch.testing.suite import case, part
 
 LABEL = "gpuwatch-abcdefgh2345"
 SECRET = "kit-secret-value-7391"  # noqa: S105 no secret of anybody
@@ -72,7 +73,7 @@ WISHES: dict[str, dict[str, Any]] = {
 }
 
 
-class LauncherSuite(Suite):
+class LauncherSuite(AccountSuite):
     """`class TestMine(LauncherSuite): bench = BENCH` runs it."""
 
     @pytest.fixture

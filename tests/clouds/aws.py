@@ -44,6 +44,7 @@ class Ec2(ProviderServer):
         ("POST", "/RunInstances", "run_instances"),
         ("POST", "/TerminateInstances", "terminate_instances"),
         ("POST", "/GetProducts", "get_products"),
+        ("POST", "/GetCallerIdentity", "get_caller_identity"),
     )
 
     def __init__(
@@ -120,6 +121,14 @@ class Ec2(ProviderServer):
 
     def _region(self, request: EmulatorRequest) -> str:
         return self._credential(request)[1]
+
+    def get_caller_identity(self, request: EmulatorRequest) -> EmulatorReply:
+        """STS: whose credentials they are."""
+        body = (
+            '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>'
+            "<Account>123456789012</Account></GetCallerIdentityResult></GetCallerIdentityResponse>"
+        )
+        return EmulatorReply(200, body.encode(), content_type="text/xml;charset=UTF-8")
 
     # --- what is sold -------------------------------------------------------------------------------------------------
     def describe_regions(self, request: EmulatorRequest) -> EmulatorReply:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Created, Instance, Order, ProviderSettings
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
@@ -21,6 +22,8 @@ from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import at, objects
 
 _SPOT_S: Final = 60.0  # the price of a running machine is read again after that long
+_STS_REGION: Final = "us-east-1"
+_ACCOUNT: Final = re.compile(r"[0-9]{12}")
 _GONE: Final = "InvalidInstanceID.NotFound"
 
 
@@ -75,6 +78,17 @@ class AwsLauncher(BasicLauncher):
         states = [at(row, "CurrentState", "Name") for row in objects(answer.get("TerminatingInstances"))]
         if not states or any(state not in {"shutting-down", "terminated"} for state in states):
             raise OutcomeUnknown(f"aws: {region}: an unexpected answer", instance_id)
+
+    def account_id(self) -> str | None:
+        """The number of the account that the credentials are of: STS answers whatever they may do.
+
+        Raises:
+            ProviderError: no usable answer.
+        """
+        number = self._account.ask("sts", _STS_REGION, "get_caller_identity").get("Account")
+        if not isinstance(number, str) or not _ACCOUNT.fullmatch(number):
+            raise PayloadChanged("aws: the answer about the account has another form")
+        return number
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
         """AWS takes no other bid for a one-time request. Raises OrderRefused."""

@@ -20,6 +20,7 @@ from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, who
 
 KEYLESS_GPUS: Final = 8  # in one pod, where the query has no maximum: each number makes the GraphQL query longer
 BALANCE: Final = "query { myself { clientBalance } }"
+ACCOUNT: Final = "query { myself { id } }"
 _IN_STOCK: Final = {"high": True, "medium": True, "low": True, "none": False, "out": False}
 
 
@@ -125,3 +126,12 @@ def parse_balance(value: Any) -> float:
     if balance is None:
         raise PayloadChanged(f"{PROVIDER}: GraphQL: the account's answer holds no balance")
     return balance
+
+
+def parse_account(value: Any) -> str:
+    """The account's id. Raises ProviderError."""
+    myself = graphql_data(value, PROVIDER).get("myself")
+    named = word(myself.get("id"), 100) if isinstance(myself, dict) else None
+    if not named:
+        raise PayloadChanged(f"{PROVIDER}: GraphQL: the account's answer holds no id")
+    return named

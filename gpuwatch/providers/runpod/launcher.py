@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
-from gpuwatch.errors import OfferGone, OrderRefused
+from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused
 from gpuwatch.ports import Created, Instance, Order, ProviderCharge, ProviderSettings
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.create import POD_ID, create_body, created
 from gpuwatch.providers.runpod.error_mapping import PodGone
-from gpuwatch.providers.runpod.keyless import BALANCE, parse_balance
+from gpuwatch.providers.runpod.keyless import ACCOUNT, BALANCE, parse_account, parse_balance
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import decoded
@@ -22,7 +22,7 @@ _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 
 
 class RunpodLauncher(BasicLauncher):
-    """Pods, by REST v2; the balance alone comes from GraphQL."""
+    """Pods, by REST v2; balance and account come from GraphQL."""
 
     name = PROVIDER
 
@@ -66,6 +66,15 @@ class RunpodLauncher(BasicLauncher):
         """The balance. Raises ProviderError."""
         self._account.require_key()
         return parse_balance(self._account.graphql(BALANCE))
+
+    def account_id(self) -> str | None:
+        """The account's id, by GraphQL; None: this key may list pods, but not ask that. Raises ProviderError."""
+        self._account.require_key()
+        try:
+            return parse_account(self._account.graphql(ACCOUNT))
+        except KeyRejected:
+            self.list_instances()
+            return None
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         """What was charged on these days (UTC), both included. Raises ProviderError."""

@@ -15,7 +15,7 @@ from moto import mock_aws
 
 from gpuwatch import providers
 from gpuwatch.errors import OrderRefused, RefusalKind
-from gpuwatch.ports import InstanceState, Launcher
+from gpuwatch.ports import AccountLookup, InstanceState, Launcher
 from tests.providers.aws.aws_bench import asking, order
 
 OWN = providers.info("aws").base_url
@@ -106,3 +106,8 @@ def test_a_subnet_that_there_is_not_is_a_bad_order(ec2: Any) -> None:
 
 def test_what_is_gone_is_ended_already(launcher: Launcher) -> None:
     launcher.destroy("us-east-1/i-0123456789abcdef0")
+
+
+def test_the_account_is_the_one_of_the_credentials(launcher: Launcher) -> None:
+    assert isinstance(launcher, AccountLookup)
+    assert launcher.account_id() == "123456789012"

@@ -1,0 +1,42 @@
+"""The account of a key: the same whenever it is asked for, and never made up from an answer that cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import AccountLookup
+from gpuwatch.ports.declarations import Adapter
+from gpuwatch.testing.relay import Relay
+from gpuwatch.testing.suite import Suite, case
+
+UNREADABLE = (b"", b"{}", b"[]", b"null", b"17", b'{"id": null}', b"<html>", b"[" * 200_000)
+
+
+class AccountSuite(Suite):
+    """For launchers that are an `AccountLookup`; skipped for the others. `LauncherSuite` contains it."""
+
+    @pytest.fixture
+    def lookup(self, adapter: Adapter) -> AccountLookup:
+        """The renting side, if it can name the account."""
+        if not isinstance(adapter.launcher, AccountLookup):
+            pytest.skip(f"{self.bench.name} names no account")
+        return adapter.launcher
+
+    def test_the_account_is_the_same_each_time(self, lookup: AccountLookup) -> None:
+        named = lookup.account_id()
+        assert named is not None
+        assert 0 < len(named) <= 200
+        assert lookup.account_id() == named
+
+    def test_without_a_readable_answer_no_account_is_named(self, lookup: AccountLookup, relay: Relay) -> None:
+        for status, body in ((500, b"{}"), (429, b"{}"), *((200, body) for body in UNREADABLE)):
+            relay.mend()
+            relay.fail("", status, body)
+            with case((status, body[:20])), pytest.raises(ProviderError):
+                lookup.account_id()
+
+    def test_a_key_that_is_refused_everywhere_names_none(self, lookup: AccountLookup, relay: Relay) -> None:
+        relay.fail("", 401, b"{}")
+        with pytest.raises(ProviderError):
+            lookup.account_id()
