@@ -30,6 +30,7 @@ from gpuwatch.domain.planning.fit import (
     rank_classes,
     source_ratio,
 )
+from gpuwatch.domain.planning.memory_need import gb_read_per_step
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import StoreError, UsageError
 
@@ -112,10 +113,15 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
     if is_named(asked.workload):
         if asked.vram_gb is not None:
             raise UsageError("use either --vram or --size-of")
-        needed = memory_needed(asked.workload)
-        vram_gb, read_gb = needed.gb, needed.parts[0].gb
-        if not asked.task:
-            task = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
+        workload = asked.workload
+        if task is GpuTask.INFERENCE and workload.method is None:
+            workload = msgspec.structs.replace(workload, method="inference")
+        needed = memory_needed(workload)
+        vram_gb, read_gb = needed.gb, gb_read_per_step(needed.workload)
+        of_method = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
+        if task not in {GpuTask.ANY, of_method}:
+            raise UsageError(f"--task {task.value} and --method {needed.workload.method.value} contradict each other")
+        task = of_method
     token_s = TOKEN_S[LatencyClass(asked.latency)]
     if token_s is not None and (task is not GpuTask.INFERENCE or not vram_gb):
         raise UsageError(f"--latency {asked.latency} is about inference: add --task inference, and --vram or --size-of")

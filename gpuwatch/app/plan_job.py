@@ -18,9 +18,11 @@ from gpuwatch.domain.planning.figures import FigureRange, exactly
 from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, JobTraffic, load_usd
 from gpuwatch.domain.planning.job_comparison import (
     ComparedHardware,
+    Feasibility,
     HardwareExtras,
     JobRanking,
     compare_hardware,
+    feasibility,
     parse_hardware,
     rank_offers,
 )
@@ -35,7 +37,14 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _POLL_S = 60.0
-_PUBLISHED_UTILISATION = FigureRange(0.2, 0.6)
+# Shares of the data sheet's FLOP/s. Training of all weights: 30 to 55 % by tuned stacks (Llama 3, MosaicML), less by
+# plain ones. LoRA and QLoRA: the sources measured 5 to 7 % for a 70B model on two H100, tuned ones reach 30 to 45 %.
+_PUBLISHED_UTILISATION = {
+    "full": FigureRange(0.2, 0.55),
+    "lora": FigureRange(0.1, 0.45),
+    "qlora": FigureRange(0.05, 0.35),
+    "inference": FigureRange(0.2, 0.6),
+}
 _OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")  # that `[watch.job]` knows as well
 _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 
@@ -67,6 +76,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     min_billing_s: float | None
     seed: bool  # price × hours only, as the sources compute
     credit: float  # USD
+    max_cost_usd: float | None = None  # what the job may cost; None: any
 
     @property
     def traffic(self) -> JobTraffic:
@@ -128,15 +138,23 @@ def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
     return OfferPlan(spec=spec, market=market, ranking=rank_offers(spec, market.offers, asked.traffic, asked.disk_gb))
 
 
-def assumes_utilisation(asked: JobRequest, spec: JobSpec) -> bool:
-    """Whether nothing says how quick it is, so that all published utilisations count."""
-    return spec.utilisation is not None and "utilisation" not in asked.job
+def assumed_utilisation(asked: JobRequest, spec: JobSpec) -> FigureRange | None:
+    """The published utilisations, where nothing says how quick it is; None: something does."""
+    return None if "utilisation" in asked.job else spec.utilisation
+
+
+def verdict_of(asked: JobRequest, costs: Sequence[JobCost]) -> Feasibility | None:
+    """Whether any of these stays within the highest cost; None: none was given."""
+    if asked.max_cost_usd is None:
+        return None
+    found = {feasibility(cost, asked.max_cost_usd + asked.credit) for cost in costs}
+    return next((one for one in Feasibility if one in found), Feasibility.NOT_FEASIBLE)
 
 
 def _spec(asked: JobRequest) -> JobSpec:
     """The job, with the memory that its model needs. Raises UsageError: one line for each fault, with its option."""
     work = asked.workload
-    table = dict(asked.job) | {key: getattr(work, key) for key in _OF_WORKLOAD}
+    table = dict(asked.job) | {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
     if work.params is not None:
         table["model"] = work.params
     try:
@@ -147,7 +165,7 @@ def _spec(asked: JobRequest) -> JobSpec:
         spec = msgspec.structs.replace(spec, memory_gb=memory_needed(work).gb)
     if spec.tokens is None or spec.tokens_per_s or spec.flop is None or spec.utilisation is not None:
         return spec
-    return msgspec.structs.replace(spec, utilisation=_PUBLISHED_UTILISATION)
+    return msgspec.structs.replace(spec, utilisation=_PUBLISHED_UTILISATION[work.method or "full"])
 
 
 def _flag(key: str) -> str:
@@ -212,6 +230,7 @@ def hardware_plan_json(asked: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
         # word-check: allow - a value of the JSON
         "method": "price × hours, as the sources reckon" if asked.seed else METHOD_TEXT,
         "seed": asked.seed,
+        "feasible": verdict_of(asked, [one.cost for one in plan.found]),
         "candidates": [_compared_json(asked, plan, one) for one in plan.found],
     }
 
@@ -261,10 +280,11 @@ def offer_plan_json(asked: JobRequest, plan: OfferPlan, limit: int) -> dict[str,
         "since": as_of,
         "until": as_of,
         "source": plan.market.source,
+        "feasible": verdict_of(asked, [one.cost for one in plan.ranking.placed if not one.too_cheap]),
         "offers": [
             offer_json(one.offer, one.price)
             | _cost_json(one.cost)
-            | {"after_credit_usd": after_credit(one.cost, asked)}
+            | {"after_credit_usd": after_credit(one.cost, asked), "too_cheap": one.too_cheap}
             for one in plan.ranking.placed[:limit]
         ],
         "refused": [{"reason": reason, "offers": count} for reason, count in plan.ranking.refused],

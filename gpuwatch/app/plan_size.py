@@ -90,7 +90,7 @@ def plan_size_json(needed: MemoryNeed, found: Sequence[CardFit]) -> dict[str, An
 def _workload_of(asked: WorkloadRequest) -> Workload:
     given = msgspec.structs.asdict(asked)
     params, shape = given.pop("params"), given.pop("shape")
-    names = {"method": TrainingMethod(asked.method), "precision": Precision(asked.precision)}
+    names = {"method": TrainingMethod(asked.method or "full"), "precision": Precision(asked.precision)}
     return Workload(model=_model(params, shape), **(given | names))
 
 

@@ -138,6 +138,14 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--upload-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic in USD per GB.")
 @duration_option("--min-billing", "min_billing_s", "Candidates: minimum billing, such as 1h.")
 @click.option("--credit", type=Between(min=0), default=0.0, help="Free credit in USD, subtracted at the end.")
+@click.option(
+    "--max-cost",
+    "max_cost_usd",
+    type=Between(min=0, min_open=True),
+    default=None,
+    metavar="USD",
+    help="What the job may cost: says whether it is feasible, uncertain, or not feasible.",
+)
 @click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers.")
 @click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources compute.")
 @json_option
@@ -166,13 +174,24 @@ def job(workload: WorkloadRequest, limit: int, as_json: bool, config: str | None
 
 
 def _note_utilisation(asked: JobRequest, plan: HardwarePlan | OfferPlan) -> None:
-    from gpuwatch.app.plan_job import assumes_utilisation
+    from gpuwatch.app.plan_job import assumed_utilisation
 
-    if assumes_utilisation(asked, plan.spec):
+    if (assumed := assumed_utilisation(asked, plan.spec)) is not None:
         note(
-            "no --utilisation given: computed at 20–60 % of the data sheet's FLOP/s, the range that is published; "
-            'yours, or --tokens-per-s "4x H100=2500" as you measured, narrows the figures'
+            f"no --utilisation given: computed at {100 * assumed.low:.0f}–{100 * assumed.high:.0f} % of the data "
+            "sheet's FLOP/s, the range that is published for such jobs; yours, or "
+            '--tokens-per-s "4x H100=2500" as you measured, narrows the figures'
         )
+
+
+def _note_verdict(asked: JobRequest, costs: Sequence[JobCost]) -> None:
+    from gpuwatch.app.plan_job import verdict_of
+
+    verdict = verdict_of(asked, costs)
+    if verdict is not None:
+        best = min(costs, key=lambda cost: cost.microusd, default=None)
+        cost = "" if best is None else f": it costs {_range(best.low.microusd / MICRO, best.microusd / MICRO, 2)} $"
+        note(f"{verdict.value} for {asked.max_cost_usd:,.2f} ${cost}")
 
 
 # --- on named hardware ------------------------------------------------------------------------------------------------
@@ -195,6 +214,7 @@ def _show_hardware(asked: JobRequest, plan: HardwarePlan, as_json: bool) -> None
     table(columns, [_hardware_cells(asked, one, found[0], parts) for one in found])
     for line in _hardware_notes(asked, plan):
         note(line)
+    _note_verdict(asked, [one.cost for one in found])
 
 
 def _hardware_cells(asked: JobRequest, one: ComparedHardware, first: ComparedHardware, parts: _Parts) -> list[str]:
@@ -254,6 +274,7 @@ def _show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str |
         json_out(offer_plan_json(asked, plan, limit))
     elif ranking.placed:
         _print_offers(asked, plan, limit, local(market.as_of, timezone))
+    _note_verdict(asked, [one.cost for one in ranking.placed if not one.too_cheap])
     if ranking.refused:
         note(f"left out, of {ranking.seen} offers: {_refused(ranking)}")
     for line in market.troubles:
@@ -268,6 +289,8 @@ def _show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str |
 
 
 def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, as_of: str) -> None:
+    from gpuwatch.domain.planning.job_comparison import TOO_CHEAP
+
     placed = plan.ranking.placed
     shown = placed[:limit]
     parts = _parts_of([one.cost for one in shown])
@@ -282,6 +305,10 @@ def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, as_of: str) ->
     note("hours: " + "; ".join(list(dict.fromkeys(one.cost.how for one in shown))[:_REASONS_SHOWN]))
     for text in dict.fromkeys(text for one in shown for text in one.cost.unknown):
         note(f"not in it where an offer does not say: {text}")
+    if any(one.too_cheap for one in shown):
+        note(
+            f"too cheap: under {TOO_CHEAP:.0%} of the median price of that GPU; a mistake, a trap, or a failing machine"
+        )
     by_price = min(placed, key=lambda one: one.price.price_microusd_hour / one.offer.gpu_count)
     if (more := by_price.cost.microusd - placed[0].cost.microusd) > 0:
         named = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
@@ -295,7 +322,8 @@ def _offer_cells(asked: JobRequest, one: JobOffer, parts: _Parts) -> list[str]:
     cells += [_range(cost.low.hours, cost.high.hours), f"{price / offer.gpu_count:.3f}", f"{price:.3f}"]
     cells += [f"{part(cost.high):,.2f}" for _, part in parts]
     listed = "" if offer.kind.value == "live" else f" ({offer.kind.value})"
-    return [*cells, offer.provider + listed, offer.place or "–", offer.offer_id]
+    mark = " (too cheap)" if one.too_cheap else ""
+    return [*cells, offer.provider + listed, offer.place or "–", offer.offer_id + mark]
 
 
 def _refused(ranking: JobRanking) -> str:

@@ -52,7 +52,9 @@ def workload_options(*, needed: bool) -> Callable[[Function], Function]:
 _WORKLOAD_OPTIONS = (
     value_option("--shape", FILE, "config.json of the model, for its exact shape."),
     value_option(
-        "--method", click.Choice(["full", "lora", "qlora", "inference"]), "Training method, or inference.", "full"
+        "--method",
+        click.Choice(["full", "lora", "qlora", "inference"]),
+        "Training method, or inference. Default: full.",
     ),
     value_option(
         "--precision",

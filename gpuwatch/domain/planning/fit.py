@@ -18,11 +18,9 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
+from gpuwatch.domain.planning.job_hours import BANDWIDTH_REACHED
 from gpuwatch.domain.planning.memory_need import GIB_GB, cards_for
 
-BANDWIDTH_REACHED: Final = (
-    0.6  # of the data sheet's; single streams reach 55 to 60 % on A100 and H100 (MosaicML's MBU, 2023)
-)
 METHOD_TEXT: Final = (
     "per class the cheapest offer that holds the task with 10 % of each card left free; a token takes at least what it "
     "reads ÷ 60 % of the data sheet's bandwidth; TFLOPS are dense 16-bit ones"
@@ -220,7 +218,7 @@ def _token_s(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> float | None:
     read = needs.vram_gb if needs.read_gb is None else needs.read_gb
     if needs.task is not GpuTask.INFERENCE or gpu.bandwidth_gb_s is None or not read:
         return None
-    return read / (gpu.bandwidth_gb_s * BANDWIDTH_REACHED * cards)
+    return read / (gpu.bandwidth_gb_s * BANDWIDTH_REACHED.high * cards)
 
 
 def remarks(needs: TaskNeeds, gpu: GpuSpecs) -> list[str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
+from statistics import median
 
 import msgspec
 
@@ -17,19 +20,45 @@ from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly
 from gpuwatch.domain.planning.job import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.planning.job_hours import JobSpec
 
+TOO_CHEAP = 0.4  # of the median price of its GPU
+_LEAST_OFFERS = 5  # that make a median
+
 # --- offers -----------------------------------------------------------------------------------------------------------
 
 
 class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer with what the job costs there."""
+    """An offer with what the job costs there.
+
+    Attributes:
+        too_cheap: far under the other offers of its GPU: a mistake, a trap, or a machine that fails.
+    """
 
     offer: Offer
     price: OfferPrice
     cost: JobCost
+    too_cheap: bool = False
+
+
+class Feasibility(StrEnum):
+    """Whether a job stays within a limit, by the best and the worst case."""
+
+    FEASIBLE = "feasible"
+    UNCERTAIN = "uncertain"
+    NOT_FEASIBLE = "not feasible"
+
+
+def feasibility(cost: JobCost, max_usd: float) -> Feasibility:
+    """Whether the job costs at most this much: at worst, at best, or not at all."""
+    if cost.microusd <= max_usd * MICRO:
+        return Feasibility.FEASIBLE
+    return Feasibility.UNCERTAIN if cost.low.microusd <= max_usd * MICRO else Feasibility.NOT_FEASIBLE
 
 
 class JobRanking(msgspec.Struct, frozen=True, kw_only=True):
-    """Cheapest job first, by the worst case. `refused`: the number of unsuitable offers by reason."""
+    """Cheapest job first, by the worst case; offers that are too cheap to be believed last.
+
+    `refused`: the number of unsuitable offers by reason.
+    """
 
     placed: tuple[JobOffer, ...]
     refused: tuple[tuple[str, int], ...] = ()  # most frequent first
@@ -51,8 +80,28 @@ def rank_offers(
             refused[cost] += 1
         else:
             placed.append(JobOffer(offer=offer, price=price, cost=cost))
-    placed.sort(key=lambda one: (one.cost.microusd, one.cost.low.microusd, one.offer.provider, one.offer.offer_id))
+    placed = _marked(placed)
+    placed.sort(key=_rank)
     return JobRanking(placed=tuple(placed), refused=tuple(refused.most_common()))
+
+
+def _rank(one: JobOffer) -> tuple[bool, int, int, str, str]:
+    return one.too_cheap, one.cost.microusd, one.cost.low.microusd, one.offer.provider, one.offer.offer_id
+
+
+def _marked(placed: Sequence[JobOffer]) -> list[JobOffer]:
+    """Mark prices far under the median of their GPU, where enough offers say what that is."""
+    by_gpu: dict[tuple[str, bool], list[float]] = {}
+    for one in placed:
+        by_gpu.setdefault((one.offer.gpu, one.offer.spot), []).append(_gpu_price(one))
+    least = {gpu: median(prices) * TOO_CHEAP if len(prices) >= _LEAST_OFFERS else 0.0 for gpu, prices in by_gpu.items()}
+    return [
+        msgspec.structs.replace(one, too_cheap=_gpu_price(one) < least[one.offer.gpu, one.offer.spot]) for one in placed
+    ]
+
+
+def _gpu_price(one: JobOffer) -> float:
+    return one.price.price_microusd_hour / one.offer.gpu_count
 
 
 def _cost(job: JobSpec, offer: Offer, price: OfferPrice, traffic: JobTraffic, disk_gb: float | None) -> JobCost | str:
@@ -64,7 +113,15 @@ def _cost(job: JobSpec, offer: Offer, price: OfferPrice, traffic: JobTraffic, di
         return "paid for a term at once"
     if disk_gb is not None and offer.disk_free_gb is not None and offer.disk_free_gb < disk_gb:
         return f"less than {disk_gb:g} GB of disk are free"
-    return cost_on(job, priced_gpus_of(offer, price, disk_gb), traffic)
+    cost = cost_on(job, priced_gpus_of(offer, price, disk_gb), traffic)
+    until = offer.available_until
+    if until is not None and isinstance(cost, JobCost) and _ends_after(offer.observed_at, cost, until):
+        return "the host takes the machine back before the job ends"
+    return cost
+
+
+def _ends_after(begins: datetime, cost: JobCost, until: datetime) -> bool:
+    return begins + timedelta(hours=cost.high.hours) > until
 
 
 # --- named hardware ---------------------------------------------------------------------------------------------------

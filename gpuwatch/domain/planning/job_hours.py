@@ -19,6 +19,14 @@ class GpuRate(msgspec.Struct, frozen=True):
     value: FigureRange
 
 
+class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+    """Writing text: every step reads the weights and the caches once, and writes one token of each sequence."""
+
+    read_gb: float  # per step
+    batch: int  # sequences at once
+    flop_per_token: float
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job. Its duration follows from `hours` on some GPUs, or from `tokens` and a speed."""
 
@@ -28,6 +36,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     tokens: float | None = None
     tokens_per_s: tuple[GpuRate, ...] = ()
     flop: float | None = None  # operations of the whole job
+    decoding: Decoding | None = None  # of inference: bound by memory, not by arithmetic, until the batch is large
     utilisation: FigureRange | None = None  # share of the data sheet's FLOP/s; also scales `hours` by FLOP/s
     fp8: bool = False  # use the data sheet's figure for 8 bits
     bf16: bool = False  # needs bf16, which cards before Ampere do not support
@@ -43,6 +52,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HOUR_S = 3600.0
+# Share of the data sheet's bandwidth that decoding reaches: 55 to 60 % by tuned servers (MosaicML's MBU, 2023), about
+# half of that by plain libraries.
+BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
 _NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
 _BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # supported since Ampere
 
@@ -66,6 +78,8 @@ def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
         per_s = FigureRange(rate.value.low * factor, rate.value.high * factor)
         hours = FigureRange(job.tokens / per_s.high / HOUR_S, job.tokens / per_s.low / HOUR_S)
         return JobHours(hours, f"{_span(per_s)} tok/s, from those of {rate.on.text}")
+    if job.decoding is not None and job.utilisation is not None:
+        return _by_roofline(job, job.tokens, job.decoding, job.utilisation, gpu, count)
     if job.flop is not None and job.utilisation is not None:
         return _by_flops(job, job.flop, job.utilisation, gpu, count)
     return f"no tokens_per_s of {gpu} is said, nor the model's size with a utilisation"
@@ -86,6 +100,14 @@ def peak_flops(gpu: str, *, fp8: bool) -> float | None:
     found = [specs.fp8_tflops if fp8 else specs.fp16_tflops for specs in sheets]
     known = [tflops for tflops in found if tflops is not None]
     return min(known) * 1e12 if known and len(known) == len(found) else None
+
+
+def bandwidth_gb_s(gpu: str) -> float | None:
+    """Memory bandwidth by the data sheet; of a name that leaves the card open, the slowest. None: it does not say."""
+    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
+    found = [specs.bandwidth_gb_s for name in names if (specs := gpu_specs().get(name)) is not None]
+    known = [bandwidth for bandwidth in found if bandwidth is not None]
+    return min(known) if known and len(known) == len(found) else None
 
 
 def lacks_bf16(gpu: str) -> bool:
@@ -133,7 +155,35 @@ def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, cou
         return f"no data sheet says the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
     seconds = flop / (peak * scaling_gain(count, job.scaling))
     hours = FigureRange(seconds / utilisation.high / HOUR_S, seconds / utilisation.low / HOUR_S)
-    return JobHours(hours, f"{peak / 1e12:g} TFLOP/s × {_span(FigureRange(*(100 * one for one in utilisation)))} %")
+    return JobHours(hours, f"{peak / 1e12:g} TFLOP/s × {_span(_percent(utilisation))} %")
+
+
+def _by_roofline(
+    job: JobSpec, tokens: float, decoding: Decoding, utilisation: FigureRange, gpu: str, count: int
+) -> JobHours | str:
+    """A step takes as long as reading or computing does, whichever is longer (Williams et al., 2009)."""
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    peak, bandwidth = peak_flops(gpu, fp8=job.fp8), bandwidth_gb_s(gpu)
+    if not peak or not bandwidth:
+        return f"no data sheet says the {'FLOP/s' if bandwidth else 'memory bandwidth'} of {gpu}"
+    gain = scaling_gain(count, job.scaling)
+
+    def per_s(reached: float, used: float) -> float:
+        read_s = decoding.read_gb / (bandwidth * reached * gain)
+        compute_s = decoding.batch * decoding.flop_per_token / (peak * used * gain)
+        return decoding.batch / max(read_s, compute_s)
+
+    rate = FigureRange(per_s(BANDWIDTH_REACHED.low, utilisation.low), per_s(BANDWIDTH_REACHED.high, utilisation.high))
+    hours = FigureRange(tokens / rate.high / HOUR_S, tokens / rate.low / HOUR_S)
+    reads = f"{decoding.read_gb:,.4g} GB a step of {decoding.batch} tokens"
+    return JobHours(
+        hours, f"{_span(rate)} tok/s: {reads} at {bandwidth:,.4g} GB/s × {_span(_percent(BANDWIDTH_REACHED))} %"
+    )
+
+
+def _percent(shares: FigureRange) -> FigureRange:
+    return FigureRange(100 * shares.low, 100 * shares.high)
 
 
 def _nearest(rates: Iterable[GpuRate], gpu: str, count: int) -> GpuRate | None:

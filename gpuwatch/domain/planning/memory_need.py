@@ -97,7 +97,7 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     params: str | None  # "70B", or a model's name
     shape: Path | None  # the model's config.json
-    method: str
+    method: str | None  # None: "inference" for a task of inference, else "full"
     precision: str
     optimizer: str
     batch: int
@@ -141,6 +141,16 @@ def memory_need(work: Workload) -> MemoryNeed:
     else:
         parts += [_kv_cache(work), _prefill(work)]
     return MemoryNeed(workload=work, parts=tuple(parts))
+
+
+def gb_read_per_step(work: Workload) -> float:
+    """GB that a server reads to write one more token of each sequence: the weights, and half of a full KV cache.
+
+    Of a mixture of experts, the experts of every sequence, all of them at most.
+    """
+    model = work.model
+    experts = min(1.0, work.batch * model.active_params / model.params)
+    return _weights(work).gb * experts + _kv_cache(work).gb / 2
 
 
 def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:

@@ -16,9 +16,9 @@ from gpuwatch.domain.planning.figures import (
     parse_range,
 )
 from gpuwatch.domain.planning.job import inference_flop, training_flop
-from gpuwatch.domain.planning.job_hours import GpuRate, JobSpec
+from gpuwatch.domain.planning.job_hours import Decoding, GpuRate, JobSpec
 from gpuwatch.domain.planning.language_models import LanguageModel, model_of
-from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Workload, memory_need
+from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Workload, gb_read_per_step, memory_need
 from gpuwatch.domain.watches.durations import parse_duration
 from gpuwatch.domain.watches.fields import Measure, Number, SpanFrom1s, SpecTable, Whole
 
@@ -120,7 +120,9 @@ class JobTable(SpecTable):
     optimizer: Literal["adamw", "adamw8bit", "lion", "sgd-momentum", "sgd", "adafactor"] = Field(
         default="adamw", description="Optimizer for training; affects memory."
     )
-    batch: Whole = Field(default=1, ge=1, le=1_000_000, description="Sequences in memory at once; affects memory.")
+    batch: Whole = Field(
+        default=1, ge=1, le=1_000_000, description="Sequences at once; affects memory, and the speed of inference."
+    )
     context: Whole = Field(default=4096, ge=1, le=100_000_000, description="Tokens per sequence; affects memory.")
     utilisation: Shares | None = Field(
         default=None,
@@ -160,6 +162,7 @@ class JobTable(SpecTable):
             "speedup": self.speedup or (),
             "tokens_per_s": self.tokens_per_s or (),
             "flop": self._flop(),
+            "decoding": self._decoding(),
             "fp8": self.precision == "fp8",
             "bf16": self.model is not None and self.precision == "bf16",
             "memory_gb": self._memory_gb(),
@@ -177,20 +180,29 @@ class JobTable(SpecTable):
             return inference_flop(self.model.active_params, self.tokens)
         return training_flop(self.model.active_params, self.tokens, full=self.method == "full")
 
+    def _decoding(self) -> Decoding | None:
+        if self.model is None or self.method != "inference":
+            return None
+        return Decoding(
+            read_gb=gb_read_per_step(self._workload(self.model)),
+            batch=self.batch,
+            flop_per_token=inference_flop(self.model.active_params, 1.0),
+        )
+
     def _memory_gb(self) -> float:
         if self.memory_gb is not None:
             return float(self.memory_gb)
-        if self.model is None:
-            return 0.0
-        work = Workload(
-            model=self.model,
+        return 0.0 if self.model is None else memory_need(self._workload(self.model)).gb
+
+    def _workload(self, model: LanguageModel) -> Workload:
+        return Workload(
+            model=model,
             method=TrainingMethod(self.method),
             precision=Precision(self.precision),
             optimizer=self.optimizer,
             batch=self.batch,
             context=self.context,
         )
-        return memory_need(work).gb
 
 
 class WrongJob(ValueError):
