@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.migrate import upgrade
 from tests.run_order import arranged
+from tests.upgraded_store import empty_file
 
 _NAMES = itertools.count(1)
 GARBAGE_MB = 16  # what a module's tests may leave behind without a search for garbage
@@ -184,9 +185,7 @@ def postgres(postgres_url: str) -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "template.db"
-    database = open_database(f"sqlite:///{path}")
-    upgrade(database)
-    database.close()
+    path.write_bytes(empty_file())
     return path
 
 

@@ -14,8 +14,8 @@ from alembic import command
 from gpuwatch.cli import run
 from gpuwatch.emulator import Marketplace
 from gpuwatch.storage import HEAD
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import config, revision, upgrade
+from gpuwatch.storage.migrate import config, revision
+from tests.upgraded_store import open_upgraded
 
 SERIES = Path(__file__).parents[1] / "recorded" / "price-history" / "primeintellect-best-2025-10-19_11-03.csv.gz"
 PACE = "20"  # three seconds between two requests are a seventh of one
@@ -52,8 +52,7 @@ class Shell:
 
 def older_schema(url: str) -> str:
     """Bring a database to the schema before this one; returns its revision."""
-    database = open_database(url)
-    upgrade(database)
+    database = open_upgraded(url)
     with database.write() as connection:
         command.downgrade(config(connection), "-1")
     older = revision(database)

@@ -15,12 +15,12 @@ from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Severity, severity_of
-from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.database import Database
 from gpuwatch.storage.events import EventFilter
-from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.outbox import Outbox
 from tests.cli.conftest import Shell
 from tests.engine.scripted_channels import Scripted
+from tests.upgraded_store import open_upgraded
 
 NOW = real_now()
 HOUR = timedelta(hours=1)
@@ -41,8 +41,7 @@ max_price = 1
 def store(shell: Shell) -> Iterator[Database]:
     url = f"sqlite:///{shell.folder}/gpuwatch.db"
     shell.settings(f'timezone = "UTC"\ndatabase_url = "{url}"\n' + WATCHES)
-    opened = open_database(url)
-    upgrade(opened)
+    opened = open_upgraded(url)
     yield opened
     opened.close()
 

@@ -21,12 +21,11 @@ from gpuwatch.engine.evaluator import EvaluationRules, Evaluator
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.providers import build
-from gpuwatch.storage.database import open_database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from tests.cli.conftest import Ran, Shell
 from tests.engine.uow_fakes import FakeExecutor
+from tests.upgraded_store import open_upgraded
 
 SETTINGS = """
 dry_run = {dry_run}
@@ -51,8 +50,7 @@ class House:
     def __init__(self, shell: Shell, market: Marketplace) -> None:
         self.shell, self.market = shell, market
         self.url = f"sqlite:///{shell.folder}/gpuwatch.db"
-        self.store = open_database(self.url)
-        upgrade(self.store)
+        self.store = open_upgraded(self.url)
         self.settings()
         self.offer_id = market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
 

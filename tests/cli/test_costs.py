@@ -22,13 +22,12 @@ from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Delays, ManualClock, Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage.database import open_database
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.launch_rows import row_of
-from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.tables import launch as launches
 from tests.builders import a_match, a_watch, changed
 from tests.cli.conftest import Shell
+from tests.upgraded_store import open_upgraded
 
 S = LaunchState
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -41,8 +40,7 @@ class Rows:
     """The launches and charges behind the command."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = open_database(f"sqlite:///{folder}/gpuwatch.db")
-        upgrade(self.store)
+        self.store = open_upgraded(f"sqlite:///{folder}/gpuwatch.db")
         self.charges = SqlInvoiceRepository(self.store)
         self._made = 0
 

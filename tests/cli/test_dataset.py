@@ -13,14 +13,13 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.emulator import Marketplace
 from gpuwatch.installation import install_hint, package_hint
 from gpuwatch.ports import Answer, Completeness
-from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.migrate import upgrade
 from tests.app.dataset import tiny_models
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words
 from tests.builders import an_offer
 from tests.cli.conftest import Shell
+from tests.upgraded_store import open_upgraded
 
 
 @pytest.fixture
@@ -131,8 +130,7 @@ def test_without_the_extra_a_line_says_so(shell: Shell, data: Path, monkeypatch:
 def test_the_price_is_that_of_the_cheapest_offer_in_the_store(shell: Shell, data: Path) -> None:
     url = f"sqlite:///{shell.folder / 'past.db'}"
     shell.settings(f'database_url = "{url}"')
-    database = open_database(url)
-    upgrade(database)
+    database = open_upgraded(url)
     now = real_now()
     offers = [
         an_offer(offer_id="1", machine_id="1", quoted_usd_hour=2.0, observed_at=now),

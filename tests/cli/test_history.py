@@ -14,10 +14,10 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.options import PastOptions
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.prune import prune
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
+from tests.upgraded_store import open_upgraded
 
 SERIES = Path(__file__).parent.parent / "recorded" / "price-history"
 AGGREGATOR = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
@@ -43,8 +43,7 @@ def now() -> datetime:
 def store_of(shell: Shell) -> SqlHistoryRecorder:
     """A new store."""
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
-    database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
-    upgrade(database)
+    database = open_upgraded(f"sqlite:///{shell.folder}/gpuwatch.db")
     return SqlHistoryRecorder(database)
 
 

@@ -16,12 +16,12 @@ from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Order
 from gpuwatch.providers import build
-from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.migrate import upgrade
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 from tests.reserving import launch_or_refusal
+from tests.upgraded_store import open_upgraded
 
 S = LaunchState
 FIELDS = {
@@ -37,8 +37,7 @@ class Rows:
 
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder}/gpuwatch.db"
-        self.store: Database = open_database(self.url)
-        upgrade(self.store)
+        self.store: Database = open_upgraded(self.url)
         self.repository = SqlLaunchRepository(self.store)
 
     def reserve(self, launch_id: str = ID, dry_run: bool = False, **offer: Any) -> Launch:

@@ -14,9 +14,9 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.market import lasting
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.migrate import upgrade
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
+from tests.upgraded_store import open_upgraded
 
 SERIES = Path(__file__).parent.parent / "recorded" / "price-history"
 AGGREGATOR = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
@@ -31,8 +31,7 @@ def now() -> datetime:
 def record(shell: Shell, now: datetime, *looks: tuple[float, dict[str, dict[str, float]]]) -> None:
     """Looks of so many hours ago: GPU → machine → listed price."""
     shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
-    database = open_database(f"sqlite:///{shell.folder}/gpuwatch.db")
-    upgrade(database)
+    database = open_upgraded(f"sqlite:///{shell.folder}/gpuwatch.db")
     history = SqlHistoryRecorder(database)
     for hours, market in looks:
         offers = [

@@ -11,13 +11,13 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.daemon.status_line import pause_summary
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
-from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
-from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.pauses import SqlPauseRepository
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 from tests.reserving import launch_or_refusal
+from tests.upgraded_store import open_upgraded
 
 NOW = real_now()  # as the commands read it
 WATCHES = """
@@ -36,8 +36,7 @@ max_price = 1.0
 def store(shell: Shell) -> Iterator[Database]:
     url = f"sqlite:///{shell.folder}/gpuwatch.db"
     shell.settings(f'database_url = "{url}"\n' + WATCHES)
-    opened = open_database(url)
-    upgrade(opened)
+    opened = open_upgraded(url)
     yield opened
     opened.close()
 

@@ -17,15 +17,15 @@ from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState, new_lau
 from gpuwatch.domain.launches.utilisation import UtilisationSample
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
-from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.launch_rows import row_of
-from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from tests.builders import a_match, a_watch, changed
 from tests.cli.conftest import Shell
 from tests.storage.market import an_answer, an_offer
+from tests.upgraded_store import open_upgraded
 
 ROOT = Path(__file__).parents[2]
 VAST = ROOT / "tests/recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
@@ -37,8 +37,7 @@ NOW = real_now()
 def store(shell: Shell) -> Iterator[Database]:
     url = f"sqlite:///{shell.folder}/gpuwatch.db"
     shell.settings(f'database_url = "{url}"\n')
-    opened = open_database(url)
-    upgrade(opened)
+    opened = open_upgraded(url)
     yield opened
     opened.close()
 

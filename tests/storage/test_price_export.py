@@ -20,9 +20,8 @@ from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.ports import Completeness
-from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.price_export import check_export_target, history_rows, write_rows
 from gpuwatch.storage.price_files import read_rows
 from gpuwatch.storage.price_import import import_file
@@ -30,6 +29,7 @@ from gpuwatch.storage.stored_prices import read_market_history
 from tests.storage.market import NOON, an_answer, an_offer
 from tests.storage.test_history_recorder_model import Poll, a_poll, emptied, reported
 from tests.storage.test_price_import import KINDS, LATER_S, NOON_S, a_look, a_row, each_file
+from tests.upgraded_store import open_upgraded
 
 ALL = MarketFilter()
 AGES = datetime(2000, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
@@ -41,8 +41,7 @@ fresh_each_time = settings(
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     """Another store."""
-    opened = open_database(f"sqlite:///{tmp_path_factory.mktemp('elsewhere')}/gpuwatch.db")
-    upgrade(opened)
+    opened = open_upgraded(f"sqlite:///{tmp_path_factory.mktemp('elsewhere')}/gpuwatch.db")
     yield opened
     opened.close()
 
