@@ -214,6 +214,8 @@ def _reload(notifier: Notifier, config: str | None, service: Service) -> Setting
         faults = _reload_faults(fresh, service)
     except SettingsError as error:
         faults = [*error.faults]
+    except StoreError as error:
+        faults = [f"nobody knows whether they fit what is rented: {error}"]
     if not faults:
         log.info("the settings were read again")
         return fresh
@@ -254,7 +256,7 @@ def running(
     with ExitStack() as threads, build_service(settings, store, extra_channels, scheduler.run_now) as service:
         service.hooks.start()
         tasks = periodic_tasks(service)
-        threads.enter_context(repeating("supervisor", _supervisor(service, progress).check, WATCH_EVERY_S))
+        threads.enter_context(repeating("supervisor", _supervision(service, progress), WATCH_EVERY_S))
         if notifier is not None and notifier.is_heard:
             status = StatusLine(service, progress, real_now())
             tasks.append(PeriodicTask(name="status", run=lambda: status.refresh(real_now()), every_s=REFRESH_EVERY_S))
@@ -271,12 +273,14 @@ def _status_report(status: StatusLine, notifier: Notifier) -> Callable[[], None]
     return lambda: notifier.status(status.text(real_now(), real_monotonic()))
 
 
-def _supervisor(service: Service, progress: TaskProgress) -> TaskSupervisor:
+def _supervision(service: Service, progress: TaskProgress) -> Callable[[], None]:
+    """What is checked beside the tasks, and must not wait for one of them."""
+
     def earlier(since: datetime) -> list[Alert]:
         wanted = EventFilter(since=since, kinds=(AlertKind.DAEMON, AlertKind.RECOVERED))
         return [event.alert for event in events(service.store, wanted)]
 
-    return TaskSupervisor(
+    supervisor = TaskSupervisor(
         progress,
         enqueue=service.launch_repository.enqueue,
         send_directly=service.fallback_alerts.send,
@@ -284,3 +288,9 @@ def _supervisor(service: Service, progress: TaskProgress) -> TaskSupervisor:
         now=real_now,
         monotonic=real_monotonic,
     )
+
+    def check() -> None:
+        service.fallback_alerts.check(service.store.fault, real_now())
+        supervisor.check()
+
+    return check

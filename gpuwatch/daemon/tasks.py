@@ -27,6 +27,7 @@ REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
+_FIRST_LIST_S = 5.0  # after a start; then a provider that does not list its instances is named in the alert
 _HUNT_INTERVALS = 5  # without a finished round, after which a hunt hangs
 _FOLLOW_TIMEOUTS = 10  # of the provider: a run sends several requests
 
@@ -50,16 +51,16 @@ def _polling_tasks(service: Service) -> Iterator[PeriodicTask]:
     for name, worker in service.workers.items():
         sweep_s = worker.settings.sweep_every_s
         check_s = SWEEP_CHECK_EVERY_S if sweep_s is None else min(sweep_s, SWEEP_CHECK_EVERY_S)
-        yield _hunt_task(name, worker)
+        yield _hunt_task(service, name, worker)
         yield PeriodicTask(name=f"sweep {name}", run=worker.sweep_if_due, every_s=check_s)
         yield PeriodicTask(name=f"health {name}", run=worker.check_health, every_s=HEALTH_EVERY_S)
 
 
-def _hunt_task(name: str, worker: ProviderWorker) -> PeriodicTask:
+def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicTask:
     poll_s = worker.settings.poll_every_s
     return PeriodicTask(
         name=f"hunt {name}",
-        run=worker.hunt,
+        run=_hunt(service, name, worker),
         every_s=poll_s,
         jitter_s=min(1.0, poll_s / 20),
         is_essential=True,
@@ -68,9 +69,27 @@ def _hunt_task(name: str, worker: ProviderWorker) -> PeriodicTask:
     )
 
 
+def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], None]:
+    """The first round waits a moment for the first list of instances: until then nothing may be rented there."""
+    source, reconciler = service.time_source, service.reconcilers.get(name)
+    until_s = source.monotonic() + _FIRST_LIST_S if reconciler is not None and _rents(service) else 0.0
+
+    def run() -> None:
+        while reconciler is not None and not reconciler.reconciled and source.monotonic() < until_s:
+            if service.stopping.is_set():
+                return
+            source.wait(service.stopping, 0.05)
+        worker.hunt()
+
+    return run
+
+
+def _rents(service: Service) -> bool:
+    return not service.settings.dry_run and any(one.action is not Action.ALERT for one in service.settings.watches)
+
+
 def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
-    rents = any(watch.action is not Action.ALERT for watch in service.settings.watches)
-    if rents and not service.settings.dry_run:
+    if _rents(service):
         for name, balance in service.balances.items():
             yield PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S)
     for name, guard in service.guards.items():
@@ -100,7 +119,6 @@ def _at_now(service: Service, task: Callable[[datetime], object]) -> Callable[[]
 
 
 def _deliver(service: Service) -> int:
-    service.fallback_alerts.check(service.store.fault, service.time_source.now())
     return service.deliverer.send_due(service.time_source.now())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuwatch.errors import StoreError, StoreMissing
 from gpuwatch.installation import install_hint
@@ -157,6 +158,9 @@ class Database:
         except StoreError as error:
             self._faults[way] = str(error)
             raise
+        except PoolTimeout as error:
+            self._faults[way] = f"the database {self.place} does not answer: all connections wait for it"
+            raise StoreError(self._faults[way]) from error
         except (DBAPIError, self._driver_error) as error:  # the driver's own: from a cursor of the driver itself
             cause = error.orig if isinstance(error, DBAPIError) and isinstance(error.orig, Exception) else error
             translated = translate(cause, self.place)
@@ -210,6 +214,21 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
     event.listen(engine, "do_connect", lambda _dialect, _record, args, named: connect_bounded(within_s, *args, **named))
     event.listen(engine, "begin", _begin_postgres)
     return Database(url, engine, read_only=read_only)
+
+
+@contextmanager
+def unhurried(connection: Connection) -> Iterator[None]:
+    """Let statements of this transaction take long: a migration rewrites years of prices. SQLite has no limit."""
+    if connection.dialect.name == "sqlite":
+        yield
+        return
+    driver: Any = connection.connection.driver_connection
+    usual_s, driver.answer_within_s = driver.answer_within_s, READER_ANSWER_WITHIN_S
+    connection.exec_driver_sql(f"SET LOCAL statement_timeout = {READER_ANSWER_WITHIN_S * 1000:.0f}")
+    try:
+        yield
+    finally:
+        driver.answer_within_s = usual_s
 
 
 def require_writable(url: str) -> None:
@@ -316,5 +335,6 @@ def _begin_postgres(connection: Connection) -> None:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         return
     connection.exec_driver_sql(
-        f"SET LOCAL idle_in_transaction_session_timeout = {ASLEEP_MS}; SET LOCAL lock_timeout = {LOCK_WAIT_MS}"
+        f"SET LOCAL idle_in_transaction_session_timeout = {ASLEEP_MS}; SET LOCAL lock_timeout = {LOCK_WAIT_MS}; "
+        f"SET LOCAL statement_timeout = {ANSWER_WITHIN_S * 1000:.0f}"  # else the server works on for nobody
     )

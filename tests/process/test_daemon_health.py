@@ -79,6 +79,31 @@ def test_without_a_channel_the_log_has_each_alert_once_and_whole(market: Marketp
     assert "gpuwatch check" in text
 
 
+def test_a_start_waits_for_the_first_list_of_instances_before_it_says_that_nothing_is_rented(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    """Until then nothing may be rented: an alert would say so, and the next one, three seconds later, the contrary."""
+    home = Home(tmp_path, market.url)
+    market.faults.add("list", "slow", times=1, delay_s=1.5)
+    bargain(market)
+    with home.daemon() as child:
+        wait_for(lambda: [text for text in messages(home, "info") if text == "cheap: running"])
+        assert terminate(child)[0] == 0
+    first = next(record for record in lines(home) if record.get("kind") == "match")
+    assert "Renting it now" in str(first["details"])
+    assert "still looking up" not in home.log()
+
+
+def test_a_list_that_does_not_come_is_named_as_the_reason(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url)
+    market.faults.add("list", "502", times=None)
+    bargain(market)
+    with home.daemon() as child:
+        wait_for(lambda: "still looking up" in home.log())
+        assert terminate(child)[0] == 0
+    assert market.ledger.creates == ()
+
+
 # --- a provider that cannot be reached -------------------------------------------------------------------------------
 def test_a_dead_port_is_one_warning_with_host_and_cause_and_an_error_when_blind(tmp_path: Path) -> None:
     """With the settings that `gpuwatch init` writes, which name no channel; only the times are shorter."""

@@ -134,6 +134,19 @@ def test_a_file_that_is_deleted_under_it_rents_nothing_and_is_reported(
     assert "Traceback" not in home.log()
 
 
+def test_a_reload_while_the_database_is_gone_is_rejected_and_ends_nothing(
+    home: Home, market: Marketplace, tmp_path: Path
+) -> None:
+    """Whether new settings fit what is rented is not known then; the next start would find no database, either."""
+    with watching(home, market) as child:
+        for path in tmp_path.glob("gpuwatch.db*"):
+            path.rename(path.with_name(f"away-{path.name}"))
+        child.send_signal(signal.SIGHUP)
+        wait_for(lambda: "these settings are rejected" in home.log())
+        assert "nobody knows whether they fit what is rented" in home.log()
+        assert terminate(child)[0] == 0
+
+
 def test_a_damaged_page_of_the_launches_stops_the_start_and_says_how_to_restore(
     home: Home, market: Marketplace, tmp_path: Path
 ) -> None:

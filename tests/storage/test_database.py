@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import resource
@@ -50,6 +51,19 @@ def test_a_lost_race_for_a_unique_row_is_the_callers_answer(database: Database) 
         connection.exec_driver_sql(NOTE.format(1))
     with pytest.raises(IntegrityError), database.write() as connection:
         connection.exec_driver_sql(NOTE.format(1))
+
+
+def test_when_every_connection_waits_it_is_the_database_that_does_not_answer(database: Database) -> None:
+    """As while PostgreSQL is silent: one task more than there are connections is no defect of gpuwatch."""
+    database.engine.pool._timeout = 0.1  # type: ignore[attr-defined]
+    with contextlib.ExitStack() as held:
+        for _ in range(15):
+            held.enter_context(database.read())
+        with pytest.raises(StoreError, match="does not answer: all connections wait"), database.read():
+            pass
+        assert database.fault
+    with database.read():
+        assert database.fault is None
 
 
 def test_a_reader_cannot_write(database: Database) -> None:
