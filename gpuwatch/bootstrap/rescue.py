@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuwatch.bootstrap.settings_loading import load_settings
-from gpuwatch.errors import SettingsError, StoreMissing
+from gpuwatch.errors import SettingsError, StoreError, StoreMissing
 from gpuwatch.settings import Settings
 
 
@@ -24,7 +24,7 @@ def first_settings(config: str | None) -> FirstSettings:
 
     Raises:
         SettingsError: they are wrong, and nothing is alive.
-        StoreError: they are wrong, and the database does not say whether something is alive.
+        StoreError: they are wrong, and neither the database nor the keeper's file says whether something is alive.
     """
     try:
         return FirstSettings(load_settings(config))
@@ -42,7 +42,7 @@ def _saved(config: str | None, error: SettingsError) -> FirstSettings | None:
         found = load_for_rescue(config)
     except SettingsError:
         return None
-    alive = _count_alive(found.settings.database_url)
+    alive = _count_alive(found.settings)
     if not alive:
         return None
     what = "1 launch is" if alive == 1 else f"{alive} launches are"
@@ -52,15 +52,24 @@ def _saved(config: str | None, error: SettingsError) -> FirstSettings | None:
     return FirstSettings(settings, tuple(dict.fromkeys((*error.faults, *found.lines))))
 
 
-def _count_alive(url: str) -> int:
+def _count_alive(settings: Settings) -> int:
+    """By the database; by the keeper's file while that does not answer.
+
+    Raises:
+        StoreError: it does not answer, and the file names nothing.
+    """
+    from gpuwatch.bootstrap.keeper import obligation_file
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.launch_repository import count_alive
 
     try:
-        store = open_database(url, read_only=True)  # of any schema: the daemon upgrades it after this
-    except StoreMissing:
-        return 0
-    try:
-        return count_alive(store)
-    finally:
-        store.close()
+        store = open_database(settings.database_url, read_only=True)  # of any schema: the daemon upgrades it after this
+        try:
+            return count_alive(store)
+        finally:
+            store.close()
+    except StoreError as error:
+        due = len(obligation_file(settings).open_obligations())
+        if due or isinstance(error, StoreMissing):
+            return due
+        raise

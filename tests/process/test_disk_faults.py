@@ -261,20 +261,21 @@ def test_a_postgresql_that_is_killed_and_comes_back_loses_nothing(
     in_order(home, market, double)
 
 
-def test_a_daemon_whose_postgresql_has_fallen_silent_still_obeys_sigterm(
-    market: Marketplace, postgres: Postgres, tmp_path: Path
+def test_a_daemon_whose_postgresql_has_fallen_silent_reports_it_and_obeys_sigterm(
+    market: Marketplace, double: TelegramDouble, postgres: Postgres, tmp_path: Path
 ) -> None:
     """Packets are swallowed, no connection is reset; a service manager listens, for whom the status line is written."""
     url = postgres.upgraded()
     hole, through = black_hole(url)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.bind(str(tmp_path / "notify"))
-    home = Home(tmp_path, market.url, database_url=through)
+    home = Home(tmp_path, market.url, database_url=through, extra=notify_by(double))
     with home.daemon(NOTIFY_SOCKET=str(tmp_path / "notify")) as child:
         wait_for(lambda: b"launches alive" in listener.recv(4096))
         hole.swallows.set()
         bargain(market)
-        time.sleep(12)  # longer than the main loop takes for a round: whatever reads the database is waiting now
+        wait_for(lambda: b"the database has not answered since" in listener.recv(4096))
+        wait_for(lambda: reported(double))
         code, took_s = terminate(child)
     assert took_s <= 12  # ten seconds, and what a busy machine adds
     assert code == 0

@@ -109,6 +109,21 @@ def test_with_wrong_settings_and_nothing_alive_it_ends_with_2(market: Marketplac
     assert "gpuwatch.toml" in refused.stderr
 
 
+def test_with_wrong_settings_and_a_broken_database_the_keeper_ends_what_its_file_names(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    home = Home(tmp_path, market.url, extra=notify_by(double), max_runtime="6s")
+    crashed_while_renting(home, market)
+    BREAKAGES["a wrong value"](home)
+    for path in tmp_path.glob("gpuwatch.db*"):
+        path.unlink()
+    (tmp_path / "gpuwatch.db").write_bytes(b"not a database, but long enough to be read as one" * 100)
+    with home.daemon(GPUWATCH_TEST_KEEPER_AFTER="1") as child:
+        wait_for(lambda: market.ledger.destroys)
+        assert terminate(child)[0] == 0
+    assert len(market.ledger.creates) == 1
+
+
 def test_with_wrong_settings_and_a_database_that_does_not_answer_it_is_started_again(
     market: Marketplace, tmp_path: Path
 ) -> None:
