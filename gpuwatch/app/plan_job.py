@@ -104,6 +104,8 @@ def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
     spec = _spec(asked)
     if named := [name for name in _OFFER_ONLY if getattr(asked, name)]:
         raise UsageError(f"--{named[0]} goes with real offers: omit the candidates")
+    if asked.spot == "no" and asked.job.get("interruptions_per_day"):
+        raise UsageError("--interruptions-per-day goes with --spot only: cards on demand are not interrupted")
     if asked.spot == "any":
         raise UsageError("--spot any goes with real offers; of candidates, either all are interruptible or none")
     traffic, extras = asked.traffic, _extras(asked)

@@ -204,6 +204,7 @@ def test_on_the_public_prices(shell: Shell) -> None:
         (("4x A100 @ 1.20",), "neither hours nor tokens are given"),
         (("4x NoCard @ 1.20 for 3h",), "expected GPUs such as"),
         ((A100, "--poll"), "--poll goes with real offers"),
+        ((A100, "--interruptions-per-day", "3"), "--interruptions-per-day goes with --spot only"),
         ((A100, "--gpu", "H100"), "--gpu goes with real offers"),
         ((A100, "--speedup", "4x H100"), "expected GPUs and a figure"),
         ((A100, "--image-gb", "lots"), "--image-gb 'lots': expected a number"),
