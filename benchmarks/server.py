@@ -111,6 +111,8 @@ class Marketplace:
                 return b'{"success":true,"new_contract":%d}' % (int(offer_id) + 1)
             case [_, "api", "v1", "instances"]:
                 return b'{"success":true,"instances":[],"total_instances":0,"instances_found":0,"next_token":null}'
+            case [_, "api", "v0", "users", "current"]:
+                return b'{"id":7,"credit":1000.0}'
             case _:
                 return b'{"success":false,"msg":"no such path"}'
 

@@ -84,7 +84,8 @@ class ProviderGuard:
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
         """Return why a listed instance must end, or None. Reports upcoming events to its owner."""
         watch = watch_of(launch, self._watches)
-        fault = self.due(launch, now) or self._of_instance(launch, instance, watch, now)
+        fault = self.due(launch, now) or self._prices.beyond_budget(launch, instance, now)
+        fault = fault or self._of_instance(launch, instance, watch, now)
         if fault is None and launch.state is LaunchState.RUNNING:
             for notice in self._notices(launch, instance, watch, now):
                 self._alerts.report(launch, notice, now)

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from gpuwatch.domain.launches.budget import all_budgets_refusal
-from gpuwatch.domain.launches.end_rules import EndCause
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.launches.end_rules import EndCause, billed_rates
+from gpuwatch.domain.launches.instance import Instance
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.runtime_rules import (
     IncreaseAnswer,
     extra_microusd,
@@ -92,6 +93,25 @@ class PriceGuard:
             return None
         return EndReason.PRICE_RAISED, rise.words
 
+    def beyond_budget(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
+        """Return an end cause if the list bills more than the launch was admitted with, and a budget does not allow it.
+
+        A new instance is ended then. One that runs is, if the policy accepts prices under the threshold; else its owner
+        decides, and the alert about the budget comes from there.
+        """
+        price = billed_rates(launch, instance)[1]
+        if price <= launch.bound_microusd_hour:
+            return None
+        watch = watch_of(launch, self._watches)
+        policy = watch.launch.on_price_increase if watch is not None and watch.launch is not None else OnIncrease.ALERT
+        if launch.state is LaunchState.RUNNING and policy is not OnIncrease.ACCEPT_UNDER:
+            return None
+        refusal = self._refusal(launch, price, Budget() if watch is None else watch.budget, now)
+        if refusal is None:
+            return None
+        end = EndReason.PRICE_RAISED if launch.state is LaunchState.RUNNING else EndReason.BUDGET
+        return end, refusal.text
+
     def forget_except(self, launch_ids: Collection[str]) -> None:
         """Forget all others."""
         self._refused = {key: rise for key, rise in self._refused.items() if key in launch_ids}
@@ -117,14 +137,15 @@ class PriceGuard:
         fits = (
             spec.on_price_increase is OnIncrease.ACCEPT_UNDER
             and raised is not None
-            and self._fits(launch, raised, watch, now)
+            and self._refusal(launch, raised, watch.budget, now) is None
         )
         return increase_answer(spec.on_price_increase, raised, ceiling, fits)
 
-    def _fits(self, launch: Launch, raised: int, watch: Watch, now: datetime) -> bool:
+    def _refusal(self, launch: Launch, raised: int, of_watch: Budget, now: datetime) -> LaunchRefusal | None:
+        """Why no budget allows a launch at this price, which is higher than the one it was admitted with."""
         dearer = msgspec.structs.replace(launch, price_microusd_hour=raised)
         others = [one for one in self._others(now) if one.launch_id != launch.launch_id]
-        return all_budgets_refusal(dearer, others, self._budget, watch.budget, now) is None
+        return all_budgets_refusal(dearer, others, self._budget, of_watch, now)
 
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
         """Send the answer once; return what was done, for the owner."""

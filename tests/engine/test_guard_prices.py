@@ -175,3 +175,37 @@ def test_what_is_not_ours_is_left_alone(database: Database) -> None:
     proposed(world, "somebody else's")
     world.refresh()
     assert (world.host.answers, world.alerts()) == ([], [])
+
+
+# --- the list bills another price than was proposed -------------------------------------------------------------------
+
+TIGHT = Budget(max_usd_hour=Decimal("4.50"))
+
+
+@pytest.mark.parametrize("of_watch", [False, True])
+def test_a_price_raised_within_the_threshold_passes_the_budget_again(database: Database, of_watch: bool) -> None:
+    limits = {"budget": TIGHT} if of_watch else {"overall": TIGHT}
+    world = a_world(database, OnIncrease.ACCEPT_UNDER, **limits)
+    launch = world.running()
+    assert world.look(launch, listed_usd_hour=3.5) is None  # 4.20 with commission
+    found = world.look(launch, listed_usd_hour=4.166666)  # 5.00: under the threshold of 6, over the budget
+    assert found is not None
+    assert found[0] is EndReason.PRICE_RAISED
+    assert "max_usd_hour = 4.50" in found[1]
+
+
+def test_a_raised_price_that_the_budget_allows_ends_nothing(database: Database) -> None:
+    world = a_world(database, OnIncrease.ACCEPT_UNDER, Budget(max_usd_hour=Decimal(5)))
+    assert world.look(world.running(), listed_usd_hour=4.166666) is None
+
+
+def test_what_is_dearer_once_rented_passes_the_budget_again(database: Database) -> None:
+    world = a_world(database, OnIncrease.ALERT, TIGHT)
+    found = world.look(world.starting(), listed_usd_hour=4.166666)
+    assert found is not None
+    assert found[0] is EndReason.BUDGET
+
+
+def test_where_the_owner_decides_about_prices_the_budget_ends_nothing_by_itself(database: Database) -> None:
+    world = a_world(database, OnIncrease.ALERT, TIGHT)
+    assert world.look(world.running(), listed_usd_hour=4.166666) is None

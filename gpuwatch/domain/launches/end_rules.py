@@ -5,6 +5,7 @@ A status that we do not know is never a reason.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta
 
@@ -81,9 +82,10 @@ def overdue(launch: Launch, now: datetime) -> EndCause | None:
 def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
     """Return listed and effective price in micro-dollars an hour from the provider's list, else as admitted."""
     admitted = launch.listed_microusd_hour, launch.price_microusd_hour
-    if instance.listed_usd_hour is None or not launch.listed_microusd_hour:
+    shown = instance.listed_usd_hour
+    if shown is None or not math.isfinite(shown) or not launch.listed_microusd_hour:
         return admitted
-    listed = round(instance.listed_usd_hour * MICRO)
+    listed = round(shown * MICRO)
     if abs(listed - launch.listed_microusd_hour) <= launch.listed_microusd_hour * _PRICE_SLACK:
         return admitted
     return listed, launch.with_commission(listed)
