@@ -28,10 +28,12 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[2]
 PRELOADED = (
     "alembic.command", "alembic.config", "apscheduler.executors.pool", "apscheduler.schedulers.background",
-    "apscheduler.triggers.interval", "click", "httpcore", "msgspec", "rich.console", "rich.table",
-    "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
-    "gpuwatch.__main__", "gpuwatch.app.launches", "gpuwatch.bootstrap.service", "gpuwatch.daemon.process",
-    "gpuwatch.providers.vastai", "gpuwatch.settings.validate", "gpuwatch.storage.migrate",
+    "apscheduler.triggers.interval", "certifi", "click", "click.shell_completion", "httpcore", "msgspec",
+    "rich.console", "rich.table", "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
+    "gpuwatch.__main__", "gpuwatch.app.launches", "gpuwatch.bootstrap.service",
+    "gpuwatch.daemon.process", "gpuwatch.hooks.runner", "gpuwatch.notifiers.telegram",
+    "gpuwatch.providers.vastai.client", "gpuwatch.providers.vastai.launcher", "gpuwatch.providers.vastai.market",
+    "gpuwatch.settings.validate", "gpuwatch.storage.migrate",
 )  # fmt: skip
 
 
