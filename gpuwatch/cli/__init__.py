@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Rent": {
         "launches": ("List what was rented, with state and cost.", "launches:launches"),
         "stop": ("End a launch and confirm that it is gone.", "launches:stop"),
+        "extend": ("Give a launch a later end, if the budgets allow it.", "extend:extend"),
         "asks": ("List quotes that wait for your approval.", "asks:asks"),
         "approve": ("Rent what was quoted, at its price or less.", "asks:approve"),
         "deny": ("Decline a quote; it is not offered again for a day.", "asks:deny"),

@@ -18,7 +18,7 @@ def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
     end = ends_by_itself_at(launch)
     assert end is not None
     return GuardNotice(
-        key="runtime",
+        key=f"runtime:{launch.max_runtime_s or 0:.0f}",  # again after an extension
         headline=f"max_runtime is over at {end.astimezone(zone):%H:%M %Z}",
         why=f"Most of its max_runtime is over; it ends at {format_moment(end, zone)}.",
         can_do=("Save its results", f"End it now: gpuwatch stop {launch.launch_id}"),

@@ -151,6 +151,16 @@ def admit_retarget(
     return refused or all_budgets_refusal(pointed, others, budget, watch.budget, now) or pointed
 
 
+def extension_refusal(
+    connection: Connection, later: Launch, budget: Budget, of_watch: Budget, now: datetime
+) -> LaunchRefusal | None:
+    """Why the budgets do not allow a launch to run for longer; None: they do. A pause does not matter: it runs."""
+    others = [one for one in _relevant_launches(connection, now) if one.launch_id != later.launch_id]
+    without_count = msgspec.structs.replace(budget, max_instances=None)
+    own_without_count = msgspec.structs.replace(of_watch, max_instances=None)
+    return all_budgets_refusal(later, others, without_count, own_without_count, now)
+
+
 def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
     """The last check before an order is sent: what the owner decided since the launch was reserved.
 

@@ -23,7 +23,9 @@ from gpuwatch.domain.launches.launch import (
     offer_fields,
 )
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Budget, Watch
+from gpuwatch.errors import StoreError
 from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
 from gpuwatch.storage import hook_runs, new_alerts
@@ -31,7 +33,7 @@ from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.circuit_breaker import update_breaker
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.installation import load_installation
-from gpuwatch.storage.launch_admission import admit_retarget, refusal_before_send
+from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import insert_if_absent, to_ms
@@ -147,6 +149,31 @@ class SqlLaunchRepository:
         except IntegrityError:
             return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
         return found
+
+    def extend(
+        self, launch: Launch, by_s: float, budget: Budget, of_watch: Budget, now: datetime
+    ) -> Launch | LaunchRefusal:
+        """Give it a later end, if the budgets allow it for that long. The keeper's file has it before the row does.
+
+        Raises:
+            LaunchConflict: somebody changed the launch meanwhile.
+            StoreError: it was not written; the old end holds.
+        """
+        later = msgspec.structs.replace(
+            launch, max_runtime_s=(launch.max_runtime_s or 0.0) + by_s, version=launch.version + 1
+        )
+        refusal = None
+        try:
+            with self._database.write() as connection:
+                lock_reservations(connection)
+                refusal = extension_refusal(connection, later, budget, of_watch, now)
+                if refusal is None:
+                    self._obligations.record_extension(later)
+                    self._step(connection, launch, later, f"extended by {format_duration(by_s)}", now)
+        except (LaunchConflict, StoreError):  # the row has the old end: so has the file
+            self._obligations.follow([msgspec.structs.replace(launch, version=later.version)])
+            raise
+        return refusal or later
 
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
         """The last look before its order is sent: renting paused, or the machine blocked, since it was reserved?

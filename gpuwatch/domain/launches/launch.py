@@ -188,7 +188,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     def deadline(self) -> datetime | None:
         """When it is over at the latest; None without `max_runtime`.
 
-        Its instance is given this time, so it never moves.
+        Its instance is given this time; an extension moves it for gpuwatch alone.
         """
         if self.max_runtime_s is None:
             return None

@@ -139,7 +139,7 @@ def obligation_of(
     """
     is_ending = launch.state is LaunchState.STOPPING
     hook_s = hook_s or (before.hook_s if before else 0.0)
-    ends_at = _must_end_at(launch)
+    ends_at = latest_end(launch)
     if is_ending:
         wanted = now + timedelta(seconds=hook_s if launch.running_at else 0.0)
         ends_at = min(end for end in (ends_at, wanted, _end_under_way(before)) if end is not None)
@@ -164,7 +164,7 @@ def obligation_of(
     )
 
 
-def _must_end_at(launch: Launch) -> datetime | None:
+def latest_end(launch: Launch) -> datetime | None:
     """When `max_runtime` is over, or the deadline that its instance was given, whichever comes first."""
     if launch.max_runtime_s is None or launch.deadline is None:
         return None

@@ -1,0 +1,90 @@
+"""Give a launch a later end. The keeper's file has it before the row does; budgets are checked with the longer time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.app.launches import known_launch, list_instances_of, open_launches
+from gpuwatch.bootstrap import http_client, real_now
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.obligation import latest_end
+from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.errors import ProviderStateUnknown, UsageError
+from gpuwatch.settings import Settings
+
+_CONFLICTS_MAX = 5
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """What was granted.
+
+    Attributes:
+        ends_at: when it is destroyed now.
+        more_microusd: what the additional time costs at most, at its price.
+        is_contract_known: whether the provider's own end of the contract could be compared.
+    """
+
+    launch: Launch
+    ends_at: datetime
+    more_microusd: int
+    is_contract_known: bool
+
+
+def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
+    """Give it so many seconds more.
+
+    Raises:
+        UsageError: it cannot be extended, or a budget does not allow it; the old end holds.
+        StoreError: it was not written; the old end holds.
+        ProviderStateUnknown: somebody keeps changing the launch.
+    """
+    watch = next((one for one in settings.watches if one.name == known_watch_name(settings, launch_id)), None)
+    if watch is not None and watch.launch is not None and watch.launch.self_destruct:
+        raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); that time cannot be moved")
+    of_watch = Budget() if watch is None else watch.budget
+    with open_launches(settings) as repository:
+        for _ in range(_CONFLICTS_MAX):
+            launch = known_launch(repository, launch_id)
+            ends_at = _later_end(launch, by_s)
+            is_known = _fits_contract(settings, launch, ends_at)
+            try:
+                found = repository.extend(launch, by_s, settings.budget, of_watch, real_now())
+            except LaunchConflict:
+                continue
+            if isinstance(found, LaunchRefusal):
+                raise UsageError(f"launch {launch_id} is not extended: {found.text}")
+            more = round(found.bound_microusd_hour * by_s / 3600)
+            return Extension(launch=found, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
+    raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again")
+
+
+def known_watch_name(settings: Settings, launch_id: str) -> str:
+    """The name of its watch. Raises UsageError: no such launch."""
+    with open_launches(settings) as repository:
+        return known_launch(repository, launch_id).watch
+
+
+def _later_end(launch: Launch, by_s: float) -> datetime:
+    """When it would end. Raises UsageError: it cannot be extended."""
+    if launch.max_runtime_s is None:
+        raise UsageError(f"launch {launch.launch_id} has no max_runtime; it runs until you stop it")
+    if launch.dry_run or launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
+        raise UsageError(f"launch {launch.launch_id} is {launch.state.value}; only a running one can be extended")
+    later = latest_end(msgspec.structs.replace(launch, max_runtime_s=launch.max_runtime_s + by_s))
+    assert later is not None
+    return later
+
+
+def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> bool:
+    """Whether the provider's own end is known. Raises UsageError: the provider ends it before that."""
+    with http_client(settings) as http:
+        instances = list_instances_of(settings, http, launch.provider)
+    found = next((one for one in instances or () if one.instance_id == launch.instance_id), None)
+    if found is not None and found.ends_at is not None and found.ends_at < ends_at:
+        raise UsageError(
+            f"launch {launch.launch_id} is not extended: {launch.provider} ends its contract at "
+            f"{found.ends_at:%Y-%m-%d %H:%M} UTC"
+        )
+    return found is not None

@@ -1,0 +1,42 @@
+"""`gpuwatch extend`: a later end for a launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, duration_option, json_option, settings_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+
+@click.command(cls=Command, examples=("gpuwatch extend k3f7q2mzt5ab --by 2h",))
+@click.argument("launch_id", shell_complete=completes("launches"))
+@duration_option("--by", "by_s", "Additional time, such as 2h.")
+@json_option
+@settings_option
+def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings) -> None:
+    """Give a running launch a later end than its max_runtime, if the budgets allow it for that long."""
+    from decimal import ROUND_CEILING
+
+    from gpuwatch.app.extend import extend as give_more
+    from gpuwatch.domain.launches.launch_json import launch_json
+    from gpuwatch.domain.market.money import amount_text
+    from gpuwatch.domain.market.pricing import usd
+
+    if not by_s:
+        raise UsageError("name the additional time: --by 2h")
+    found = give_more(settings, launch_id, by_s)
+    if not found.is_contract_known:
+        note(f"{found.launch.provider} does not list the instance now: whether its contract ends earlier is not known")
+    if as_json:
+        json_out(launch_json(found.launch, real_now()))
+        return
+    at, most = local(found.ends_at, settings.timezone), amount_text(usd(found.more_microusd), rounding=ROUND_CEILING)
+    click.echo(f"launch {launch_id} ends at {at}; at most ${most} more")

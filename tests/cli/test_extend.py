@@ -1,0 +1,147 @@
+"""`gpuwatch extend`: a later end, in the keeper's file before it is in the row; the budgets are asked again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.watch import Budget
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.errors import StoreError
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile
+from tests.engine.launch_world import World
+from tests.process.daemon_child import Home, bargain, wait_for
+
+HOUR = timedelta(hours=1)
+
+
+class Extending(World):
+    """A running launch of an hour, and the keeper's file."""
+
+    def __init__(self, store: Database, folder: Path) -> None:
+        super().__init__(store)
+        self.path = folder / FILE_NAME
+        self.launch = self.rent()
+        self.provider.turns(state("running"))
+        self.look()
+        self.launch = self.row()
+        self.repository = SqlLaunchRepository(store, self.file())
+        self.repository.alive()
+
+    def file(self) -> ObligationFile:
+        return ObligationFile(self.path, lambda: self.now)
+
+    def row(self) -> Launch:
+        found = self.repository.get(self.launch.launch_id)
+        assert found is not None
+        return found
+
+    def ends(self) -> datetime | None:
+        """As the keeper reads it."""
+        (one,) = self.file().open_obligations()
+        return one.ends_at
+
+    def extend(self, budget: Budget = Budget()) -> Launch | LaunchRefusal:  # noqa: B008 frozen
+        return self.repository.extend(self.launch, 7200.0, budget, Budget(), self.now)
+
+
+def state(name: str) -> Any:
+    from gpuwatch.ports import InstanceState
+
+    return InstanceState(name)
+
+
+@pytest.fixture
+def world(database: Database, tmp_path: Path) -> Extending:
+    return Extending(database, tmp_path)
+
+
+def test_a_later_end_is_in_the_row_and_in_the_keepers_file(world: Extending) -> None:
+    before = world.ends()
+    assert before is not None
+    assert isinstance(world.extend(), Launch)
+    assert world.row().max_runtime_s == 3 * 3600.0
+    assert world.ends() == before + 2 * HOUR
+
+
+def test_a_budget_that_the_longer_time_would_break_refuses_it(world: Extending) -> None:
+    before = world.ends()
+    refused = world.extend(Budget(max_usd_day=usd(world.launch.price_microusd_hour * 2)))
+    assert isinstance(refused, LaunchRefusal)
+    assert (world.row(), world.ends()) == (world.launch, before)
+
+
+def test_the_number_of_instances_does_not_hinder_what_runs_already(world: Extending) -> None:
+    assert isinstance(world.extend(Budget(max_instances=1)), Launch)
+
+
+def test_an_extension_that_somebody_else_outran_leaves_the_keeper_with_the_old_end(world: Extending) -> None:
+    before = world.ends()
+    world.repository.transition(world.launch, LaunchState.RUNNING, "something else", world.now)
+    with pytest.raises(LaunchConflict):
+        world.extend()
+    assert world.ends() == before
+
+
+def test_without_a_line_in_the_keepers_file_it_is_not_extended(world: Extending) -> None:
+    world.path.unlink()
+    world.path.mkdir()
+    with pytest.raises(StoreError):
+        world.extend()
+    assert world.row().max_runtime_s == 3600.0
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=0, delays=Delays(running_s=0.1)) as opened:
+        bargain(opened)
+        yield opened
+
+
+def running_launch(home: Home) -> dict[str, Any]:
+    return next((one for one in home.launches() if one["state"] == "running"), {})
+
+
+def test_a_running_launch_lives_on_beyond_its_first_end(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url, max_runtime="8s", ready_within="1s")
+    with home.daemon(GPUWATCH_TEST_KEEPER_AFTER="1"):
+        launch = wait_for(lambda: running_launch(home))
+        ran = home.run("extend", launch["launch_id"], "--by", "1h")
+        assert ran.returncode == 0, ran.stderr
+        assert "ends at" in ran.stdout
+        assert "at most $" in ran.stdout
+        began = datetime.fromisoformat(launch["running_at"])
+        wait_for(lambda: real_now() > began + timedelta(seconds=11))
+        assert len(market.instances()) == 1
+    last = json.loads((tmp_path / FILE_NAME).read_bytes().splitlines()[-1])
+    assert datetime.fromisoformat(last["ends_at"]) > began + HOUR
+
+
+def test_an_end_after_the_contracts_own_is_refused(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url, max_runtime="1h")
+    with home.daemon():
+        launch = wait_for(lambda: running_launch(home))
+        market.ends(int(launch["instance_id"]), after_s=7200.0)
+        ran = home.run("extend", launch["launch_id"], "--by", "9h")
+    assert ran.returncode == 2
+    assert "ends its contract at" in ran.stderr
+
+
+def test_what_is_over_cannot_be_extended(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url, max_runtime="1h")
+    with home.daemon():
+        launch = wait_for(lambda: running_launch(home))
+    home.run("stop", launch["launch_id"])
+    ran = home.run("extend", launch["launch_id"], "--by", "1h")
+    assert ran.returncode == 2
+    assert "only a running one can be extended" in ran.stderr
