@@ -9,7 +9,7 @@ from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import http_client, new_id, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.adoption import adopted_launch
-from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
+from gpuwatch.domain.launches.labels import LABEL_PREFIX, label_ids, launch_id_in
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.errors import ProviderStateUnknown, UsageError
@@ -63,15 +63,17 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
 def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> bool:
     """Record that the instance belongs to another installation; False: it was recorded before.
 
+    If its label names that installation, all its instances are meant, once for all.
+
     Raises:
         UsageError: it is not listed, not labelled, or a launch has it.
         ProviderStateUnknown: the provider gives no list.
     """
     name = resolve_provider(settings, provider)
     with open_launches(settings) as repository, http_client(settings) as http:
-        _labelled(settings, http, name, instance_id)
+        ids = label_ids(_labelled(settings, http, name, instance_id).label)
         _refuse_if_ours(repository, name, instance_id)
-        return repository.mark_foreign(name, instance_id, real_now())
+        return repository.mark_foreign(name, instance_id, real_now(), None if ids is None else ids.install_id)
 
 
 def _watch(settings: Settings, name: str | None) -> Watch:

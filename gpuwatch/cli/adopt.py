@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     shell_complete=completes("watches"),
 )
 @click.option(
-    "--not-mine", is_flag=True, help="It belongs to another installation: report it no more, and never touch it."
+    "--not-mine",
+    is_flag=True,
+    help="It belongs to another installation: report nothing of that one any more, and never touch it.",
 )
 @provider_option()
 @settings_option

@@ -39,6 +39,8 @@ class LaunchAlerts:
             return self.not_rented(launch, notification.why, now)
         if notification.about is NotificationTopic.HELD:
             return self.held(launch, notification.why, now, notification.candidate)
+        if notification.about is NotificationTopic.RETURNED:
+            return self.returned(launch, f"{notification.headline}; it is billed", notification.why, now)
         if notification.about is NotificationTopic.UNLISTED:
             return self.unlisted(launch, notification.why, now)
         if notification.about is NotificationTopic.CONDITION_CHANGED:
@@ -166,16 +168,14 @@ class LaunchAlerts:
         key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
-    def returned(self, launch: Launch, now: datetime) -> OutboxAlert:
-        """What was ended is listed again; reported daily until it is gone."""
-        headline = f"its instance {launch.instance_id} runs again at {launch.provider}, after its end; it is billed"
-        why = f"The launch is over ({launch.end_reason}), and the provider lists its instance again."
-        can_do = (f"If it stays, end it at {launch.provider} by hand", *_FOLLOW_IT)
+    def returned(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
+        """What was over is listed again; reported daily until it is over again."""
+        can_do = (f"If nobody needs it: gpuwatch stop {launch.launch_id}", *_FOLLOW_IT)
         key = f"returned:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._news(AlertKind.ORPHAN, launch, headline, why, now, can_do, key)
 
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
-        """An instance has our label, but no launch, or one that is believed to be over."""
+        """An instance has our label, but no launch, or one that was over long ago; reported daily."""
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.ORPHAN,
@@ -186,16 +186,18 @@ class LaunchAlerts:
                 ("Instance", instance.instance_id),
                 ("Label", instance.label or ""),
                 ("State", instance.status or instance.state.value),
+                *_listed_price(instance),
             ),
             why=why,
-            did="Nothing: gpuwatch never destroys what it cannot prove to be its own.",
+            did=f"Nothing is rented at {provider} until this is settled. gpuwatch never destroys what it cannot prove "
+            "to be its own.",
             can_do=(
                 f"Take it over: gpuwatch adopt {instance.instance_id}",
                 f"If nobody needs it, destroy it at {provider}",
                 f"If another installation owns it: gpuwatch adopt {instance.instance_id} --not-mine",
             ),
         )
-        return outbox_alert(alert, f"orphan:{provider}:{instance.instance_id}")
+        return outbox_alert(alert, f"orphan:{provider}:{instance.instance_id}:{now:%Y-%m-%d}")
 
     def _news(  # noqa: PLR0913, PLR0917 each is a part of the alert
         self,
@@ -286,6 +288,11 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
     if cost or (over and launch.instance_id is not None):
         facts.append(("Cost" if over else "Cost so far", dollars(usd(cost))))
     return tuple(facts)
+
+
+def _listed_price(instance: Instance) -> tuple[tuple[str, str], ...]:
+    price = instance.listed_usd_hour
+    return () if price is None else (("Price", f"${price:.2f} per hour, listed"),)
 
 
 def _state_text(launch: Launch) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from gpuwatch.domain.launches.absence_proof import ABSENCE_WAIT_S
 from gpuwatch.domain.launches.end_rules import overdue
@@ -23,6 +24,7 @@ from gpuwatch.domain.launches.events import (
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
 from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.reopening import WATCH_ENDED
 from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
 from gpuwatch.domain.market.pricing import usd
@@ -32,15 +34,16 @@ from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.independent_evidence import IndependentEvidence
 from gpuwatch.engine.instance_ender import InstanceEnder, at_once
 from gpuwatch.engine.instance_list_monitor import InstanceListMonitor
-from gpuwatch.engine.instance_listing import InstanceListing, report_orphans
+from gpuwatch.engine.instance_listing import InstanceListing
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_clock import LaunchClock, must_end_at
 from gpuwatch.engine.launch_guard import LaunchGuard, NoGuard, due_cause, listed_event
 from gpuwatch.engine.missing_instances import MissingInstances
 from gpuwatch.engine.provider_account import AnyAccount, LaunchOwner, OtherAccounts
-from gpuwatch.engine.returned_instances import end_again
+from gpuwatch.engine.reopened_launches import ReopenedLaunches
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.engine.unaccounted_instances import UnaccountedInstances
+from gpuwatch.engine.unknown_instances import UnknownInstances
 from gpuwatch.errors import OrderError, ProviderError, StoreError
 from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
 
@@ -63,6 +66,7 @@ class LaunchReconciler:
         freed: called with a launch that is over: its slot is free.
         may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
         owner: which launches the launcher's account has; no other is judged or ended here.
+        watch_ended: for so long after its end a launch is reopened when its instance is listed again.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -80,10 +84,10 @@ class LaunchReconciler:
         guard: LaunchGuard | None = None,
         may_destroy: Callable[[Launch, datetime], bool] = at_once,
         owner: LaunchOwner | None = None,
+        watch_ended: timedelta = WATCH_ENDED,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
-        self._launch_alerts = launch_alerts
         self._watches = watches
         self._in_flight = in_flight
         self._freed = freed
@@ -93,20 +97,22 @@ class LaunchReconciler:
         self._ender = InstanceEnder(repository, launcher, launch_alerts, monotonic, may_destroy)
         self._owner: LaunchOwner = owner or AnyAccount()
         self._others = OtherAccounts(repository, launch_alerts, launcher.name)
+        contradictions = Contradictions(repository, launch_alerts, monotonic)
+        self._unknown = UnknownInstances(repository, launch_alerts, launcher.name, watch_ended)
+        self._reopened = ReopenedLaunches(repository, launcher, self._executor, contradictions, self._carry_out)
         self._missing = MissingInstances(
             launcher,
             clock=self._clock,
             ender=self._ender,
             independent=IndependentEvidence(launcher, market, monotonic),
             unaccounted=UnaccountedInstances(repository, launcher.name),
-            contradictions=Contradictions(repository, launch_alerts, monotonic),
+            contradictions=contradictions,
             monotonic=monotonic,
             wait_s=wait_s,
         )
         self._list_monitor = InstanceListMonitor(repository, launch_alerts, launcher.name, monotonic)
         self._began_at: datetime | None = None
         self._next_at: datetime | None = None
-        self._foreign_ids: Sequence[str] = ()
         self._last_read: Sequence[Launch] = ()
         self._listed_last: Mapping[str, Instance] = {}
         self.reconciled = False
@@ -122,23 +128,10 @@ class LaunchReconciler:
         return self.reconcile(now)
 
     def not_ready(self) -> str | None:
-        """Return why nothing new may be rented here, in one line, or None. Raises StoreError.
-
-        A database without any launch, beside instances with its label, is a new one: what the lost database had rented
-        would be rented again.
-        """
-        name = self._launcher.name
+        """Return why nothing new may be rented here, in one line, or None."""
         if not self.reconciled:
-            return f"gpuwatch is still looking up what it rented at {name} before"
-        if (elsewhere := self._others.reason()) is not None:
-            return elsewhere
-        if not self._foreign_ids or not self._repository.never_launched():
-            return None
-        known = ", ".join(self._foreign_ids[:3])
-        return (
-            f"{name} lists instances with a gpuwatch label that this database does not know ({known}); "
-            "gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine"
-        )
+            return f"gpuwatch is still looking up what it rented at {self._launcher.name} before"
+        return self._others.reason() or self._unknown.reason()
 
     def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
         """Return whether the latest list shows this instance under another label.
@@ -180,9 +173,8 @@ class LaunchReconciler:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))
         self._missing.listing_done(listing, now)
         if only is None:
-            unaccounted = report_orphans(self._repository, self._launch_alerts, self._launcher.name, listing, now)
-            self._foreign_ids = unaccounted.foreign_ids
-            end_again(self._repository, self._launcher, self._launch_alerts, unaccounted.returned, now)
+            for returned in self._unknown.listed(listing, lambda launch: bool(self._owner.own([launch])), now):
+                self._isolated(returned.launch, partial(self._reopened.reopen, instance=returned.instance, now=now))
         self.reconciled = True
         return True
 

@@ -11,6 +11,8 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
+STILL_BACK = "its instance was back after its end; it is billed"
+LISTED_AGAIN = "The provider listed it again. It counts in budgets and limits until it is over."
 STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot taken."
 
 
@@ -26,6 +28,8 @@ def send_reminders(
     alive = repository.alive()
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
     alone = [launch for launch in alive if launch.provider not in keyed]
+    for launch in repository.reopened():
+        repository.enqueue(launch_alerts.returned(launch, STILL_BACK, LISTED_AGAIN, now))
     for launch in held:
         repository.enqueue(launch_alerts.held(launch, STILL_HELD, now))
     for launch in alone:

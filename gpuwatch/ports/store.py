@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.price_series import PriceSeries
     from gpuwatch.domain.launches.approval import Approval
     from gpuwatch.domain.launches.invoices import InvoiceRow
-    from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
+    from gpuwatch.domain.launches.launch import Intent, Launch, LaunchEvent, LaunchRefusal, LaunchState
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Budget, Watch
@@ -154,11 +154,17 @@ class LaunchRepository(Protocol):
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
         """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
 
+    def foreign_installations(self) -> frozenset[str]:
+        """Ids of installations whose instances the owner said are not of this one. Raises StoreError."""
+
     def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
         """Which of them a launch has or had, or the owner said are not of this installation. Raises StoreError."""
 
-    def never_launched(self) -> bool:
-        """Was no instance ever asked for? Dry runs and adopted ones aside. Raises StoreError."""
+    def events(self, launch_id: str) -> Sequence[LaunchEvent]:
+        """Its transitions, oldest first. Raises StoreError."""
+
+    def reopened(self, provider: str | None = None) -> Sequence[Launch]:
+        """Living launches that were over before. Raises StoreError."""
 
     def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: an alert with this `once_key` is there already. Raises StoreError."""

@@ -10,7 +10,6 @@ import msgspec
 from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, inspect, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.domain.launches.adoption import ADOPTED_OFFER
 from gpuwatch.domain.launches.circuit_breaker import is_counted_failure
 from gpuwatch.domain.launches.launch import (
     Launch,
@@ -37,7 +36,7 @@ from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal,
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import insert_if_absent, to_ms
-from gpuwatch.storage.tables import OVER_STATES, foreign_instance, launch_event
+from gpuwatch.storage.tables import OVER_STATES, foreign_installation, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
 
 _UPDATE_AS_READ = update(launches).where(
@@ -75,6 +74,12 @@ class SqlLaunchRepository:
         query = select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
         return self._read(query if watch is None else query.where(launches.c.watch == watch))
 
+    def reopened(self, provider: str | None = None) -> list[Launch]:
+        """Living launches that were over before. Raises StoreError."""
+        was_over = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
+        query = select(launches).where(launches.c.state.not_in(OVER_STATES), launches.c.launch_id.in_(was_over))
+        return self._read(query if provider is None else query.where(launches.c.provider == provider))
+
     def events(self, launch_id: str) -> list[LaunchEvent]:
         """Its transitions, oldest first. Raises StoreError."""
         of_it = select(launch_event).where(launch_event.c.launch_id == launch_id).order_by(launch_event.c.id)
@@ -111,6 +116,9 @@ class SqlLaunchRepository:
         with self._database.write() as connection:
             if is_counted_failure(moved):  # two failures at one moment count each other
                 lock_reservations(connection)
+            if launch.is_over:
+                lock_reservations(connection)
+                moved = _with_free_place(connection, moved)
             self._step(connection, launch, moved, cause, now, words)
             update_breaker(connection, moved, now)
             if hook is not None:
@@ -201,9 +209,23 @@ class SqlLaunchRepository:
             )
             return frozenset(connection.execute(had.union(disowned)).scalars())
 
-    def mark_foreign(self, provider: str, instance_id: str, now: datetime) -> bool:
-        """The owner says that it is not of this installation; False: that was known. Raises StoreError."""
+    def foreign_installations(self) -> frozenset[str]:
+        """Ids of installations whose instances the owner said are not of this one. Raises StoreError."""
+        with self._database.read() as connection:
+            return frozenset(connection.execute(select(foreign_installation.c.install_id)).scalars())
+
+    def mark_foreign(self, provider: str, instance_id: str, now: datetime, install_id: str | None = None) -> bool:
+        """The owner says that it is not of this installation; False: that was known.
+
+        Args:
+            install_id: of the installation that its label names; if it is another one, all its instances are meant.
+
+        Raises:
+            StoreError: it was not written.
+        """
         with self._database.write() as connection:
+            if install_id is not None and install_id != load_installation(connection, now).install_id:
+                insert_if_absent(connection, foreign_installation, {"install_id": install_id, "at_ms": to_ms(now)})
             row = {"provider": provider, "instance_id": clean(instance_id, 64), "at_ms": to_ms(now)}
             return insert_if_absent(connection, foreign_instance, row)
 
@@ -234,16 +256,6 @@ class SqlLaunchRepository:
         self._obligations.follow([launch])
         return True
 
-    def never_launched(self) -> bool:
-        """Did no launch of this database ever ask a provider for anything? Adopted ones were not asked for.
-
-        Raises:
-            StoreError: that cannot be read.
-        """
-        asked_for = and_(launches.c.dry_run.is_(False), ~launches.c.offer_id.startswith(ADOPTED_OFFER, autoescape=True))
-        with self._database.read() as connection:
-            return connection.execute(select(literal(1)).where(asked_for).limit(1)).first() is None
-
     def enqueue(self, news: OutboxAlert) -> bool:
         """Put an alert into the outbox; False: `once_key` was sent already. Raises StoreError."""
         with self._database.write() as connection:
@@ -261,3 +273,20 @@ def count_alive(database: Database) -> int:
             return 0
         alive = and_(launches.c.state.not_in(OVER_STATES), launches.c.dry_run.is_(False))
         return int(connection.execute(select(func.count()).select_from(launches).where(alive)).scalar_one())
+
+
+def _with_free_place(connection: Connection, launch: Launch) -> Launch:
+    """Its own slot and offer, or others if somebody has them by now: it exists already, beyond every limit."""
+    alive = launches.c.state.not_in(OVER_STATES)
+    slots = set(connection.execute(select(launches.c.slot).where(alive, launches.c.watch == launch.watch)).scalars())
+    of_offer = select(launches.c.offer_slot).where(
+        alive, launches.c.provider == launch.provider, launches.c.offer_id == launch.offer_id
+    )
+    places = set(connection.execute(of_offer).scalars())
+    return msgspec.structs.replace(launch, slot=_free(launch.slot, slots), offer_slot=_free(launch.offer_slot, places))
+
+
+def _free(wanted: int, taken: set[int]) -> int:
+    if wanted not in taken:
+        return wanted
+    return next(number for number in range(len(taken) + 1) if number not in taken)

@@ -62,7 +62,7 @@ def test_after_a_lost_database_every_labelled_instance_is_reported_at_the_first_
     for n in range(3):
         world.provider.foreign(str(n), label=f"gpuwatch-{'abc'[n] * 12}")
     world.look()
-    assert world.reported() == [AlertKind.ORPHAN] * 3
+    assert world.reported() == [AlertKind.ORPHAN] * 4  # from noon on, 64 hours
 
 
 @pytest.mark.parametrize("label", [None, "my own", "gpuwatch-" + "c" * 12])
@@ -118,11 +118,54 @@ def test_a_new_database_beside_labelled_instances_rents_nothing_until_they_are_s
     assert world.follower.not_ready() is None
 
 
-def test_a_database_that_launched_before_rents_on_beside_instances_of_another_one(world: World) -> None:
+def test_nothing_is_rented_beside_instances_of_another_installation_until_they_are_settled(world: World) -> None:
+    """S6: an old backup, or a second installation on the account, exceeded `max_active`; reported after the rent."""
     world.rent()
-    world.provider.alive["1"] = Instance(
-        instance_id="1", label="gpuwatch-" + "c" * 12, state=InstanceState.RUNNING, status="running"
-    )
+    world.provider.foreign("1", label="gpuwatch-" + "c" * 12)
+    world.look()
+    reason = world.follower.not_ready()
+    assert reason is not None
+    assert "gpuwatch adopt INSTANCE --not-mine" in reason
+    world.repository.mark_foreign("vastai", "1", world.now)
     world.look()
     assert world.follower.not_ready() is None
-    assert world.reported().count(AlertKind.ORPHAN) == 1
+
+
+def test_an_installation_is_disowned_once_for_all(world: World) -> None:
+    world.rent()
+    world.provider.foreign("1", label=f"gpuwatch-{'c' * 12}-otherone-watch222")
+    world.provider.foreign("2", label=f"gpuwatch-{'d' * 12}-otherone")
+    world.provider.foreign("3", label=f"gpuwatch-{'e' * 12}-thirdone-watch222")
+    world.look()
+    world.repository.mark_foreign("vastai", "1", world.now, "otherone")
+    world.look()
+    reason = world.follower.not_ready()
+    assert reason is not None
+    assert "(3)" in reason
+    world.repository.mark_foreign("vastai", "3", world.now, "thirdone")
+    world.look()
+    assert world.follower.not_ready() is None
+
+
+def test_ones_own_installation_is_never_disowned_as_a_whole(world: World) -> None:
+    """A restored backup: the instances that were rented after it carry this installation's id."""
+    launch = world.rent()
+    assert launch.install_id is not None
+    for number, letter in (("1", "c"), ("2", "d")):
+        label = f"gpuwatch-{letter * 12}-{launch.install_id}"
+        world.provider.foreign(number, label=label)
+    world.look()
+    world.repository.mark_foreign("vastai", "1", world.now, launch.install_id)
+    world.look()
+    reason = world.follower.not_ready()
+    assert reason is not None
+    assert "(2)" in reason
+
+
+def test_what_is_unknown_is_reported_every_day_until_it_is_settled(world: World) -> None:
+    world.provider.foreign("1", label="gpuwatch-" + "c" * 12)
+    world.look(16, every_s=4 * 3600.0)
+    assert world.reported() == [AlertKind.ORPHAN] * 4  # from noon on, 64 hours
+    world.repository.mark_foreign("vastai", "1", world.now)
+    world.look(12, every_s=4 * 3600.0)
+    assert world.reported() == []

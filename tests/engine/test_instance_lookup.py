@@ -88,6 +88,8 @@ def test_what_was_ended_and_is_listed_again_is_ended_again(world: World, provide
     provider.alive["9000"] = instance
     world.look()
     assert provider.alive == {}
+    assert world.state(launch) is S.STOPPING  # it counts until its end is proven again
+    world.look(5)
     assert world.state(launch) is S.ENDED
     assert orphans(world) == [launch.launch_id]
 
@@ -102,6 +104,7 @@ def test_what_comes_back_again_and_again_is_reported_once_a_day(world: World, pr
     for _ in range(5):
         provider.alive["9000"] = instance
         world.look(1, every_s=6 * 3600)
+        world.look(5)
     assert len(provider.destroys) == 1 + 5
     assert orphans(world) == [launch.launch_id] * 2
 

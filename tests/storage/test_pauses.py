@@ -107,7 +107,7 @@ def breaker_alerts(store: Database) -> list[tuple[str, str]]:
         return [(row[0], row[1]) for row in connection.execute(query.where(alerts.c.once_key.startswith("breaker:")))]
 
 
-# --- pause ------------------------------------------------------------------------------------------------------------
+# --- pause --------------------------------------------------------------------------------------------------------
 
 
 def test_after_a_pause_returned_no_daemon_reserves(database: Database, database_url: str) -> None:
@@ -296,20 +296,7 @@ def test_a_watchs_own_budget_binds_the_next_offer_too(database: Database) -> Non
     assert "[watch.budget]" in refused.text
 
 
-# --- strangers --------------------------------------------------------------------------------------------------------
-
-
-def test_a_database_that_never_rented_knows_it(database: Database) -> None:
-    repository = SqlLaunchRepository(database)
-    intent = Intent(watch=renting(), match=a_match(), launch_id="a" * 12, dry_run=True)
-    with database.write() as connection:
-        launch_or_refusal(connection, intent, Budget(), NOON)
-    assert repository.never_launched()
-    adopted = adoption("b" * 12, "4711")
-    assert repository.adopt(adopted, NOON, news(NOON))
-    assert repository.never_launched()
-    fail(database, rented(database, "c" * 12), NOON)
-    assert not repository.never_launched()
+# --- instances of others ----------------------------------------------------------------------------------------------
 
 
 def test_an_instance_is_adopted_once_and_is_no_foreign_instance_then(database: Database, database_url: str) -> None:

@@ -82,6 +82,13 @@ class BidRaised(msgspec.Struct, frozen=True):
     bid_microusd_hour: int
 
 
+class InstanceReturned(msgspec.Struct, frozen=True):
+    """The instance of a launch that is over is listed. `end_wanted`: somebody had wanted its end."""
+
+    instance_id: str
+    end_wanted: bool
+
+
 LifecycleEvent = (
     InstanceCreated
     | AnswerLost
@@ -91,6 +98,7 @@ LifecycleEvent = (
     | ListUnavailable
     | EndRequested
     | BidRaised
+    | InstanceReturned
 )
 
 

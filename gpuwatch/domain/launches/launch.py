@@ -39,6 +39,7 @@ class LaunchState(StrEnum):
 S = LaunchState
 FINAL_STATES = frozenset({S.ENDED, S.FAILED})
 LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # there may be an instance whose id is unknown
+_REOPENED = frozenset({S.STARTING, S.RUNNING, S.STOPPING})  # its instance is listed again
 
 ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
     S.INTENDED: frozenset({S.REQUESTED, S.FAILED, S.ENDED}),
@@ -48,8 +49,8 @@ ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
     S.STOPPING: frozenset({S.STOPPING, S.ENDED, S.FAILED, S.HELD}),
     S.UNKNOWN: frozenset({S.UNKNOWN, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.HELD}),
     S.HELD: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.FAILED}),
-    S.ENDED: frozenset(),
-    S.FAILED: frozenset(),
+    S.ENDED: _REOPENED,
+    S.FAILED: _REOPENED,
 }
 
 

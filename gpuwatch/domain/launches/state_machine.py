@@ -23,6 +23,7 @@ from gpuwatch.domain.launches.events import (
     EndRequested,
     InstanceCreated,
     InstanceListed,
+    InstanceReturned,
     InstanceUnlisted,
     LifecycleEvent,
     ListUnavailable,
@@ -32,6 +33,7 @@ from gpuwatch.domain.launches.events import (
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, InstanceCondition, Launch, LaunchState, PriceSpan
 from gpuwatch.domain.launches.rebid import next_bid
+from gpuwatch.domain.launches.reopening import reopened
 from gpuwatch.domain.launches.transitions import (
     NO_TRANSITION,
     Destroy,
@@ -60,9 +62,9 @@ def transition(
 ) -> TransitionResult:
     """Return what follows from an event.
 
-    What is over stays over (`instance_listing` reports instances that still exist).
+    What is over stays over, unless its instance is listed again.
     """
-    if launch.is_over:
+    if launch.is_over != isinstance(event, InstanceReturned):
         return NO_TRANSITION
     return _RULES[type(event)](launch, event, clock, terms)
 
@@ -392,4 +394,5 @@ _RULES: Mapping[type, Callable[..., TransitionResult]] = {
     ListUnavailable: _no_list,
     EndRequested: _end_wanted,
     BidRaised: _bid_raised,
+    InstanceReturned: lambda launch, event, clock, terms: reopened(launch, event, clock),
 }

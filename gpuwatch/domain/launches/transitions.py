@@ -18,6 +18,7 @@ class NotificationTopic(StrEnum):
     NOT_RENTED = "not rented"
     HELD = "held"
     UNLISTED = "unlisted"
+    RETURNED = "returned"
     CONDITION_CHANGED = "condition changed"  # it runs, stopped, or has another price: this may flap
 
 

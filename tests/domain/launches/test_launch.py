@@ -51,8 +51,10 @@ def a_failed(end: EndReason, at: datetime = NOON, **changes: Any) -> Launch:
 # --- states -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_over_stays_over() -> None:
-    assert all(ALLOWED_TRANSITIONS[state] == frozenset() for state in FINAL_STATES)
+def test_what_is_over_is_never_ordered_again() -> None:
+    """It is only reopened, when its instance is listed."""
+    reopened = frozenset({S.STARTING, S.RUNNING, S.STOPPING})
+    assert all(ALLOWED_TRANSITIONS[state] == reopened for state in FINAL_STATES)
 
 
 def test_what_was_lost_is_never_asked_for_again() -> None:

@@ -1,0 +1,73 @@
+"""Launches that are over, and whose instances are listed again: they are ended again, or followed again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from gpuwatch.domain.launches.absence_proof import REPORT_AFTER_S
+from gpuwatch.domain.launches.events import ClockReading, InstanceReturned
+from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.transitions import Effect
+from gpuwatch.engine.contradictions import Contradictions
+from gpuwatch.engine.transition_executor import TransitionExecutor
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import Instance, InstanceLookup, Launcher, LaunchRepository
+
+log = logging.getLogger(__name__)
+
+
+class ReopenedLaunches:
+    """Reopens launches at one provider.
+
+    Args:
+        carry_out: does what follows from a transition.
+    """
+
+    def __init__(
+        self,
+        repository: LaunchRepository,
+        launcher: Launcher,
+        executor: TransitionExecutor,
+        contradictions: Contradictions,
+        carry_out: Callable[[Launch, Effect, datetime], None],
+    ) -> None:
+        self._repository = repository
+        self._launcher = launcher
+        self._executor = executor
+        self._contradictions = contradictions
+        self._carry_out = carry_out
+
+    def reopen(self, launch: Launch, instance: Instance, now: datetime) -> None:
+        """The instance is listed: it is alive, unless the provider denies it when it is asked for it by its id.
+
+        Raises:
+            LaunchConflict: somebody else changed the launch.
+            ProviderError: nobody answers for the instance.
+            StoreError: it was not recorded, and nothing was done.
+        """
+        if not self._is_alive(instance.instance_id):
+            why = "The list shows it after its end, and its id is gone."
+            self._contradictions.note(launch, why, REPORT_AFTER_S, now)
+            return
+        self._contradictions.clear(launch)
+        log.error("launch %s: it is over, and instance %s is listed", launch.launch_id, instance.instance_id)
+        event = InstanceReturned(instance.instance_id, self._end_was_wanted(launch))
+        launch, effects = self._executor.apply(launch, event, ClockReading(now, now))
+        for effect in effects:
+            self._carry_out(launch, effect, now)
+
+    def _is_alive(self, instance_id: str) -> bool:
+        """Lists lag: where the provider can be asked for one instance, it has to confirm what the list shows."""
+        if not isinstance(self._launcher, InstanceLookup):
+            return True
+        try:
+            return self._launcher.get(instance_id) is not None
+        except ProviderError as error:
+            log.warning("instance %s: listed again, and not found out by its id: %s", instance_id, error)
+            raise
+
+    def _end_was_wanted(self, launch: Launch) -> bool:
+        events = self._repository.events(launch.launch_id)
+        return bool(events) and events[-1].from_state is LaunchState.STOPPING
