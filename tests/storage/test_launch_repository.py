@@ -154,12 +154,25 @@ def test_a_step_and_its_alert_are_one_transaction(database: Database) -> None:
         assert connection.execute(select(func.count()).select_from(alerts)).scalar_one() == 0
 
 
-def test_no_step_leads_out_of_the_end(database: Database) -> None:
+def test_what_is_over_is_never_ordered_again(database: Database) -> None:
     launch = reserve(database, renting(), "1", "a" * 12)
     repository = SqlLaunchRepository(database)
     over = repository.transition(launch, S.FAILED, "refused", NOON, ended_at=NOON, end_reason="refused")
     with pytest.raises(LaunchConflict):
-        repository.transition(over, S.STARTING, "back again", NOON)
+        repository.transition(over, S.REQUESTED, "once more", NOON)
+
+
+def test_what_is_reopened_gets_a_slot_and_an_offer_of_its_own(database: Database) -> None:
+    launch = reserve(database, renting(max_total=0), "1", "a" * 12)
+    repository = SqlLaunchRepository(database)
+    launch = repository.transition(launch, S.STARTING, "created", NOON, instance_id="1")
+    over = repository.transition(launch, S.ENDED, "gone", NOON, ended_at=NOON, end_reason="gone at the provider")
+    second = reserve(database, renting(max_total=0), "1", "b" * 12)
+    assert (second.slot, second.offer_slot) == (0, 0)
+    back = repository.transition(over, S.RUNNING, "listed again", NOON, ended_at=None, end_reason=None)
+    assert (back.slot, back.offer_slot) == (1, 1)
+    assert repository.get("a" * 12) == back
+    assert [one.launch_id for one in repository.reopened()] == ["a" * 12]
 
 
 def test_an_ended_launch_frees_slot_and_offer(database: Database) -> None:
