@@ -54,7 +54,7 @@ def line_chart(
     x_text: Text = "{:.4g}".format,
     width: int | None = None,
 ) -> str:
-    """Up to three lines over the same xs, in plain text; in colours on a terminal, unless NO_COLOR is set.
+    """Up to three lines of steps over the same xs, in plain text; in colours on a terminal, unless NO_COLOR is set.
 
     Args:
         xs: rising.
@@ -114,10 +114,12 @@ def _dots(xs: Sequence[float], ys: Sequence[float | None], frame: _Frame) -> lis
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """The dots from one to another, without the first."""
-    across, down = end[0] - start[0], end[1] - start[1]
-    steps = max(abs(across), abs(down))
-    return [(start[0] + round(across * i / steps), start[1] + round(down * i / steps)) for i in range(1, steps + 1)]
+    """The dots from one to another, without the first: a step, because a value stands until the next one is seen."""
+    (x, y), (end_x, end_y) = start, end
+    down = 1 if end_y > y else -1
+    return [(each, y) for each in range(x + 1, end_x + 1)] + [
+        (end_x, each) for each in range(y + down, end_y + down, down)
+    ]
 
 
 def _draw(cells: _Cells, dots: Sequence[tuple[int, int]], number: int) -> None:

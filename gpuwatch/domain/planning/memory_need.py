@@ -270,7 +270,7 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
     gpu: GpuSpecs
     least: int  # cards that hold it
     cards: int  # cards to rent: a count that divides every layer evenly
-    filled: float  # share of the usable memory, with `cards` cards
+    filled: float  # share of each whole card, its overhead included, with `cards` cards
     against: tuple[str, ...]  # reasons against it
 
     @property
@@ -296,7 +296,7 @@ def _fit(needed: MemoryNeed, gpu: GpuSpecs) -> CardFit | None:
     if not least:
         return None
     cards = even_card_count(least, needed.workload.model.shape)
-    filled = needed.gb / (cards * usable_gb(gpu.memory_gib))
+    filled = (needed.gb / cards + OVERHEAD_GB) / (gpu.memory_gib * GIB_GB)
     return CardFit(gpu=gpu, least=least, cards=cards, filled=filled, against=tuple(_against(needed, gpu, cards)))
 
 
