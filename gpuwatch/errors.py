@@ -38,6 +38,10 @@ class GpuwatchError(Exception):
     """The root: its text is one line for a person, without secrets."""
 
 
+class PartlyDone(Exception):
+    """A defect of gpuwatch kept it from one of several things; the others are done. Its cause is the first defect."""
+
+
 class UsageError(GpuwatchError):
     """The command line asks for something impossible."""
 

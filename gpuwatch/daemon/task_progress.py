@@ -16,7 +16,7 @@ from types import FrameType
 
 import msgspec
 
-from gpuwatch.errors import GpuwatchError
+from gpuwatch.errors import GpuwatchError, PartlyDone
 
 HANGS_AFTER_S = 300.0  # beyond the interval; a task that may take longer says so
 FAILS_AFTER = 3  # failures in a row
@@ -134,6 +134,8 @@ class TaskProgress:
         except Exception as error:
             failures = self._states[task.name].failures + 1 if task.name in self._states else 1
             self._change(task, failures=failures, error=_error_line(error), thread_id=None)
+            if isinstance(error, PartlyDone):  # reported as any failure, but a restart would cost more than it helps
+                self._change(task, progress_s=self._monotonic())
             raise
         now = self._now()
         self._successes[task.name] = (self.successes(task.name) + 1, now)
@@ -185,8 +187,8 @@ class TaskProgress:
 
 
 def place_of(error: BaseException) -> str:
-    """The line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """The line that raised it, or its cause."""
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     return _place(frames[-1].filename, frames[-1].lineno) if frames else "an unknown place"
 
 

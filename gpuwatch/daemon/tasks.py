@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
+
+import msgspec
 
 from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.service import Service
@@ -96,7 +99,8 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
         yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():
         every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
-        yield _following(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
+        task = _following(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
+        yield msgspec.structs.replace(task, steps=partial(getattr, reconciler, "steps"))
 
 
 def _following(service: Service, name: str, provider: str, run: Callable[[], object], every_s: float) -> PeriodicTask:

@@ -44,7 +44,7 @@ from gpuwatch.engine.reopened_launches import ReopenedLaunches
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.engine.unaccounted_instances import UnaccountedInstances
 from gpuwatch.engine.unknown_instances import UnknownInstances
-from gpuwatch.errors import OrderError, ProviderError, StoreError
+from gpuwatch.errors import OrderError, PartlyDone, ProviderError, StoreError
 from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
 
 log = logging.getLogger(__name__)
@@ -115,17 +115,28 @@ class LaunchReconciler:
         self._next_at: datetime | None = None
         self._last_read: Sequence[Launch] = ()
         self._listed_last: Mapping[str, Instance] = {}
+        self._defects: dict[str, Exception] = {}  # of the latest run, by launch
+        self.steps = 0  # launches that were updated: progress within a long run
         self.reconciled = False
 
     def run_if_due(self, now: datetime) -> bool:
-        """Reconcile if it is time; return whether that happened. Raises StoreError."""
+        """Reconcile if it is time; return whether that happened.
+
+        Raises:
+            StoreError: the rows cannot be read.
+            PartlyDone: a defect kept it from updating a launch; the others are up to date.
+        """
         if self._next_at is not None and now < self._next_at <= now + STEADY_EVERY:
             return False
         alive = self._read(now)
         moving = any(launch.state in _MOVING for launch in alive)
         ends = [end for launch in alive if (end := must_end_at(launch)) is not None and end > now]
         self._next_at = min([now + (ALIVE_EVERY if moving else STEADY_EVERY), *ends])
-        return self.reconcile(now)
+        self._defects.clear()
+        done = self.reconcile(now)
+        for launch_id, defect in self._defects.items():
+            raise PartlyDone(f"launch {launch_id}: {defect}") from defect
+        return done
 
     def not_ready(self) -> str | None:
         """Return why nothing new may be rented here, in one line, or None."""
@@ -180,14 +191,16 @@ class LaunchReconciler:
 
     def _isolated(self, launch: Launch, step: Callable[[Launch], None]) -> None:
         """An error of one launch never keeps the others from their update."""
+        self.steps += 1
         try:
             step(launch)
         except LaunchConflict as error:
             log.info("%s", error)
         except (OrderError, ProviderError, StoreError) as error:
             log.warning("launch %s: %s", launch.launch_id, error)
-        except Exception:
+        except Exception as error:
             log.exception("launch %s: could not be processed", launch.launch_id)
+            self._defects[launch.launch_id] = error
 
     def _read(self, now: datetime) -> Sequence[Launch]:
         """The rows. While they cannot be read, the launches read last still end in time. Raises StoreError."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.daemon.task_progress import FaultKind, PeriodicTask, TaskProgress
-from gpuwatch.errors import ProviderDown
+from gpuwatch.errors import PartlyDone, ProviderDown
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -132,6 +132,16 @@ def test_a_fault_outside_gpuwatch_is_no_defect_and_no_success() -> None:
     assert tasks.stalled_after(59) == []
     assert tasks.faults() == []
     assert tasks.progress.last_success == {}
+
+
+def test_what_is_done_in_part_is_reported_and_is_progress_all_the_same() -> None:
+    """A restart would cost more than it helps: the other launches are followed."""
+    partly = a_task(failing(PartlyDone("launch a: by design")))
+    tasks = Tasks(partly)
+    tasks.passed_s = 50
+    tasks.fail(partly, 3, PartlyDone)
+    assert [fault.kind for fault in tasks.faults()] == [FaultKind.FAILS]
+    assert tasks.stalled_after(59) == []
 
 
 def test_a_run_of_before_a_reload_that_ends_late_changes_nothing() -> None:

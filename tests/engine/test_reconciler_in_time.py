@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec
-from gpuwatch.errors import ProviderDown, StoreError
+from gpuwatch.errors import PartlyDone, ProviderDown, StoreError
 from gpuwatch.ports import Instance, InstanceState, OutboxAlert
 from gpuwatch.storage.database import Database
 from tests.builders import changed
@@ -142,6 +143,30 @@ def test_a_store_that_cannot_be_read_lets_nothing_run_longer(world: World) -> No
     found = world.repository.get(launch.launch_id)
     assert found is not None
     assert (found.state, found.ended_because(EndReason.MAX_RUNTIME)) == (S.ENDED, True)
+
+
+def test_a_defect_that_keeps_one_launch_from_its_update_is_raised_when_the_others_have_theirs(
+    sqlite_database: Database,
+) -> None:
+    world = World(sqlite_database, TWO)
+    broken, sound = world.rent(), world.rent(match_on("60002", "28000002"))
+    move = world.repository.transition
+
+    def defective(launch: Launch, *args: Any, **changes: Any) -> Launch:
+        if launch.launch_id == broken.launch_id:
+            raise ValueError("by design")
+        return move(launch, *args, **changes)
+
+    world.repository.transition = defective  # type: ignore[method-assign]
+    world.pass_s(3700)
+    steps = world.follower.steps
+    with pytest.raises(PartlyDone, match=f"launch {broken.launch_id}: by design"):
+        world.follower.run_if_due(world.now)
+    assert world.follower.steps == steps + 2
+    assert world.state(sound) is S.STOPPING
+    world.repository.transition = move  # type: ignore[method-assign]
+    world.pass_s(20)
+    assert world.follower.run_if_due(world.now)
 
 
 def test_a_clock_that_was_far_ahead_when_it_came_to_life_does_not_lengthen_it_by_a_restart(world: World) -> None:
