@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from gpuwatch.app.launches import (
     unknown_instances,
 )
 from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
-from gpuwatch.bootstrap.accounts import provider_account
+from gpuwatch.bootstrap.accounts import provider_account, with_previous_keys
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import can_rent
 from gpuwatch.bootstrap.settings_loading import end_by_hand_lines
@@ -99,19 +98,17 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         repository = SqlLaunchRepository(store, obligation_file(settings))
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
         stopping = [_mark_stopping(repository, launch) for launch in wanted]
-        launchers = {
-            name: launcher
+        accounts = [
+            (launcher, provider_account(each, store, launcher, takes_older=each is settings))
             for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
-            if (launcher := launcher_of(settings, http, name)) is not None
-        }
-        accounts = {
-            name: provider_account(settings, store, launcher, takes_older=True) for name, launcher in launchers.items()
-        }
-        reconcilers = {
-            name: _reconciler(settings, repository, launcher, hooks, accounts[name])
-            for name, launcher in launchers.items()
-        }
-        waiter = StopWaiter(repository, reconcilers, report, accounts)
+            for each in (settings, with_previous_keys(settings))
+            if (launcher := launcher_of(each, http, name)) is not None
+        ]
+        keys = [
+            _Key(launcher.name, account, _reconciler(settings, repository, launcher, hooks, account))
+            for launcher, account in accounts
+        ]
+        waiter = StopWaiter(repository, keys, report)
         return waiter.wait([launch.launch_id for launch in stopping], STOP_WITHIN_S + hooks.longest_s)
 
 
@@ -132,27 +129,28 @@ def _upgrade_store(settings: Settings) -> None:
     raise StoreNotReady("\n".join(lines))
 
 
+class _Key:
+    """One key of a provider: whose it is, and what follows launches with it."""
+
+    def __init__(self, provider: str, account: ProviderAccount, reconciler: LaunchReconciler) -> None:
+        self.provider = provider
+        self.account = account
+        self.reconciler = reconciler
+        self.lists = 0  # complete instance lists
+
+
 class StopWaiter:
     """Reconciles the given launches until they have ended, and touches no others.
 
     Args:
-        reconcilers: by provider; a provider without a key has none.
+        keys: of the providers, the previous ones as well; what belongs to another account cannot be ended with them.
         report: receives one line per change.
-        accounts: by provider; what belongs to another account cannot be ended with its key.
     """
 
-    def __init__(
-        self,
-        repository: LaunchRepository,
-        reconcilers: Mapping[str, LaunchReconciler],
-        report: Report,
-        accounts: Mapping[str, ProviderAccount],
-    ) -> None:
-        self._accounts = accounts
+    def __init__(self, repository: LaunchRepository, keys: Sequence[_Key], report: Report) -> None:
         self._repository = repository
-        self._reconcilers = reconcilers
+        self._keys = keys
         self._report = report
-        self._lists: Counter[str] = Counter()  # complete instance lists, by provider
         self._states: dict[str, str] = {}
         self._not_found: list[str] = []
         self._by_hand: list[str] = []
@@ -166,8 +164,8 @@ class StopWaiter:
         """
         ends_at, waiting = real_monotonic() + within_s, list(launch_ids)
         while real_monotonic() < ends_at and (waiting := [one for one in waiting if not self._is_settled(one)]):
-            for name, reconciler in self._reconcilers.items():
-                self._lists[name] += reconciler.reconcile(real_now(), set(waiting))
+            for key in self._keys:
+                key.lists += key.reconciler.reconcile(real_now(), set(waiting))
             time.sleep(_POLL_EVERY_S / pace())
         if self._by_hand:
             raise UsageError("\n".join(self._by_hand))
@@ -181,14 +179,15 @@ class StopWaiter:
         self._report_state(launch)
         if launch.is_over:
             return True
-        if launch.provider not in self._reconcilers:
+        keys = [key for key in self._keys if key.provider == launch.provider]
+        if not keys:
             self._by_hand.append(_end_by_hand(launch, f"{launch.provider} is not in the settings, or has no key"))
             return True
-        if self._accounts[launch.provider].is_elsewhere(launch):
+        if all(key.account.is_elsewhere(launch) for key in keys):
             why = f"its account is not that of the key of {launch.provider} in the settings (gpuwatch accounts)"
             self._by_hand.append(_end_by_hand(launch, why))
             return True
-        if launch.instance_id is None and self._lists[launch.provider] >= LISTS_FOR_UNKNOWN:
+        if launch.instance_id is None and all(key.lists >= LISTS_FOR_UNKNOWN for key in keys):
             self._not_found.append(launch_id)
             self._report(_not_found(launch))
             return True

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpuwatch.bootstrap import build_adapters, missing_extra_hint
 from gpuwatch.engine.provider_account import ProviderAccount
 from gpuwatch.errors import ProviderError, ProviderStateUnknown
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
+
+
+def with_previous_keys(settings: Settings) -> Settings:
+    """The providers that have a previous key, each with that key alone."""
+    former = {
+        name: msgspec.structs.replace(one, api_key=one.previous_api_key, previous_api_key=None)
+        for name, one in settings.providers.items()
+        if one.previous_api_key is not None
+    }
+    return msgspec.structs.replace(settings, providers=former)
 
 
 def provider_account(
@@ -66,21 +78,23 @@ def _faults_at(
     name, first = launches[0].provider, launches[0].launch_id
     if name not in settings.providers or missing_extra_hint(name) is not None:
         return  # nothing can reach it at all: another fault says so
-    launcher = build_adapters(settings, http, [name])[name].launcher
-    if launcher is None:
-        return
-    account = provider_account(settings, store, launcher)
+    accounts = [
+        provider_account(each, store, launcher)
+        for each in (settings, with_previous_keys(settings))
+        if name in each.providers and (launcher := build_adapters(each, http, [name])[name].launcher) is not None
+    ]
     try:
-        account.identify(now)
+        for account in accounts:
+            account.identify(now)
     except ProviderError as error:
         yield (
             f"launch {first} is alive at {name}, and it is not known whether the key in these settings is of its "
             f"account ({error}); try again when {name} answers"
         )
         return
-    if unreached := [launch.launch_id for launch in launches if not account.owns(launch)]:
+    if unreached := [launch.launch_id for launch in launches if not any(each.owns(launch) for each in accounts)]:
         yield (
             f"the key of {name} in these settings belongs to another account than launch {', '.join(unreached)}; "
-            "keep the old key until it has ended, or if both are of one account: "
+            "keep the old key until it has ended, or set it as previous_api_key; if both are of one account: "
             f"gpuwatch accounts --same --provider {name}"
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_channels, build_hooks, http_client, new_id
-from gpuwatch.bootstrap.accounts import account_faults, provider_account
+from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_previous_keys
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.engine.provider_account import ProviderAccount
     from gpuwatch.ports import Channel, Launcher
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
@@ -109,7 +110,11 @@ class Service:
         self.accounts = {name: provider_account(settings, store, one) for name, one in self.launchers.items()}
         self.balances = {name: BalanceCache(one, time_source.monotonic) for name, one in self.launchers.items()}
         self.guards = {name: self._guard(launcher) for name, launcher in self.launchers.items()}
-        self.reconcilers = {name: self._reconciler(name, launcher) for name, launcher in self.launchers.items()}
+        self.reconcilers = {
+            name: self._reconciler(launcher, self.accounts[name], self.guards[name])
+            for name, launcher in self.launchers.items()
+        }
+        self._follow_previous_keys(http)
         self._contexts = {name: self._context(name, launcher) for name, launcher in self.launchers.items()}
         self.executor = LaunchExecutor(
             self.launch_repository, self._contexts, self.launch_alerts, time_source.now, settings.budget, self.slots
@@ -120,6 +125,19 @@ class Service:
         self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
         polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
+
+    def _follow_previous_keys(self, http: HttpClient) -> None:
+        """What is alive under the previous key of a provider is followed and ended with it; nothing is rented."""
+        former = with_previous_keys(self.settings)
+        adapters = build_adapters(former, http, stop=self.stopping, time_source=self.time_source)
+        for name, adapter in adapters.items():
+            if adapter.launcher is None or name not in self.accounts:
+                continue
+            account = provider_account(former, self.store, adapter.launcher)
+            account.beside, self.accounts[name].beside = self.accounts[name], account
+            known_as = f"{name} (previous key)"
+            self.guards[known_as] = self._guard(adapter.launcher)
+            self.reconcilers[known_as] = self._reconciler(adapter.launcher, account, self.guards[known_as])
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -142,7 +160,7 @@ class Service:
             why_nothing=self.settings.rescue,
         )
 
-    def _reconciler(self, name: str, launcher: Launcher) -> LaunchReconciler:
+    def _reconciler(self, launcher: Launcher, account: ProviderAccount, guard: ProviderGuard) -> LaunchReconciler:
         return LaunchReconciler(
             self.launch_repository,
             launcher,
@@ -150,11 +168,11 @@ class Service:
             watches=self._watches,
             in_flight=self.slots.in_flight,
             monotonic=self.time_source.monotonic,
-            market=self.adapters[name].market,
+            market=self.adapters[launcher.name].market,
             freed=self.slots.launch_over,
-            guard=self.guards[name],
+            guard=guard,
             may_destroy=self.hooks.may_destroy,
-            owner=self.accounts[name],
+            owner=account,
         )
 
     def _known_accounts(self) -> Mapping[str, str]:
@@ -226,8 +244,12 @@ class Service:
     def account_faults(self, settings: Settings) -> list[str]:
         """Why these settings could not reach launches that are reached now: their keys are of other accounts."""
         alive = self.launch_repository.alive()
-        reached = [one for one in alive if one.provider in self.accounts and self.accounts[one.provider].owns(one)]
+        reached = [one for one in alive if one.provider in self.accounts and self._is_reached(one)]
         return account_faults(settings, self.store, self._http, reached, self.time_source.now())
+
+    def _is_reached(self, launch: Launch) -> bool:
+        account = self.accounts[launch.provider]
+        return account.owns(launch) or (account.beside is not None and account.beside.owns(launch))
 
     def close(self) -> None:
         """Give work in progress a short time to reach a point that its row records."""

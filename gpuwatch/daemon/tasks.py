@@ -105,7 +105,7 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
 
 def _following(service: Service, name: str, provider: str, run: Callable[[], object], every_s: float) -> PeriodicTask:
     """A task that what is rented depends on."""
-    longest_s = _FOLLOW_TIMEOUTS * service.settings.providers[provider].timeout_s + 5 * every_s
+    longest_s = _FOLLOW_TIMEOUTS * service.settings.providers[provider.partition(" ")[0]].timeout_s + 5 * every_s
     return PeriodicTask(name=name, run=run, every_s=every_s, is_essential=True, progress_within_s=longest_s)
 
 

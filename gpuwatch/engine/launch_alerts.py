@@ -115,7 +115,7 @@ class LaunchAlerts:
         else:
             why = f"It runs under account {launch.account_id}, and the key of {provider} belongs to another."
         can_do = (
-            f"Restore the key that it was rented with in [providers.{provider}]",
+            f"Set the key that it was rented with as previous_api_key in [providers.{provider}]",
             f"If both keys are of one account: gpuwatch accounts --same --provider {provider}",
             f"Or end instance {launch.instance_id or launch.label} at {provider} by hand",
         )

@@ -173,10 +173,12 @@ class LaunchReconciler:
             self._without_list(_chosen(self._owner.own(alive), only), now)
             self._list_monitor.failed(error, len(alive), now)
             return False
-        found, alive = alive, self._owner.claimed(alive, lambda launch: listing.of(launch) is not None)
+        everyone, alive = alive, self._owner.claimed(alive, lambda launch: listing.of(launch) is not None)
         mine = _chosen(alive, only)
         if only is None:
-            self._others.saw(found, alive, now)
+            own = {launch.launch_id for launch in alive}
+            others = [launch for launch in everyone if launch.launch_id not in own]
+            self._others.saw([launch for launch in others if not self._owner.is_reached(launch)], now)
         self._listed_last = listing.by_id
         self._list_monitor.saw(now)
         failpoint("reconcile.listed")

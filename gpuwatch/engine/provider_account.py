@@ -31,6 +31,9 @@ class LaunchOwner(Protocol):
     def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
         """Those of this account, and those of no known account that its list shows. Raises StoreError."""
 
+    def is_reached(self, launch: Launch) -> bool:
+        """Whether some key in the settings reaches it. Raises StoreError."""
+
 
 class AnyAccount:
     """Every launch belongs to the one account that there is: a simulation."""
@@ -45,6 +48,10 @@ class AnyAccount:
     def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
         """All of them."""
         return list(launches)
+
+    def is_reached(self, launch: Launch) -> bool:
+        """It is."""
+        return True
 
 
 class ProviderAccount:
@@ -63,6 +70,7 @@ class ProviderAccount:
         self._key = key
         self._takes_older = takes_older
         self.account_id: str | None = None  # None: not known yet
+        self.beside: ProviderAccount | None = None  # of the provider's other key
 
     def identify(self, now: datetime) -> str:
         """The account's id; the provider is asked if this key was never seen. Raises ProviderError, StoreError."""
@@ -94,6 +102,11 @@ class ProviderAccount:
         """Whether it is known to be of another account. Raises StoreError."""
         return launch.account_id is not None and self.account_id is not None and not self.owns(launch)
 
+    def is_reached(self, launch: Launch) -> bool:
+        """Whether one of the provider's keys reaches it; not denied while the account of one is not known."""
+        beside = self.beside
+        return self.owns(launch) or (beside is not None and (beside.account_id is None or beside.owns(launch)))
+
     def _same(self, account_id: str) -> str:
         """Read anew each time: the owner may have confirmed meanwhile that two are one."""
         return self._accounts.known(self._launcher.name, account_id) or account_id
@@ -110,11 +123,13 @@ class ProviderAccount:
         """
         account_id = self.account_id
         older = [launch for launch in launches if launch.account_id is None]
-        if account_id is None or not any(map(is_listed, older)):
+        shown = [launch for launch in older if is_listed(launch)]
+        if account_id is None or not shown:
             return self.own(launches)
-        for launch in older:
-            self._accounts.claim(launch.launch_id, account_id)
-        return self.own([_with_account(launch, account_id) for launch in launches])
+        joined = {launch.launch_id for launch in (older if self.beside is None else shown)}
+        for launch_id in joined:
+            self._accounts.claim(launch_id, account_id)
+        return self.own([_with_account(one, account_id) if one.launch_id in joined else one for one in launches])
 
 
 class OtherAccounts:
@@ -127,10 +142,9 @@ class OtherAccounts:
         self._reported: set[tuple[str, date]] = set()
         self._launches: Sequence[Launch] = ()
 
-    def saw(self, alive: Sequence[Launch], own: Sequence[Launch], now: datetime) -> None:
-        """Keep and report what is alive and not of this account. Raises StoreError."""
-        reached = {launch.launch_id for launch in own}
-        self._launches = [launch for launch in alive if launch.launch_id not in reached]
+    def saw(self, unreached: Sequence[Launch], now: datetime) -> None:
+        """Keep and report what is alive and reached by no key. Raises StoreError."""
+        self._launches = unreached
         for launch in self._launches:
             today = (launch.launch_id, now.date())
             if today not in self._reported:
@@ -155,4 +169,4 @@ def other_account_reason(launches: Sequence[Launch]) -> str | None:
 
 
 def _with_account(launch: Launch, account_id: str) -> Launch:
-    return launch if launch.account_id is not None else msgspec.structs.replace(launch, account_id=account_id)
+    return msgspec.structs.replace(launch, account_id=account_id)

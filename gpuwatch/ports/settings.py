@@ -18,6 +18,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     base_url: str
     api_key: str | None = None
+    previous_api_key: str | None = None  # a secret, too: follows and ends what is left under it, rents nothing
     commission: Commission = Commission()
     poll_every_s: float = 30.0
     sweep_every_s: float | None = None  # None: "auto", as the row quota allows

@@ -22,7 +22,7 @@ from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues
 from gpuwatch.settings.validate import validate
 
-_IN_DOUBT = ("base_url", "api_key", "options")  # an option may name the account or region to search
+_IN_DOUBT = ("base_url", "api_key", "previous_api_key", "options")  # an option may name the account or region to search
 _OFF = {"enabled": False}
 _NEEDED = frozenset(name for name, field in WatchTable.model_fields.items() if field.is_required())
 

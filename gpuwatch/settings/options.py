@@ -83,7 +83,7 @@ def is_secret_key(path: KeyPath) -> bool:
         case (
             ("database_url",)
             | ("watchdog", "heartbeat_url")
-            | ("providers", _, "api_key")
+            | ("providers", _, "api_key" | "previous_api_key")
             | ("watch", _, "launch", "registry", "password")
         ):
             return True
@@ -97,6 +97,7 @@ def secret_keys() -> Iterator[KeyPath]:
     yield HEARTBEAT_URL
     for name in providers.names():
         yield ("providers", name, "api_key")
+        yield ("providers", name, "previous_api_key")
         yield from secret_options(("providers", name, "options"))
     for name in notifiers.names():
         yield from secret_options(("notify", name))

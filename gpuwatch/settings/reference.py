@@ -19,7 +19,8 @@ from gpuwatch.settings.options import NOTIFY_OPTIONS, KeyPath, options_of
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import variable_of
 
-_SECRETS = ("api_key", "password", "heartbeat_url")  # of providers, of the registry of a launch, of the watchdog
+# of providers, of the registry of a launch, of the watchdog
+_SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url")
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,6 +89,9 @@ class ProviderTable(Table):
         default=None, description=f"Poll this provider? Default: true with a section or a key; {_ALWAYS_ON} always."
     )
     api_key: Key | None = Field(default=None, description="Secret; better in the environment. Needed for renting.")
+    previous_api_key: Key | None = Field(
+        default=None, description="Secret. Key of another account: follows and ends what is alive there, rents nothing."
+    )
     base_url: BaseUrl | None = Field(
         default=None, description="http(s) address of the API; default: the provider's own."
     )

@@ -23,6 +23,7 @@ _OF_A_LAUNCH: tuple[KeyPath, ...] = (
     ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
 )  # fmt: skip
 _WithOptions = TypeVar("_WithOptions", ProviderSettings, ChannelSettings)
+_KEYS = ("api_key", "previous_api_key")  # of a provider
 BLANK = ""  # stands for a secret in cached settings
 _PLAIN_ENV_LENGTH = 12  # shorter values of variables with plain names are words such as "offline", not secrets
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -36,7 +37,8 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
     """
     providers = tree.get("providers")
     names = providers if isinstance(providers, dict) else ()
-    paths: list[KeyPath] = [("database_url",), HEARTBEAT_URL, *(("providers", name, "api_key") for name in names)]
+    keys = [("providers", name, key) for name in names for key in _KEYS]
+    paths: list[KeyPath] = [("database_url",), HEARTBEAT_URL, *keys]
     found = {path: _at(tree, path) for path in paths}
     for index, watch in enumerate(_watches(tree)):
         for key in _OF_A_LAUNCH:
@@ -59,7 +61,9 @@ def without_secrets(settings: Settings) -> Settings:
         database_url=BLANK if "@" in url else url,
         heartbeat_url=None,
         providers={
-            name: msgspec.structs.replace(_with_options(one, ("providers", name, "options"), {}), api_key=None)
+            name: msgspec.structs.replace(
+                _with_options(one, ("providers", name, "options"), {}), **dict.fromkeys(_KEYS)
+            )
             for name, one in settings.providers.items()
         },
         channels={name: _with_options(one, ("notify", name), {}) for name, one in settings.channels.items()},
@@ -82,7 +86,7 @@ def with_secrets(
         providers={
             name: msgspec.structs.replace(
                 _with_options(one, ("providers", name, "options"), secrets),
-                api_key=secrets.get(("providers", name, "api_key")),
+                **{key: secrets.get(("providers", name, key)) for key in _KEYS},
             )
             for name, one in settings.providers.items()
         },
@@ -97,7 +101,11 @@ def secret_values(settings: Settings) -> list[str]:
     """Every secret of the settings, to be removed from every text."""
     found: list[str | None] = [settings.heartbeat_url]
     for name, provider in settings.providers.items():
-        found += [provider.api_key, *secret_texts(provider.options, ("providers", name, "options"))]
+        found += [
+            provider.api_key,
+            provider.previous_api_key,
+            *secret_texts(provider.options, ("providers", name, "options")),
+        ]
     for name, channel in settings.channels.items():
         found += secret_texts(channel.options, ("notify", name))
     return [secret for secret in (*found, *_launch_secrets(settings)) if secret]
@@ -175,7 +183,7 @@ def _launch_with_secrets(
 
 def _plain(path: KeyPath, value: Any) -> Any:
     """As the schema reads it."""
-    if path[-1] in {"api_key", "database_url"}:
+    if path[-1] in {*_KEYS, "database_url"}:
         return str(value).strip()
     if path == HEARTBEAT_URL:
         return str(value).strip().rstrip("/")

@@ -18,7 +18,7 @@ from gpuwatch.settings.secrets import database_url
 from gpuwatch.settings.sources import ExternalValue, Sources, collect, merge, parse_file
 
 MASK = "********"
-_ALWAYS_MASKED = {"api_key", "bot_token", "password", "urls"}  # whatever a plugin declares
+_ALWAYS_MASKED = {"api_key", "previous_api_key", "bot_token", "password", "urls"}  # whatever a plugin declares
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from gpuwatch.emulator import Marketplace
+from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
 
 PACE = {"GPUWATCH_TEST_PACE": "60"}  # ten minutes of absence pass in ten seconds
@@ -121,3 +123,39 @@ def test_a_known_key_needs_no_answer_about_its_account(first: Marketplace, tmp_p
     with home.daemon(**PACE) as child:
         wait_for(lambda: not first.instances())
         assert terminate(child)[0] == 0
+
+
+@contextmanager
+def by_key(first: Marketplace, second: Marketplace) -> Iterator[str]:
+    """One address, two accounts: the key decides which marketplace answers."""
+
+    def answer(request: ReceivedRequest, wire: ReplyWriter) -> None:
+        market = second if OTHER_KEY in request.headers.get("authorization", "") else first
+        kept = {name: value for name, value in request.headers.items() if name in {"authorization", "content-type"}}
+        found = httpx.request(request.method, market.url + request.target, content=request.body, headers=kept)
+        wire.answer(found.status_code, found.content)
+
+    with serving(answer) as server:
+        yield server.url
+
+
+def test_with_the_previous_key_what_is_left_there_is_followed_and_ended(
+    first: Marketplace, second: Marketplace, tmp_path: Path
+) -> None:
+    with by_key(first, second) as url:
+        home = Home(tmp_path, url)
+        launch_id = _rented(home, first)
+        with home.daemon() as child:
+            wait_for(lambda: home.log().count("watching") == 2)
+            _listed_more(first, 1)
+            for _ in range(2):  # the second of them has an id that the first marketplace has not given
+                bargain(second)
+            home.write(url=url, key=OTHER_KEY, extra='previous_api_key = "demo-key"\n', max_active=2, max_total=2)
+            child.send_signal(signal.SIGHUP)
+            wait_for(lambda: len([one for one in home.launches() if one["state"] == "running"]) == 2)
+            assert {one["account"] for one in home.launches()} == {"123456", "999"}
+            stopped = home.run("stop", launch_id)
+            assert stopped.returncode == 0, stopped.stderr
+            assert terminate(child)[0] == 0
+        assert (len(first.instances()), len(second.instances())) == (0, 4)
+        assert "no longer reach it" not in home.run("alerts", "--json").stdout
