@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.labels import label_of
 from gpuwatch.domain.launches.launch import Launch, LaunchState, PriceSpan, Promise
+from gpuwatch.domain.launches.stored_terms import terms_of
 from gpuwatch.domain.market.pricing import MICRO, Commission, threshold_microusd
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
@@ -59,6 +60,7 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
         intended_at=now,
         requested_at=now,
         promised=Promise(commission_rate=float(rate)),
+        terms=terms_of(watch),
         **_priced(instance, instance.listed_usd_hour, spec, rate),
     )
     if not has_stopped_running(instance):
