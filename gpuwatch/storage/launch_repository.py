@@ -38,6 +38,7 @@ from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import OVER_STATES, foreign_installation, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.watch_identities import WATCH_ID
 
 _UPDATE_AS_READ = update(launches).where(
     launches.c.launch_id == bindparam("read_id"),
@@ -242,7 +243,11 @@ class SqlLaunchRepository:
                 lock_reservations(connection)
                 if connection.execute(taken).first() is not None:
                     return False
-                launch = msgspec.structs.replace(launch, install_id=load_installation(connection, now).install_id)
+                launch = msgspec.structs.replace(
+                    launch,
+                    install_id=load_installation(connection, now).install_id,
+                    watch_id=connection.execute(select(WATCH_ID), {"of_watch": launch.watch}).scalar(),
+                )
                 connection.execute(insert(launches), row_of(launch))
                 connection.execute(insert(launch_event), row_of_event(launch, None, "adopted by the owner", now))
                 was_foreign = and_(
