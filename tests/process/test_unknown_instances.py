@@ -1,4 +1,4 @@
-"""Instances with gpuwatch's label that a database does not know, met by the real daemon: nothing is rented beside them."""
+"""Instances with gpuwatch's label that a database does not know: the real daemon rents nothing beside them."""
 
 from __future__ import annotations
 
