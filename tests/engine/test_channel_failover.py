@@ -135,6 +135,7 @@ def test_an_alert_about_money_outlives_any_outage(db: Database) -> None:
     assert ids(second, *kinds) == sorted(MONEY_KINDS)
 
 
+@pytest.mark.slow
 def test_an_alert_about_money_that_every_channel_refused_is_tried_again(database: Database) -> None:
     first, second = down("telegram", DeliveryRefused("bot blocked")), down("email", DeliveryRefused("login refused"))
     bench = DeliveryBench(database, first, second)

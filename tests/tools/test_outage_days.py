@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.outage_days import simulate
 
 
+@pytest.mark.slow
 def test_alerts_about_money_survive_every_outage(tmp_path: Path) -> None:
     found = simulate(5, tmp_path)
     assert found.money > 10

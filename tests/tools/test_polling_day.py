@@ -109,6 +109,7 @@ def test_no_watch_starves_among_twenty(lived: Lived, scenario: Scenario) -> None
     assert max(longest_unasked_s(day, gpu) for gpu in day.watched) < (5 if scenario is BUSY else 8) * 60
 
 
+@pytest.mark.slow
 def test_no_hunt_overlooks_a_bargain_that_is_there(lived: Lived) -> None:
     assert len(lived(BUSY).bargains) > 30
     assert overlooked(lived(BUSY)) == []

@@ -301,6 +301,7 @@ def _check(parsed: ParsedAnswer) -> None:
     assert parsed.rows == len(parsed.offers) + sum(parsed.skipped.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ODD_ROW | JSON, max_size=4), st.integers(1, 400), st.booleans())
 @example([a_row() | {"gpu_name": "RTX\u00a04090\u2003D"}], 400, False)
