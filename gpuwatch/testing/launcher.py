@@ -22,7 +22,7 @@ from gpuwatch.errors import (
     RateLimited,
     RefusalKind,
 )
-from gpuwatch.ports import InstanceState, Launcher, Order, Query, Registry, Volume
+from gpuwatch.ports import InstanceLookup, InstanceState, Launcher, Order, Query, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.account import AccountSuite
 from gpuwatch.testing.hostile import spoiled, with_junk
@@ -147,6 +147,25 @@ class LauncherSuite(AccountSuite):
         listed = launcher.list_instances()
         assert sorted(one.instance_id for one in listed) == sorted(made)
         assert sorted(one.label or "" for one in listed) == sorted(made.values())
+
+    def test_one_is_asked_for_by_its_id(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
+    ) -> None:
+        if not isinstance(launcher, InstanceLookup):
+            pytest.skip(f"{self.bench.name} answers for no single instance")
+        made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
+        launcher.destroy(made[0])
+        self.ended(place)
+        found = launcher.get(made[1])
+        assert found is not None
+        assert (found.instance_id, found.label) == (made[1], "gpuwatch-1")
+        assert launcher.get(made[0]) is None
+        answers = [(401, b"{}"), (404, b"<html>"), (404, b""), (500, b"{}"), *((200, body) for body in ODD_LISTS)]
+        for status, body in answers:  # whatever is no word about this instance is never "gone"
+            relay.mend()
+            relay.fail("", status, body)
+            with case(f"{status} {body[:20]!r}"), pytest.raises(ProviderError):
+                launcher.get(made[0])
 
     def test_ending_one_leaves_the_others(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
         made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]

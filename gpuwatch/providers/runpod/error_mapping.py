@@ -53,6 +53,10 @@ class PodGone(OrderRefused):
     """The API itself says that there is no such pod."""
 
 
+class NoSuchPod(ProviderError):
+    """The same to a request that only reads; a 404 of a proxy has no body that the API would write."""
+
+
 def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads."""
     line = _line(name, body)
@@ -60,6 +64,8 @@ def reading_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -
         return RateLimited(line, wait_s(reply, now))
     if reply.status == 403 and any(mark in reply.body[:4_000] for mark in _EDGE):
         return ProviderDown(f"{name}: 403, rejected at the provider's edge before the key was checked")
+    if reply.status == 404 and isinstance(body.value, dict) and body.value.get("status") == 404:
+        return NoSuchPod(line)
     if reply.status == 401:
         return KeyRejected(f"{line} (the key is missing, wrong or expired)")
     if reply.status == 403:

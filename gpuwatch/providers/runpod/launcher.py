@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Final
 
-from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused
+from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, PayloadChanged
 from gpuwatch.ports import Created, Instance, Order, ProviderCharge, ProviderSettings
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.create import POD_ID, create_body, created
-from gpuwatch.providers.runpod.error_mapping import PodGone
+from gpuwatch.providers.runpod.error_mapping import NoSuchPod, PodGone
 from gpuwatch.providers.runpod.keyless import ACCOUNT, BALANCE, parse_account, parse_balance
-from gpuwatch.providers.runpod.pods import RestartDetector, parse_pods
+from gpuwatch.providers.runpod.pods import RestartDetector, parse_pod, parse_pods
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import decoded
 
@@ -49,6 +49,20 @@ class RunpodLauncher(BasicLauncher):
         # a filter that the API does not know is ignored; this one it knows
         reply = self._account.ask("GET", "/v2/pods", kind="list", urgent=True, params={"includeClusterPods": "true"})
         return self._restarts.looked(parse_pods(decoded(reply.body, PROVIDER)), self._account.tools.monotonic())
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One pod; None: the API itself says that there is none. Raises ProviderError."""
+        if not POD_ID.fullmatch(instance_id):
+            raise PayloadChanged(f"{PROVIDER}: that is no id of a pod")
+        self._account.require_key()
+        try:
+            reply = self._account.ask("GET", f"/v2/pods/{instance_id}", kind="list", urgent=True)
+        except NoSuchPod:
+            return None
+        found = parse_pod(decoded(reply.body, PROVIDER))
+        if found is not None and found.instance_id != instance_id:
+            raise PayloadChanged(f"{PROVIDER}: asked for pod {instance_id}, it answered about {found.instance_id}")
+        return found
 
     def destroy(self, instance_id: str) -> None:
         """Terminate a pod, its disks with it; one that is gone is no error. Raises OrderError."""

@@ -61,6 +61,12 @@ def parse_pods(value: Any) -> list[PodRow]:
     return [_pod(row) for row in rows if row.get("status") != _GONE]
 
 
+def parse_pod(value: Any) -> Instance | None:
+    """The answer about one pod; None: it is gone. Raises PayloadChanged."""
+    pod = _pod(value)
+    return None if at(value, "status") == _GONE else pod.instance
+
+
 class _YoungContainer(msgspec.Struct):
     """A container that was young at every poll so far."""
 
