@@ -3,9 +3,10 @@
     python -m benchmarks.server [--sizes 64 2000 10000]      prints its port, ends with its standard input
 
 Below `/<N>`: `GET …/api/v0/bundles/` answers all N offers (2.7 KB each, 100 fields), `PUT …/api/v0/asks/<id>/` rents
-and notes when the request was there, `GET …/api/v1/instances/` lists nothing. `POST /control/…`: `evolve/<N>` is one
-poll interval (2 % repriced, 1 % replaced), `publish/<N>/<k>` makes a bargain appear, `withdraw/<N>` takes it away,
-`launches` tells [[id, ns], …]. Times are CLOCK_MONOTONIC, comparable between the processes of a machine.
+and notes when the request was there, `GET …/api/v1/instances/` lists nothing, `GET …/api/v0/users/current/` names the
+account. `POST /control/…`: `evolve/<N>` is one poll interval (2 % repriced, 1 % replaced), `publish/<N>/<k>` makes a
+bargain appear, `withdraw/<N>` takes it away, `launches` tells [[id, ns], …]. Times are CLOCK_MONOTONIC, comparable
+between the processes of a machine.
 """
 
 from __future__ import annotations
