@@ -289,7 +289,8 @@ def build_service(
 ) -> Iterator[Service]:
     """The service over an open, upgraded database; closed at the end."""
     with http_client(settings) as http:
-        settle_watches(settings, store, time_source.now())
+        if not settings.rescue:  # a watch that could not be saved of wrong settings is not gone
+            settle_watches(settings, store, time_source.now())
         service = Service(settings, store, http, extra_channels, run_now, time_source)
         try:
             yield service

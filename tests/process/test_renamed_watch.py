@@ -99,3 +99,19 @@ def test_a_launch_whose_watch_is_gone_keeps_the_rules_of_its_rent(market: Market
         assert home.run("stop", launch["launch_id"]).returncode == 0
         assert marker.exists()
         assert terminate(child)[0] == 0
+
+
+def test_a_watch_that_is_wrong_for_a_while_is_not_gone(market: Marketplace, tmp_path: Path) -> None:
+    home = Home(tmp_path, market.url)
+    path = tmp_path / "gpuwatch.toml"
+    right = path.read_text()
+    with home.daemon() as child:
+        wait_for(lambda: running(home))
+        assert terminate(child)[0] == 0
+    path.write_text(right.replace("max_price = 2.40", 'max_price = "cheap"'))
+    with home.daemon() as child:
+        wait_for(lambda: "rescue mode" in home.log())
+        path.write_text(right)
+        reload(child, home)
+        assert terminate(child)[0] == 0
+    assert "is not in the settings" not in home.run("alerts", "--json").stdout
