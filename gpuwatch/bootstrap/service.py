@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -172,6 +173,7 @@ class Service:
             freed=self.slots.launch_over,
             guard=guard,
             may_destroy=self.hooks.may_destroy,
+            watch_ended=timedelta(seconds=self.settings.watch_ended_s),
             owner=account,
         )
 

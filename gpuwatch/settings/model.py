@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     channels: dict[str, ChannelSettings]
     watches: tuple[Watch, ...]
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
+    watch_ended_s: float = 604_800.0  # after its end: so long a launch is reopened when its instance is listed
     heartbeat_url: str | None = None  # a secret: whoever has it can report this daemon as healthy
     source_file: str | None  # None: defaults and environment alone
     left_out: tuple[str, ...] = ()  # invalid watches; only settings for stopping leave any out

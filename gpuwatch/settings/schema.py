@@ -146,6 +146,15 @@ class WatchdogTable(Table):
     )
 
 
+class LaunchingTable(Table):
+    """`[launch]`: what holds for launches of all watches."""
+
+    watch_ended: Span = Field(
+        default=604_800.0,
+        description="For so long after its end a launch is reopened when its instance is listed again.",
+    )
+
+
 class Root(Table):
     """All settings of gpuwatch."""
 
@@ -161,6 +170,7 @@ class Root(Table):
     record: RecordTable = Field(
         default=RecordTable(), description="GPUs kept in the history although no watch names them."
     )
+    launch: LaunchingTable = Field(default=LaunchingTable(), description="What holds for launches of all watches.")
     notify: dict[str, Any] = Field(default_factory=dict, description="Where alerts go, by channel.")
     watchdog: WatchdogTable = Field(
         default=WatchdogTable(), description="Who notices when gpuwatch, its machine or its network is gone."

@@ -108,6 +108,7 @@ def _settings(root: Root, sources: Sources) -> Settings:
         dry_run=root.dry_run,
         budget=root.budget.value(),
         providers={name: provider_settings(name, table) for name, table in enabled_providers(root).items()},
+        watch_ended_s=root.launch.watch_ended,
         record_gpus=gpu_names(root.record.gpu),
         channels={
             name: _channel_settings(name, read_options(notifiers.info(name), table)[0])

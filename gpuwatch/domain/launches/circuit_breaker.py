@@ -4,9 +4,9 @@ The breaker is closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open it 
 launch is tried at a time. A failed try opens it again; a launch that runs closes it, and so does the owner.
 
 Only failures that a person should look at count: the machine, the order, a refusal by the provider, an instance that
-does not match its offer, an instance that ends by itself within QUICK_END of running (an image that crashes must not be
-rented for ever). What the market does (an offer gone, a higher price, a bid lost at the start, a budget, a rate limit,
-a request that was never sent) does not count.
+does not match its offer, an instance that ends by itself within QUICK_END of running without an exit code (an image
+that crashes must not be rented for ever). What the market does (an offer gone, a higher price, a bid lost at the start,
+a budget, a rate limit, a request that was never sent) does not count.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import msgspec
 
+from gpuwatch.domain.launches.end_rules import exit_code
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import MACHINE_FAULTS
 
@@ -61,6 +62,8 @@ def is_counted_failure(launch: Launch) -> bool:
     if launch.dry_run or not launch.is_over:
         return False
     if launch.ended_because(EndReason.FINISHED):
+        if exit_code(launch.end_reason or "") is not None:  # it says that its work is done
+            return False
         return launch.running_at is not None and _ended(launch) - launch.running_at < QUICK_END
     return launch.state is LaunchState.FAILED and launch.ended_because(*COUNTED_REASONS)
 

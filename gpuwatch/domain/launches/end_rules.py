@@ -43,8 +43,13 @@ def _has_finished(launch: Launch, instance: Instance) -> bool:
     """Whether it ended by itself after it ran: its work is done, unless its exit code says otherwise."""
     if launch.state is not LaunchState.RUNNING:
         return False
-    code = _EXIT_CODE.search(instance.status)
-    return code is None or int(code[1]) == 0
+    return not exit_code(instance.status)
+
+
+def exit_code(words: str) -> int | None:
+    """Return the exit code that a provider's words name; None: they name none."""
+    found = _EXIT_CODE.search(words)
+    return None if found is None else int(found[1])
 
 
 def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:

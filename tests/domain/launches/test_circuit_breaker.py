@@ -49,6 +49,11 @@ def test_an_image_that_ends_soon_after_it_ran_is_not_rented_for_ever() -> None:
     assert judged(finished(5, ran=3), failed(10), finished(15, ran=9.9)) is not None
 
 
+def test_short_work_that_says_it_is_done_is_no_failure() -> None:
+    done = EndReason.FINISHED.text("Exited (0) 5 seconds ago")
+    assert judged(*(finished(5 * n, ran=3, end_reason=done) for n in (1, 2, 3))) is None
+
+
 def test_work_that_took_its_time_is_no_failure() -> None:
     assert judged(finished(15, ran=10), finished(30, ran=10), finished(45, ran=10)) is None
     assert judged(*(finished(5 * n, ran=3, end_reason=EndReason.STOPPED.text()) for n in (1, 2, 3))) is None
