@@ -333,6 +333,7 @@ class Chapter:
                     continue
                 if one.by in others or not one.by:
                     installation.service.launch_repository.mark_foreign(NAME, instance_id, self.now())
+                    self.judge.dismissed.add((installation.name, one.by))
                 else:
                     self.counts["ended in the console"] += 1
                     del self.cloud.rented[instance_id]

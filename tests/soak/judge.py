@@ -37,6 +37,7 @@ class Judge:
         self.broken: list[str] = []
         self.late_s: dict[str, float] = {}  # instance → how long it has been past its end, and in reach
         self._judged_s = 0.0
+        self.dismissed: set[tuple[str, str]] = set()  # (installation, the other one that it shall not mind)
         self._cloud, self._all, self._ongoing = cloud, installations, ongoing
         self._known: set[tuple[str, str]] = set()
 
@@ -59,7 +60,7 @@ class Judge:
         self.counts["doubles"] = sum(count - 1 for count in made.values())
         ours = {i: one for i, one in self.ours().items() if not (one.hidden or one.denied_until_s or one.is_unknowable)}
         for gpu, (name, active, _) in WATCHES.items():
-            of_it = [i for i, one in ours.items() if one.gpu == gpu]
+            of_it = self._counted([(i, one) for i, one in ours.items() if one.gpu == gpu])
             if len(of_it) > active:
                 self.note("too many at once", tuple(of_it), f"{name}: {of_it}")
         if {one.by for one in ours.values()} <= {"home"}:
@@ -67,6 +68,11 @@ class Judge:
             if spent > MAX_USD_HOUR or len(ours) > MAX_INSTANCES:
                 self.note("budget overruns", tuple(ours), f"{spent:.2f} $/h: {list(ours)}")
         self._ends_in_time()
+
+    def _counted(self, alive: Sequence[tuple[str, Rented]]) -> list[str]:
+        """Those that whoever ordered last had to count: all but what its owner said is another installation's."""
+        last = max(alive, key=lambda entry: entry[1].made_s, default=None)
+        return [i for i, one in alive if last is not None and (last[1].by, one.by) not in self.dismissed]
 
     def note(self, promise: str, key: tuple[str, ...], text: str) -> None:
         """Count it once for each set of instances."""
