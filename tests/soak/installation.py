@@ -23,15 +23,20 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.errors import DeliverLater, GpuwatchError, SettingsError
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings
-from gpuwatch.storage.database import open_database
+from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from gpuwatch.storage.tables import launch as launches
 from tests.soak.cloud import NAME, Cloud, Died, launch_id_in
 
 try:
+    from gpuwatch.bootstrap.service import settle_watches
     from tests.soak.keeper import build_keeper
-except ImportError:  # rules of before there was one
+except ImportError:  # rules of before there was a keeper, and when a watch was its name
     build_keeper = None  # type: ignore[assignment]
+
+    def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
+        """Nothing is known of watches but their names."""
+
 
 MAX_RUNTIME_S = 7200.0
 WATCHES = {  # by the GPU that it rents, and only it: what is alive of a watch is known without its name
@@ -125,6 +130,7 @@ class Installation:
         self._build(self.settings(self.wanted))
 
     def _build(self, found: Settings) -> None:
+        settle_watches(found, self.store, self._clock())
         self.service = Service(found, self.store, self._http, {"post": self._post}, time_source=self._time)
         self._keeper = None if build_keeper is None else build_keeper(found, self._http, self._time, self.keeper_alerts)
         self._tasks = {task.name.replace(f" {NAME}", ""): task.run for task in periodic_tasks(self.service)}
