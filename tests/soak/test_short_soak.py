@@ -7,12 +7,12 @@ import pytest
 from tests.soak.chapter import chapter, played
 from tests.soak.judge import PROMISES
 
-KEPT = frozenset({"doubles", "orphans", "lost alerts", "never at rest", "tracebacks"})
+KEPT = frozenset({"doubles", "orphans", "lost alerts", "tracebacks"})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_fifty_launches_keep_every_promise(seed: int) -> None:
+def test_fifty_launches_keep_what_must_never_break(seed: int) -> None:
     counts, lies, broken = played(seed, 50)
     assert {promise: counts[promise] for promise in PROMISES if promise in KEPT} == dict.fromkeys(KEPT, 0), broken
     assert counts["launches"] >= 50
