@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import real_now
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.ports import AccountLookup
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def build_keeper(settings: Settings, why_alone: Callable[[], str | None]) -> Kee
 
     return Keeper(
         obligation_file(settings),
-        _Launchers(settings, http),
+        _with_either_key(settings, http),
         report,
         why_alone=why_alone,
         run=_on_a_thread,
@@ -80,6 +80,24 @@ def build_heartbeat_client(settings: Settings) -> HttpClient:
     from gpuwatch.bootstrap import open_http
 
     return open_http(settings)
+
+
+def _with_either_key(settings: Settings, http: Callable[[], HttpClient]) -> Callable[[Obligation], Launcher]:
+    """The launcher of an obligation: with the provider's key, or with its previous one."""
+    from gpuwatch.bootstrap.accounts import with_previous_keys
+
+    former = with_previous_keys(settings)
+    of_key, of_previous = _Launchers(settings, http), _Launchers(former, http)
+
+    def launcher_for(obligation: Obligation) -> Launcher:
+        try:
+            return of_key(obligation)
+        except (UsageError, ProviderError):
+            if obligation.provider not in former.providers:
+                raise
+            return of_previous(obligation)
+
+    return launcher_for
 
 
 class _Launchers:

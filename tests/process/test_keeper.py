@@ -117,6 +117,20 @@ def test_a_key_of_another_account_ends_nothing_and_the_owner_gets_an_alert(
     assert [line for line in lines(home) if line.get("is_over")] == []
 
 
+def test_the_previous_key_ends_what_is_left_under_its_account(market: Marketplace, tmp_path: Path) -> None:
+    """The database is gone, so that only the keeper can end it; the new key is of another account."""
+    wanted: dict[str, Any] = {"max_runtime": "2s", "ready_within": "1s"}
+    home = Home(tmp_path, market.url, **wanted)
+    with home.daemon(**SOON, **HANGS) as child:
+        wait_for(lambda: any(line.get("instance_id") for line in lines(home)))
+        child.kill()
+        child.wait()
+    ruin_database(home)
+    home.write(url=market.url, **wanted | {"key": "another-key", "extra": 'previous_api_key = "demo-key"\n'})
+    with home.daemon(**SOON):
+        wait_for(lambda: not market.instances(), within_s=30)
+
+
 def test_without_a_database_and_with_nothing_to_end_the_start_fails_at_once(
     market: Marketplace, tmp_path: Path
 ) -> None:
