@@ -18,7 +18,7 @@ from gpuwatch.domain.launches.absence_proof import (
     AbsenceEvidence,
     AbsenceVerdict,
     EvidenceKind,
-    Observation,
+    MissedListing,
     has_canary,
     omits_the_living,
 )
@@ -147,7 +147,7 @@ class MissingInstances:
         others = [one for one in alive if one.launch_id != launch.launch_id and one.state is LaunchState.RUNNING]
         return {one.instance_id for one in others if one.instance_id and one.launch_id not in self._gone}
 
-    def _observation(self, launch: Launch, listing: InstanceListing, canary: bool, now: datetime) -> Observation:
+    def _observation(self, launch: Launch, listing: InstanceListing, canary: bool, now: datetime) -> MissedListing:
         kinds = {EvidenceKind.LISTS} if canary else set()
         if launch.launch_id in self._gone:
             kinds.add(EvidenceKind.LOOKUP)
@@ -156,7 +156,7 @@ class MissingInstances:
         asks = self._is_time(launch) and self._independent.is_due(launch)
         found = self._independent.ask(launch, listing) if asks else IndependentFindings()
         is_lost = launch.instance_id is None
-        return Observation(
+        return MissedListing(
             tick_s=self._monotonic(),
             kinds=frozenset(kinds | found.kinds),
             seen_before=not is_lost and (launch.running_at is not None or launch.launch_id in self._shown),
@@ -169,7 +169,7 @@ class MissingInstances:
     def _is_time(self, launch: Launch) -> bool:
         return self._monotonic() - self._evidence_of(launch).since_s >= self._wait_s
 
-    def _noted(self, launch: Launch, evidence: AbsenceEvidence, seen: Observation | None = None) -> MissingFindings:
+    def _noted(self, launch: Launch, evidence: AbsenceEvidence, seen: MissedListing | None = None) -> MissingFindings:
         self._evidence[launch.launch_id] = evidence
         verdict = evidence.verdict(self._monotonic(), launch.instance_id is not None, self._wait_s)
         if seen is None:

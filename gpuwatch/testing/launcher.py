@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -28,12 +27,12 @@ from gpuwatch.testing.account import AccountSuite
 from gpuwatch.testing.hostile import spoiled, with_junk
 from gpuwatch.testing.invariants import instance_problems
 from gpuwatch.testing.loopback import ReplyWriter
+from gpuwatch.testing.money import MoneySuite
 from gpuwatch.testing.relay import Relay, carries, relaying
 from gpuwatch.testing.suite import case, part
 
 LABEL = "gpuwatch-abcdefgh2345"
 SECRET = "kit-secret-value-7391"  # noqa: S105 no secret of anybody
-DAY = date(2026, 11, 20)
 NOTHING_MADE = (OrderRefused, OfferGone)
 ORDERING: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
     (400, b"{}", NOTHING_MADE),
@@ -73,7 +72,7 @@ WISHES: dict[str, dict[str, Any]] = {
 }
 
 
-class LauncherSuite(AccountSuite):
+class LauncherSuite(AccountSuite, MoneySuite):
     """`class TestMine(LauncherSuite): bench = BENCH` runs it."""
 
     @pytest.fixture
@@ -384,24 +383,6 @@ class LauncherSuite(AccountSuite):
         except ProviderError:
             return
         assert found == set(made)
-
-    # --- money -------------------------------------------------------------------------------------------------------
-
-    def test_reported_money_is_sound(self, launcher: Launcher) -> None:
-        credit = launcher.credit_usd()
-        assert credit is None or math.isfinite(credit)
-        charges = launcher.charges(DAY, DAY)
-        assert charges is None or all(math.isfinite(one.usd) and one.day == DAY for one in charges)
-        assert list(launcher.price_increases()) == []
-
-    @part("lists")
-    def test_money_that_cannot_be_read_is_an_error_or_left_out(self, launcher: Launcher, relay: Relay) -> None:
-        relay.fail("", 500)
-        for ask in (launcher.credit_usd, lambda: launcher.charges(DAY, DAY)):
-            try:
-                assert ask() is None
-            except ProviderError:
-                assert relay.requests != []
 
     def _many(self, launcher: Launcher, offers: Sequence[Offer], count: int = 0) -> dict[str, str]:
         """Rent several; their ids → labels."""

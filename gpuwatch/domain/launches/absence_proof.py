@@ -43,7 +43,7 @@ class EvidenceKind(StrEnum):
     BALANCE = "the balance does not pay for it"
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
+class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
     """What one complete listing without the instance shows, with what else was asked at that moment.
 
     Attributes:
@@ -83,7 +83,7 @@ class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
     hopeless: int = 0  # listings in a row that speak against its absence, or after which no proof can come
     failing_since_s: float | None = None  # since then no listing could be used
 
-    def with_listing(self, seen: Observation, wait_s: float = ABSENCE_WAIT_S) -> AbsenceEvidence:
+    def with_listing(self, seen: MissedListing, wait_s: float = ABSENCE_WAIT_S) -> AbsenceEvidence:
         """Count one more complete listing without it."""
         is_gone = seen.seen_before and not seen.is_doubtful and EvidenceKind.LOOKUP in seen.kinds
         gone = self.gone + 1 if is_gone else 0
@@ -96,7 +96,7 @@ class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
             hopeless=self.hopeless + 1 if is_hopeless else 0,
         )
 
-    def _proven(self, seen: Observation, wait_s: float) -> int:
+    def _proven(self, seen: MissedListing, wait_s: float) -> int:
         if seen.is_doubtful or seen.tick_s - self.since_s < wait_s:
             return 0
         if not seen.asked_all:

@@ -14,7 +14,7 @@ from gpuwatch.domain.launches.absence_proof import (
     AbsenceEvidence,
     AbsenceVerdict,
     EvidenceKind,
-    Observation,
+    MissedListing,
     has_canary,
 )
 
@@ -35,7 +35,7 @@ class Case:
         for _ in range(times):
             self.tick_s += every_s
             self.evidence = self.evidence.with_listing(
-                Observation(tick_s=self.tick_s, kinds=frozenset(kinds), seen_before=self.known, **seen)
+                MissedListing(tick_s=self.tick_s, kinds=frozenset(kinds), seen_before=self.known, **seen)
             )
         return self.verdict()
 
