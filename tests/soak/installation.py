@@ -270,4 +270,5 @@ class Installation:
         return self.service.launch_repository.get(launch_id_in(label)) is not None
 
     def _wait(self, stop: Event, seconds: float) -> None:
-        """Nobody waits here: time passes between the tasks."""
+        """A task that waits lets time pass: a loop around a wait must end."""
+        self._cloud.pass_s(seconds)
