@@ -357,8 +357,8 @@ class Chapter:
             self._owner_settles()
             if not self._home.alive():
                 break
-        here = {i for i, one in self.cloud.rented.items() if one.account == "main"}  # what the team's key rented is not
-        left = [one for one in self._home.alive() if one.state is not S.HELD and one.instance_id in here]
+        elsewhere = self.cloud.ordered_with_another_key  # nobody can follow those under the main account's key
+        left = [one for one in self._home.alive() if one.state is not S.HELD and one.launch_id not in elsewhere]
         self.counts["never at rest"] += len(left)
         self.broken += [f"never at rest: {one.launch_id} {one.state} {one.instance_id}" for one in left]
         self.judge.count_orphans()

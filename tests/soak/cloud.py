@@ -100,6 +100,7 @@ class Cloud:
         self.rented: dict[str, Rented] = {}
         self.made: list[Rented] = []
         self.orders: Counter[str] = Counter()
+        self.ordered_with_another_key: set[str] = set()  # launch ids
         self.lies: Counter[str] = Counter()
         self.journal: list[str] = []
         self.asking = "home"  # the installation that runs now

@@ -16,7 +16,7 @@ from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
 from gpuwatch.ports.market import Completeness
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from tests.plugins.packages import install
-from tests.soak.cloud import NAME, Cloud
+from tests.soak.cloud import NAME, Cloud, launch_id_in
 
 INFO = ProviderInfo(
     name=NAME, title="Soak", base_url="http://127.0.0.1:9", commission=Commission("0.20"), launches=True,
@@ -60,6 +60,8 @@ class Account(BasicLauncher):
         self._cloud, self._account = cloud, account
 
     def create(self, order: Order) -> Created:
+        if self._account != "main":
+            self._cloud.ordered_with_another_key.add(launch_id_in(order.label))
         return self._cloud.create(self._account, order)
 
     def list_instances(self) -> Sequence[Instance]:
