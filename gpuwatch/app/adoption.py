@@ -66,12 +66,13 @@ def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> 
     If its label names that installation, all its instances are meant, once for all.
 
     Raises:
-        UsageError: it is not listed, not labelled, or a launch has it.
-        ProviderStateUnknown: the provider gives no list.
+        UsageError: it is not known to hold renting, and not listed or not labelled; or a launch has it.
+        ProviderStateUnknown: it is not known to hold renting, and the provider gives no list.
     """
     name = resolve_provider(settings, provider)
     with open_launches(settings) as repository, http_client(settings) as http:
-        ids = label_ids(_labelled(settings, http, name, instance_id).label)
+        kept = [one.label for one in repository.unknown_instances(name) if one.instance_id == instance_id]
+        ids = label_ids(kept[0] if kept else _labelled(settings, http, name, instance_id).label)
         _refuse_if_ours(repository, name, instance_id)
         return repository.mark_foreign(name, instance_id, real_now(), None if ids is None else ids.install_id)
 

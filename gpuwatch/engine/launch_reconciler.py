@@ -98,7 +98,7 @@ class LaunchReconciler:
         self._owner: LaunchOwner = owner or AnyAccount()
         self._others = OtherAccounts(repository, launch_alerts, launcher.name)
         contradictions = Contradictions(repository, launch_alerts, monotonic)
-        self._unknown = UnknownInstances(repository, launch_alerts, launcher.name, watch_ended)
+        self._unknown = UnknownInstances(repository, launcher, launch_alerts, self._owner, monotonic, watch_ended)
         self._reopened = ReopenedLaunches(repository, launcher, self._executor, contradictions, self._carry_out)
         self._missing = MissingInstances(
             launcher,
@@ -186,7 +186,7 @@ class LaunchReconciler:
             self._isolated(launch, lambda each: self._process(each, listing, alive, now))
         self._missing.listing_done(listing, now)
         if only is None:
-            for returned in self._unknown.listed(listing, lambda launch: bool(self._owner.own([launch])), now):
+            for returned in self._unknown.listed(listing, now):
                 self._isolated(returned.launch, partial(self._reopened.reopen, instance=returned.instance, now=now))
         self.reconciled = True
         return True

@@ -34,6 +34,13 @@ class LaunchOwner(Protocol):
     def is_reached(self, launch: Launch) -> bool:
         """Whether some key in the settings reaches it. Raises StoreError."""
 
+    @property
+    def account_id(self) -> str | None:
+        """The account; None: it is not known, or there is only one."""
+
+    def is_same(self, account_id: str | None) -> bool:
+        """Whether this is that account. Raises StoreError."""
+
 
 class AnyAccount:
     """Every launch belongs to the one account that there is: a simulation."""
@@ -53,6 +60,15 @@ class AnyAccount:
         """It is."""
         return True
 
+    @property
+    def account_id(self) -> None:
+        """There is only one."""
+        return
+
+    def is_same(self, account_id: str | None) -> bool:
+        """It is."""
+        return True
+
 
 class ProviderAccount:
     """The account of one key at one provider.
@@ -69,14 +85,25 @@ class ProviderAccount:
         self._accounts = accounts
         self._key = key
         self._takes_older = takes_older
-        self.account_id: str | None = None  # None: not known yet
+        self._account_id: str | None = None  # None: not known yet
         self.beside: ProviderAccount | None = None  # of the provider's other key
+
+    @property
+    def account_id(self) -> str | None:
+        """The account; None: it is not known yet."""
+        return self._account_id
+
+    def is_same(self, account_id: str | None) -> bool:
+        """Whether this is that account. Raises StoreError."""
+        if account_id is None or self._account_id is None:
+            return False
+        return account_id == self._account_id or self._same(account_id) == self._same(self._account_id)
 
     def identify(self, now: datetime) -> str:
         """The account's id; the provider is asked if this key was never seen. Raises ProviderError, StoreError."""
-        if self.account_id is None:
-            self.account_id = self._looked_up(now)
-        return self.account_id
+        if self._account_id is None:
+            self._account_id = self._looked_up(now)
+        return self._account_id
 
     def _looked_up(self, now: datetime) -> str:
         name = self._launcher.name
@@ -96,7 +123,7 @@ class ProviderAccount:
             return False
         if launch.account_id is None:
             return self._takes_older
-        return launch.account_id == self.account_id or self._same(launch.account_id) == self._same(self.account_id)
+        return self.is_same(launch.account_id)
 
     def is_elsewhere(self, launch: Launch) -> bool:
         """Whether it is known to be of another account. Raises StoreError."""

@@ -6,17 +6,26 @@ the backup that was restored, a second instance of one launch) may be what the n
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 
 import msgspec
 
+from gpuwatch.domain.launches.absence_proof import AGREEING_NEEDED, QUICK_SPAN_S, has_canary
 from gpuwatch.domain.launches.labels import label_ids, launch_id_in
-from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.reopening import WATCH_ENDED, may_reopen
+from gpuwatch.domain.launches.unknown_instance import UnknownInstance
 from gpuwatch.engine.instance_listing import InstanceListing
 from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.ports import Instance, LaunchRepository
+from gpuwatch.engine.provider_account import LaunchOwner
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import Instance, InstanceLookup, Launcher, LaunchRepository
+
+log = logging.getLogger(__name__)
+
+UNLISTED_S = 3600.0  # for so long complete lists must miss one that no id can be asked for
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -26,25 +35,44 @@ class Returned(msgspec.Struct, frozen=True):
     instance: Instance
 
 
+class _Missing(msgspec.Struct):
+    """Complete lists in a row that miss one, each with the answer "gone" to its id where that can be asked for."""
+
+    since_s: float
+    times: int = 0
+
+
 class UnknownInstances:
-    """What is listed at one provider with gpuwatch's label, and not known.
+    """What was listed at one provider with gpuwatch's label, and is not known.
+
+    Each is stored, and holds renting until it is adopted, disowned, or proven gone: a list that omits it, a restart or
+    the key of another account proves nothing.
 
     Args:
+        owner: whose lists these are.
+        monotonic: seconds.
         watch_ended: for so long after its end a launch is reopened when its instance is listed.
     """
 
     def __init__(
         self,
         repository: LaunchRepository,
+        launcher: Launcher,
         launch_alerts: LaunchAlerts,
-        provider: str,
+        owner: LaunchOwner,
+        monotonic: Callable[[], float],
         watch_ended: timedelta = WATCH_ENDED,
     ) -> None:
         self._repository = repository
+        self._launcher = launcher
         self._launch_alerts = launch_alerts
-        self._provider = provider
+        self._owner = owner
+        self._monotonic = monotonic
+        self._provider = launcher.name
         self._watch_ended = watch_ended
         self._reported: set[tuple[str, date]] = set()
+        self._missing: dict[str, _Missing] = {}
+        self._others_before: set[str] = set()
         self._ids: Sequence[str] = ()
 
     def reason(self) -> str | None:
@@ -57,41 +85,106 @@ class UnknownInstances:
             "gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine"
         )
 
-    def listed(self, listing: InstanceListing, may_judge: Callable[[Launch], bool], now: datetime) -> list[Returned]:
+    def listed(self, listing: InstanceListing, now: datetime) -> list[Returned]:
         """Report what is unknown; return the launches that are over, and whose instances are listed.
 
-        Args:
-            may_judge: whether this list is of the launch's account.
-
         Raises:
-            StoreError: something could not be reported; the next listing tries again.
+            StoreError: something could not be stored or reported; the next listing tries again.
         """
         unknown: list[tuple[Instance, str]] = []
         returned: list[Returned] = []
-        for instance in self._unsettled(listing):
+        stored = self._repository.unknown_instances(self._provider)
+        alive = self._repository.alive(self._provider)
+        labelled = list(listing.labelled())
+        for instance in self._unsettled(labelled, alive):
             launch_id = launch_id_in(instance.label)
             launch = None if launch_id is None else self._repository.get(launch_id)
-            if launch is not None and may_judge(launch) and may_reopen(launch, instance, now, self._watch_ended):
+            if launch is not None and self._may_reopen(launch, instance, now):
                 returned.append(Returned(launch, instance))
             elif (why := _why_unknown(launch, instance)) is not None:
                 unknown.append((instance, why))
-        self._ids = [instance.instance_id for instance, _ in unknown]
+        # first of all, and before anything that may fail: nothing is rented beside them
+        self._ids = sorted({one.instance_id for one, _ in unknown} | {one.instance_id for one in stored})
+        self._store([instance for instance, _ in unknown], stored, now)
+        shown = {one.instance_id for one in labelled}
+        left = [one for one in stored if one.instance_id not in shown]
+        held = {one.instance_id for one in self._unproven(left, listing, alive)}
+        settled = [one for one in stored if one.instance_id not in held | {each.instance_id for each, _ in unknown}]
+        for one in settled:
+            self._repository.remove_unknown_instance(one)
+        self._ids = sorted({*self._ids} - {one.instance_id for one in settled})
         for instance, why in unknown:
             self._report(instance, why, now)
         return returned
 
-    def _unsettled(self, listing: InstanceListing) -> list[Instance]:
+    def _may_reopen(self, launch: Launch, instance: Instance, now: datetime) -> bool:
+        return bool(self._owner.own([launch])) and may_reopen(launch, instance, now, self._watch_ended)
+
+    def _unsettled(self, labelled: Sequence[Instance], alive: Sequence[Launch]) -> list[Instance]:
         """Those of no living launch, and that the owner did not disown, alone or with their installation."""
-        labelled = list(listing.labelled())
-        if not labelled:
-            return []
-        ours = {launch.instance_id for launch in self._repository.alive(self._provider)}
+        ours = {launch.instance_id for launch in alive}
         left = [one for one in labelled if one.instance_id not in ours]
         if not left:
             return []
         disowned = self._repository.known_foreign_instances(self._provider)
         elsewhere = self._repository.foreign_installations()
-        return [one for one in left if one.instance_id not in disowned and _installation(one) not in elsewhere]
+        return [one for one in left if one.instance_id not in disowned and _installation(one.label) not in elsewhere]
+
+    def _store(self, unknown: Sequence[Instance], stored: Sequence[UnknownInstance], now: datetime) -> None:
+        known = {one.instance_id for one in stored}
+        for instance in unknown:
+            self._missing.pop(instance.instance_id, None)
+            if instance.instance_id not in known:
+                self._repository.add_unknown_instance(
+                    UnknownInstance(
+                        provider=self._provider,
+                        instance_id=instance.instance_id,
+                        account_id=self._owner.account_id,
+                        label=instance.label or "",
+                        first_listed_at=now,
+                    )
+                )
+
+    def _unproven(
+        self, left: Sequence[UnknownInstance], listing: InstanceListing, alive: Sequence[Launch]
+    ) -> list[UnknownInstance]:
+        """Those stored ones, not listed with a label, that still hold renting. Raises StoreError."""
+        before, self._others_before = self._others_before, set(listing.by_id)
+        if not left:
+            return []
+        ours = {launch.instance_id for launch in alive}
+        disowned = self._repository.known_foreign_instances(self._provider)
+        elsewhere = self._repository.foreign_installations()
+        running = {one.instance_id for one in self._owner.own(alive) if one.state is LaunchState.RUNNING}
+        is_whole = has_canary(listing.by_id, {one for one in running if one is not None}, before)
+        return [
+            one
+            for one in left
+            if one.instance_id not in ours
+            and one.instance_id not in disowned
+            and _installation(one.label) not in elsewhere
+            and not self._is_gone(one, listing, is_whole)
+        ]
+
+    def _is_gone(self, unknown: UnknownInstance, listing: InstanceListing, is_whole: bool) -> bool:
+        """Whether it is proven; an instance whose label was edited away is still there."""
+        if unknown.instance_id in listing.by_id or not self._owner.is_same(unknown.account_id):
+            self._missing.pop(unknown.instance_id, None)
+            return False
+        seen = self._missing.setdefault(unknown.instance_id, _Missing(self._monotonic()))
+        lasting_s = UNLISTED_S
+        if isinstance(self._launcher, InstanceLookup):
+            lasting_s = QUICK_SPAN_S
+            try:
+                is_whole = self._launcher.get(unknown.instance_id) is None
+            except ProviderError as error:
+                log.warning("instance %s: not found out by its id: %s", unknown.instance_id, error)
+                return False
+            if not is_whole:
+                self._missing.pop(unknown.instance_id)
+                return False
+        seen.times += is_whole
+        return seen.times >= AGREEING_NEEDED and self._monotonic() - seen.since_s >= lasting_s
 
     def _report(self, instance: Instance, why: str, now: datetime) -> None:
         today = (instance.instance_id, now.date())
@@ -100,8 +193,8 @@ class UnknownInstances:
             self._reported.add(today)
 
 
-def _installation(instance: Instance) -> str | None:
-    ids = label_ids(instance.label)
+def _installation(label: str | None) -> str | None:
+    ids = label_ids(label)
     return None if ids is None else ids.install_id
 
 

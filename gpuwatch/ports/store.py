@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.launches.approval import Approval
     from gpuwatch.domain.launches.invoices import InvoiceRow
     from gpuwatch.domain.launches.launch import Intent, Launch, LaunchEvent, LaunchRefusal, LaunchState
+    from gpuwatch.domain.launches.unknown_instance import UnknownInstance
     from gpuwatch.domain.market.offer import OfferKind
     from gpuwatch.domain.watches.decide import Match, WatchMemory
     from gpuwatch.domain.watches.watch import Budget, Watch
@@ -156,6 +157,15 @@ class LaunchRepository(Protocol):
 
     def foreign_installations(self) -> frozenset[str]:
         """Ids of installations whose instances the owner said are not of this one. Raises StoreError."""
+
+    def unknown_instances(self, provider: str) -> Sequence[UnknownInstance]:
+        """Instances that hold renting there until they are settled, oldest first. Raises StoreError."""
+
+    def add_unknown_instance(self, unknown: UnknownInstance) -> None:
+        """Keep one; of what is kept already nothing changes. Raises StoreError."""
+
+    def remove_unknown_instance(self, unknown: UnknownInstance) -> None:
+        """It is settled. Raises StoreError."""
 
     def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
         """Which of them a launch has or had, or the owner said are not of this installation. Raises StoreError."""

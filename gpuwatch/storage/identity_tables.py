@@ -50,3 +50,14 @@ foreign_installation = Table(
     Column("at_ms", BigInteger, nullable=False),
     comment="other installations, by the id in their labels, whose instances the owner said are not of this one",
 )
+
+unknown_instance = Table(
+    "unknown_instance",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("instance_id", String(64), primary_key=True),
+    Column("account_id", String(200)),
+    Column("label", String(200), nullable=False),
+    Column("first_listed_ms", BigInteger, nullable=False),
+    comment="listed with gpuwatch's label, of no launch here: nothing is rented at the provider until each is settled",
+)

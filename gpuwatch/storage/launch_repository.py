@@ -21,6 +21,7 @@ from gpuwatch.domain.launches.launch import (
     may_transition,
     offer_fields,
 )
+from gpuwatch.domain.launches.unknown_instance import UnknownInstance
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Budget, Watch
@@ -35,8 +36,8 @@ from gpuwatch.storage.installation import load_installation
 from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
-from gpuwatch.storage.rows import insert_if_absent, to_ms
-from gpuwatch.storage.tables import OVER_STATES, foreign_installation, foreign_instance, launch_event
+from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
+from gpuwatch.storage.tables import OVER_STATES, foreign_installation, foreign_instance, launch_event, unknown_instance
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.watch_identities import WATCH_ID
 
@@ -214,6 +215,41 @@ class SqlLaunchRepository:
         """Ids of installations whose instances the owner said are not of this one. Raises StoreError."""
         with self._database.read() as connection:
             return frozenset(connection.execute(select(foreign_installation.c.install_id)).scalars())
+
+    def unknown_instances(self, provider: str) -> list[UnknownInstance]:
+        """Instances that hold renting there until they are settled, oldest first. Raises StoreError."""
+        rows = unknown_instance.c
+        query = select(unknown_instance).where(rows.provider == provider)
+        with self._database.read() as connection:
+            return [
+                UnknownInstance(
+                    provider=row.provider,
+                    instance_id=row.instance_id,
+                    account_id=row.account_id,
+                    label=row.label,
+                    first_listed_at=from_ms(row.first_listed_ms),
+                )
+                for row in connection.execute(query.order_by(rows.first_listed_ms, rows.instance_id))
+            ]
+
+    def add_unknown_instance(self, unknown: UnknownInstance) -> None:
+        """Keep one; of what is kept already nothing changes. Raises StoreError."""
+        row = {
+            "provider": unknown.provider,
+            "instance_id": clean(unknown.instance_id, 64),
+            "account_id": unknown.account_id,
+            "label": clean(unknown.label, 200),
+            "first_listed_ms": to_ms(unknown.first_listed_at),
+        }
+        with self._database.write() as connection:
+            insert_if_absent(connection, unknown_instance, row)
+
+    def remove_unknown_instance(self, unknown: UnknownInstance) -> None:
+        """It is settled. Raises StoreError."""
+        rows = unknown_instance.c
+        this = and_(rows.provider == unknown.provider, rows.instance_id == unknown.instance_id)
+        with self._database.write() as connection:
+            connection.execute(delete(unknown_instance).where(this))
 
     def mark_foreign(self, provider: str, instance_id: str, now: datetime, install_id: str | None = None) -> bool:
         """The owner says that it is not of this installation; False: that was known.

@@ -31,6 +31,7 @@ from gpuwatch.storage.alert_tables import silence as silence  # noqa: PLC0414 a 
 from gpuwatch.storage.identity_tables import foreign_installation as foreign_installation  # noqa: PLC0414 as above
 from gpuwatch.storage.identity_tables import installation as installation  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.identity_tables import provider_account as provider_account  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.identity_tables import unknown_instance as unknown_instance  # noqa: PLC0414 as above
 from gpuwatch.storage.identity_tables import watch_identity as watch_identity  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema

@@ -64,9 +64,20 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("install_id", name=op.f("pk_foreign_installation")),
         comment="other installations, by the id in their labels, whose instances the owner said are not of this one",
     )
+    op.create_table(
+        "unknown_instance",
+        sa.Column("provider", sa.String(length=32), nullable=False),
+        sa.Column("instance_id", sa.String(length=64), nullable=False),
+        sa.Column("account_id", sa.String(length=200), nullable=True),
+        sa.Column("label", sa.String(length=200), nullable=False),
+        sa.Column("first_listed_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("provider", "instance_id", name=op.f("pk_unknown_instance")),
+        comment="listed with gpuwatch's label, of no launch here: nothing is rented at the provider until each is settled",
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("unknown_instance")
     op.drop_table("foreign_installation")
     op.drop_index("uq_watch_identity_in_use", table_name="watch_identity")
     op.drop_table("watch_identity")
