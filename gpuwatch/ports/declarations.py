@@ -84,6 +84,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     only_if_enabled: bool = False  # neither a key nor a section switches it on; only `enabled = true` does
     searches_without_key: bool = False
     launches: bool = False  # gpuwatch can rent there
+    no_lookup: str = ""  # why its launcher is no `InstanceLookup`, in a line; empty: it is one
     runs_images: bool = True  # False: it starts virtual machines and ignores `image`
     kinds: tuple[OfferKind, ...] = (OfferKind.LIVE,)  # of price that it gives
     spots: tuple[bool, ...] = (False,)  # rental types that it has: (False, True) is on demand and spot

@@ -21,17 +21,17 @@ from gpuwatch.errors import (
     RateLimited,
     RefusalKind,
 )
-from gpuwatch.ports import InstanceLookup, InstanceState, Launcher, Order, Query, Registry, Volume
+from gpuwatch.ports import InstanceState, Launcher, Order, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.account import AccountSuite
 from gpuwatch.testing.hostile import spoiled, with_junk
 from gpuwatch.testing.invariants import instance_problems
+from gpuwatch.testing.lookup import LABEL, ODD_LISTS, LookupSuite
 from gpuwatch.testing.loopback import ReplyWriter
 from gpuwatch.testing.money import MoneySuite
 from gpuwatch.testing.relay import Relay, carries, relaying
 from gpuwatch.testing.suite import case, part
 
-LABEL = "gpuwatch-abcdefgh2345"
 SECRET = "kit-secret-value-7391"  # noqa: S105 no secret of anybody
 NOTHING_MADE = (OrderRefused, OfferGone)
 ORDERING: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
@@ -60,7 +60,6 @@ LISTING: tuple[tuple[int, type[ProviderError]], ...] = (
     (404, ProviderError),
     (429, RateLimited),  # the last: it holds back what comes after it
 )
-ODD_LISTS = (b"", b"{}", b"[]", b"null", b"17", b'"x"', b"<html>", b"[" * 200_000)
 WISHES: dict[str, dict[str, Any]] = {
     "ports": {"ports": ("8000", "53/udp")},
     "registry": {"registry": Registry(server="ghcr.io", username="me", password=SECRET)},
@@ -72,31 +71,8 @@ WISHES: dict[str, dict[str, Any]] = {
 }
 
 
-class LauncherSuite(AccountSuite, MoneySuite):
+class LauncherSuite(AccountSuite, LookupSuite, MoneySuite):
     """`class TestMine(LauncherSuite): bench = BENCH` runs it."""
-
-    @pytest.fixture
-    def launcher(self, adapter: Adapter) -> Launcher:
-        """The renting side, through the relay."""
-        assert adapter.launcher is not None, "INFO.launches says that it rents"
-        return adapter.launcher
-
-    @pytest.fixture
-    def offers(self, adapter: Adapter, relay: Relay) -> Sequence[Offer]:
-        """What can be rented on demand now; the recorded requests are cleared."""
-        found = adapter.market.search(Query()).offers
-        relay.requests.clear()
-        return found
-
-    def order(self, offer_id: str, label: str = LABEL, **values: Any) -> Order:
-        """An order of the bench."""
-        plain: dict[str, Any] = {"offer_id": offer_id, "label": label, "image": "x/y", "disk_gb": 20.0}
-        return Order(**(plain | dict(self.bench.order) | values))
-
-    def ended(self, place: Any) -> None:
-        """Let time pass at the stand-in until an end is done."""
-        if self.bench.later is not None:
-            self.bench.later(place)
 
     # --- rent, list, end ---------------------------------------------------------------------------------------------
 
@@ -146,25 +122,6 @@ class LauncherSuite(AccountSuite, MoneySuite):
         listed = launcher.list_instances()
         assert sorted(one.instance_id for one in listed) == sorted(made)
         assert sorted(one.label or "" for one in listed) == sorted(made.values())
-
-    def test_one_is_asked_for_by_its_id(
-        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
-    ) -> None:
-        if not isinstance(launcher, InstanceLookup):
-            pytest.skip(f"{self.bench.name} answers for no single instance")
-        made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
-        launcher.destroy(made[0])
-        self.ended(place)
-        found = launcher.get(made[1])
-        assert found is not None
-        assert (found.instance_id, found.label) == (made[1], "gpuwatch-1")
-        assert launcher.get(made[0]) is None
-        answers = [(401, b"{}"), (404, b"<html>"), (404, b""), (500, b"{}"), *((200, body) for body in ODD_LISTS)]
-        for status, body in answers:  # whatever is no word about this instance is never "gone"
-            relay.mend()
-            relay.fail("", status, body)
-            with case(f"{status} {body[:20]!r}"), pytest.raises(ProviderError):
-                launcher.get(made[0])
 
     def test_ending_one_leaves_the_others(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
         made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]

@@ -237,8 +237,12 @@ class Ec2(ProviderServer):
         """All instances of the region; what was pending runs by now."""
         region = self._region(request)
         rows = []
+        asked = _listed(request.params, "InstanceId")
+        for instance_id in asked:
+            if self.instances.get(instance_id, {}).get("region") != region:
+                raise _refuse("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
         for instance_id, instance in self.instances.items():
-            if instance["region"] == region:
+            if instance["region"] == region and instance_id in (asked or self.instances):
                 rows.append({"reservationId": "r-0", "instancesSet": [self._shown(instance_id)]})
                 if instance["state"] == "pending":
                     instance["state"] = "running"

@@ -33,7 +33,12 @@ from gpuwatch.providers.toolkit.validation import UNREADABLE, at, usd_hour, whol
 from gpuwatch.testing import Bench
 
 INFO = ProviderInfo(
-    name="acme", title="Acme", base_url="https://api.acme.example", launches=True, searches_without_key=False
+    name="acme",
+    title="Acme",
+    base_url="https://api.acme.example",
+    launches=True,
+    no_lookup="its API answers for no single machine",
+    searches_without_key=False,
 )
 _CANNOT = ("ports", "registry", "volume", "template", "self_destruct_at", "bid_usd_hour")
 _STATES = {"up": InstanceState.RUNNING, "booting": InstanceState.STARTING}

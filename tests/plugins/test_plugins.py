@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,18 @@ import pytest
 from gpuwatch import notifiers, providers
 from gpuwatch.cli import Exit, run
 from gpuwatch.errors import DeliverLater, DeliveryRefused, OutcomeUnknown, PayloadChanged, ProviderError, RateLimited
-from gpuwatch.ports import ChannelSettings, Order, ProviderSettings, Query
+from gpuwatch.ports import (
+    AccountLookup,
+    ChannelSettings,
+    Created,
+    Instance,
+    InstanceLookup,
+    Order,
+    ProviderSettings,
+    Query,
+)
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.isolation import isolated
 from tests.notifiers.alerts import an_alert
@@ -175,6 +186,49 @@ def test_what_a_plugin_was_changing_when_it_failed_is_unknown() -> None:
     for question in [*questions, lambda: launcher.charges(NOW.date(), NOW.date())]:
         with pytest.raises(PayloadChanged):
             question()
+
+
+class _Listing(BasicLauncher):
+    name = "acme"
+
+    def create(self, order: Order) -> Created:
+        raise NotImplementedError
+
+    def list_instances(self) -> Sequence[Instance]:
+        return ()
+
+    def destroy(self, instance_id: str) -> None:
+        raise NotImplementedError
+
+
+class _Looking(_Listing):
+    def get(self, instance_id: str) -> Instance | None:
+        if instance_id == "gone":
+            return None
+        raise ZeroDivisionError
+
+
+class _Named(_Listing):
+    def account_id(self) -> str | None:
+        return "account-1"
+
+
+class _Both(_Looking, _Named):
+    pass
+
+
+@pytest.mark.parametrize("plugin", [_Listing, _Looking, _Named, _Both])
+def test_what_a_plugin_can_be_asked_passes_and_nothing_else(plugin: type[_Listing]) -> None:
+    wrong: Any = _Wrong(ZeroDivisionError())
+    launcher = isolated(Adapter(name="acme", info=providers.info("vastai"), market=wrong, launcher=plugin())).launcher
+    assert isinstance(launcher, InstanceLookup) is issubclass(plugin, _Looking)
+    assert isinstance(launcher, AccountLookup) is issubclass(plugin, _Named)
+    if isinstance(launcher, AccountLookup):
+        assert launcher.account_id() == "account-1"
+    if isinstance(launcher, InstanceLookup):
+        assert launcher.get("gone") is None
+        with pytest.raises(PayloadChanged):  # an error in the plugin is never "gone"
+            launcher.get("7")
 
 
 def test_a_plugins_own_errors_pass_as_they_are() -> None:

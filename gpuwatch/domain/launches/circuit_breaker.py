@@ -4,9 +4,9 @@ The breaker is closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open it 
 launch is tried at a time. A failed try opens it again; a launch that runs closes it, and so does the owner.
 
 Only failures that a person should look at count: the machine, the order, a refusal by the provider, an instance that
-does not match its offer, an instance that ends by itself within QUICK_END of running without an exit code (an image
-that crashes must not be rented for ever). What the market does (an offer gone, a higher price, a bid lost at the start,
-a budget, a rate limit, a request that was never sent) does not count.
+does not match its offer, an instance that ends by itself with an exit code other than 0, or within QUICK_END of running
+without one (an image that crashes must not be rented for ever). What the market does (an offer gone, a higher price, a
+bid lost at the start, a budget, a rate limit, a request that was never sent) does not count.
 """
 
 from __future__ import annotations
@@ -58,13 +58,15 @@ class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_counted_failure(launch: Launch) -> bool:
-    """Return whether the breaker counts this end: it never ran, or it ended by itself soon after."""
+    """Return whether the breaker counts this end: it never ran, it crashed, or it ended by itself soon after."""
     if launch.dry_run or not launch.is_over:
         return False
     if launch.ended_because(EndReason.FINISHED):
         if exit_code(launch.end_reason or "") is not None:  # it says that its work is done
             return False
         return launch.running_at is not None and _ended(launch) - launch.running_at < QUICK_END
+    if launch.ended_because(EndReason.BROKEN) and exit_code(launch.end_reason or ""):
+        return True  # it crashed: also one that ran, which counts as rented all the same
     return launch.state is LaunchState.FAILED and launch.ended_because(*COUNTED_REASONS)
 
 

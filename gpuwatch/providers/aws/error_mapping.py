@@ -25,6 +25,7 @@ from gpuwatch.errors import (
 from gpuwatch.redaction import redact
 
 _SHOWN: Final = 200
+NO_INSTANCE: Final = "InvalidInstanceID.NotFound"
 _GONE: Final = frozenset({
     "InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "ReservationCapacityExceeded",
     "InsufficientCapacityOnHost", "InsufficientVolumeCapacity", "InsufficientAddressCapacity",
@@ -67,6 +68,10 @@ _WORDS: Final = {
 }
 
 
+class NoSuchInstance(ProviderError):
+    """EC2's own code says that there is no instance of the id that was asked for."""
+
+
 def reading_error(error: Exception, where: str) -> ProviderError:
     """The error of a request that only reads.
 
@@ -79,6 +84,8 @@ def reading_error(error: Exception, where: str) -> ProviderError:
         return KeyRejected(line)
     if code in _TOO_FAST or status == 429:
         return RateLimited(line)
+    if code == NO_INSTANCE and status == 400:
+        return NoSuchInstance(line)
     if 300 <= status < 400:
         return ProviderDown(f"aws: {where}: {status}, a redirect, not followed. Is `base_url` right?")
     if name in _NOT_SENT:

@@ -14,6 +14,7 @@ from gpuwatch.ports import Created, Instance, Order, ProviderSettings
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.create import PROVIDER, created, read_instance_id, run_request
+from gpuwatch.providers.aws.error_mapping import NO_INSTANCE, NoSuchInstance
 from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import read_offer_id
 from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
@@ -24,7 +25,6 @@ from gpuwatch.providers.toolkit.validation import at, objects
 _SPOT_S: Final = 60.0  # the price of a running machine is read again after that long
 _STS_REGION: Final = "us-east-1"
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
-_GONE: Final = "InvalidInstanceID.NotFound"
 
 
 class AwsLauncher(BasicLauncher):
@@ -65,6 +65,25 @@ class AwsLauncher(BasicLauncher):
             found |= {instance.instance_id: instance for instance in listed}
         return list(found.values())
 
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: it is ending or has ended, or EC2's own code says that there is none.
+
+        Raises:
+            ProviderError: no usable answer, or one about another instance.
+        """
+        try:
+            region, own_id = read_instance_id(instance_id)
+        except OrderRefused as error:
+            raise PayloadChanged(str(error)) from error
+        try:
+            rows = self._account.pages("ec2", region, "describe_instances", "Reservations", InstanceIds=[own_id])
+        except NoSuchInstance:
+            return None
+        named = [row.get("InstanceId") for one in objects(rows) for row in objects(one.get("Instances"))]
+        if named != [own_id]:
+            raise PayloadChanged(f"aws: {region}: asked for {own_id}, the answer is not about it alone")
+        return next(iter(self._read(rows, region)), None)
+
     def destroy(self, instance_id: str) -> None:
         """Terminate it; an instance that is already gone is no error.
 
@@ -72,7 +91,9 @@ class AwsLauncher(BasicLauncher):
             OrderError: not done, or not known.
         """
         region, own_id = read_instance_id(instance_id)
-        answer = self._account.order("destroy", region, "terminate_instances", harmless=_GONE, InstanceIds=[own_id])
+        answer = self._account.order(
+            "destroy", region, "terminate_instances", harmless=NO_INSTANCE, InstanceIds=[own_id]
+        )
         if answer is None:
             return
         states = [at(row, "CurrentState", "Name") for row in objects(answer.get("TerminatingInstances"))]
@@ -96,6 +117,9 @@ class AwsLauncher(BasicLauncher):
 
     def _listed(self, region: str) -> list[Instance]:
         rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
+        return self._read(rows, region)
+
+    def _read(self, rows: list[object], region: str) -> list[Instance]:
         user = self._options.get("ssh_user")
         found = parse_instances(rows, region, str(user) if user else None)
         if not any(_is_priced(instance) for instance in found):

@@ -16,6 +16,8 @@ from gpuwatch.errors import (
     OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
+    PayloadChanged,
+    ProviderError,
     RefusalKind,
 )
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
@@ -29,9 +31,10 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     id_and_status,
     instance_rows,
     not_sent,
+    one_instance,
     refuse,
 )
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, retry_after_s
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, objects, word
@@ -69,7 +72,7 @@ class LambdaClient(ApiClient):
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         # a launch that has its turn may still wait for a request that is before it: the next must not come up on it
         intervals_s = {"any": _REQUEST_S, "launch": _LAUNCH_S + _REQUEST_S}
-        super().__init__(settings, tools, intervals_s=intervals_s, ordering=launch_error)
+        super().__init__(settings, tools, intervals_s=intervals_s, reading=list_error, ordering=launch_error)
 
     def acquire(self, kind: str, urgent: bool = False) -> None:
         """Wait for this class's turn, and then for the next moment that any request may leave. Raises `Stopped`."""
@@ -106,6 +109,18 @@ class LambdaLauncher(BasicLauncher):
         self._ending = frozenset(one.instance_id for one in found if one.status == _ENDING)
         return found
 
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: it has ended, or Lambda's own code says that there is none. Raises ProviderError."""
+        if not _ID.fullmatch(instance_id):
+            raise PayloadChanged("lambda: that is no id of an instance")
+        self._account.require_key()
+        try:
+            value = self._account.get(f"/instances/{instance_id}", kind="instances")
+        except _NoSuchInstance:
+            return None
+        row = one_instance(at(value, "data"), instance_id, PROVIDER)
+        return None if row.get("status") in _ENDED else _instance(row)
+
     def destroy(self, instance_id: str) -> None:
         """Terminate; what is gone already is no error. Until it is gone, the list shows it as terminating: then
         nothing is sent again.
@@ -130,6 +145,10 @@ class LambdaLauncher(BasicLauncher):
 
 class _InstanceGone(OrderRefused):
     """What was named does not exist."""
+
+
+class _NoSuchInstance(ProviderError):
+    """The same to a request that only reads; "global/not-found" is a wrong path, and proves nothing."""
 
 
 def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
@@ -194,6 +213,13 @@ def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     if reply.status == 429:
         return OrderRateLimited(line, retry_after_s(reply, now) or _LAUNCH_S)
     return ordering_error(name, body, reply, now)
+
+
+def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """The error of a request that only reads."""
+    if reply.status == 404 and body.code == _NO_OBJECT:
+        return _NoSuchInstance(f"{name}: {body.summary}")
+    return reading_error(name, body, reply, now)
 
 
 def created(reply: HttpReply) -> Created:

@@ -1,7 +1,7 @@
 """Shadeform's renting side: create with a limit of time and money that Shadeform itself enforces, list, delete.
 
-An instance's row returns the start script (`launch_configuration`), which gpuwatch never reads. Variables (`envs`) are
-only in the answer about one instance, which gpuwatch never requests.
+An instance's row returns the start script (`launch_configuration`), and the answer about one instance its variables
+(`envs`): gpuwatch never reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
-from gpuwatch.errors import OfferGone, OrderError, OrderRefused, RefusalKind
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
@@ -27,9 +27,10 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     id_and_status,
     instance_rows,
     not_sent,
+    one_instance,
     refuse,
 )
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
@@ -53,6 +54,7 @@ _STATES: Final = {
 }
 _ENDING: Final = "deleting"
 _GONE: Final = "deleted"
+_NOT_FOUND: Final = ("not found", "does not exist")
 _NO_STOCK: Final = ("out_of_stock", "out of stock", "not available in the region")
 _NO_MONEY: Final = ("insufficient fund", "insufficient balance", "insufficient credit", "wallet")
 
@@ -62,7 +64,7 @@ class ShadeformClient(ApiClient):
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         headers = {"X-API-KEY": settings.api_key} if settings.api_key else {}
-        super().__init__(settings, tools, headers=headers, ordering=create_error)
+        super().__init__(settings, tools, headers=headers, reading=list_error, ordering=create_error)
 
 
 class ShadeformLauncher(BasicLauncher):
@@ -94,6 +96,18 @@ class ShadeformLauncher(BasicLauncher):
         self._ending = frozenset(one.instance_id for one in found if one.status.partition(":")[0] == _ENDING)
         return found
 
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: it is deleted, or a 404 says that the instance is not found. Raises ProviderError."""
+        if not _ID.fullmatch(instance_id):
+            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
+        self._account.require_key()
+        try:
+            value = self._account.get(f"/instances/{instance_id}/info", kind="instances")
+        except _NoSuchInstance:
+            return None
+        row = one_instance(value, instance_id, PROVIDER)
+        return None if row.get("status") == _GONE else _instance(row)
+
     def destroy(self, instance_id: str) -> None:
         """Delete; what is gone already is no error. Until it is gone, the list shows it as deleting: then nothing is
         sent again.
@@ -110,6 +124,17 @@ class ShadeformLauncher(BasicLauncher):
             self._account.order("POST", f"/instances/{instance_id}/delete", kind="delete")
         except OfferGone:
             return  # 404: there is no such instance
+
+
+class _NoSuchInstance(ProviderError):
+    """There is no such instance."""
+
+
+def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """The error of a request that only reads. No 404 is on record: one that speaks of no instance proves nothing."""
+    if reply.status == 404 and isinstance(body.value, dict) and body.has("instance") and body.has(*_NOT_FOUND):
+        return _NoSuchInstance(f"{name}: {body.summary}")
+    return reading_error(name, body, reply, now)
 
 
 def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:

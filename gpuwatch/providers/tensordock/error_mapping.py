@@ -44,6 +44,10 @@ class NotFound(PayloadChanged):
     """The 404 of a read."""
 
 
+class MachineNotFound(NotFound):
+    """The 404 of a read with TensorDock's own words; a web server's 404 has none."""
+
+
 class NoSuchMachine(OrderRefused):
     """TensorDock's own words say that there is no such machine; a web server's 404 does not."""
 
@@ -84,7 +88,7 @@ def reading(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> Prov
     if status == 400 and isinstance(body.value, list) and reply.status < 300:
         return PayloadChanged(f"{name}: a list where an object was expected")
     if status == 404:
-        return NotFound(line)
+        return MachineNotFound(line) if _says_error(body.value) and body.has(*_GONE) else NotFound(line)
     return error_mapping.reading_error(name, body, msgspec.structs.replace(reply, status=status), now)
 
 

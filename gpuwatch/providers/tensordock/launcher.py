@@ -8,12 +8,20 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.errors import KeyRejected, ProviderError
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
 from gpuwatch.ports import Created, Instance, Order
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.create import create_body, created, ended
-from gpuwatch.providers.tensordock.error_mapping import NAME, NoSuchMachine, NotFound, accepted
-from gpuwatch.providers.tensordock.machines import GONE, MachineRow, instance_of, is_settled, machine_of, rows_of
+from gpuwatch.providers.tensordock.error_mapping import NAME, MachineNotFound, NoSuchMachine, NotFound, accepted
+from gpuwatch.providers.tensordock.machines import (
+    GONE,
+    MachineRow,
+    instance_of,
+    is_settled,
+    machine_of,
+    row_of,
+    rows_of,
+)
 from gpuwatch.providers.tensordock.names import PLACE
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
@@ -76,6 +84,22 @@ class TensorDockLauncher(BasicLauncher):
             self._looks = {key: look for key, look in self._looks.items() if key in rows}
         return found
 
+    def get(self, instance_id: str) -> Instance | None:
+        """One machine; None: it is deleted, or TensorDock's own words say that there is none. Raises ProviderError."""
+        if not PLACE.fullmatch(instance_id):
+            raise PayloadChanged(f"{NAME}: that is no id of a machine")
+        self._rest.require_key()
+        try:
+            machine = self._machine(instance_id)
+        except MachineNotFound:
+            return None
+        row = row_of(machine)
+        if row.machine_id != instance_id or row.status is None:
+            raise PayloadChanged(
+                f"{NAME}: asked for machine {instance_id}, it answered about another, or without a status"
+            )
+        return None if row.word in GONE else self._instance_of(row, machine)
+
     def destroy(self, instance_id: str) -> None:
         """End it, with its disk; what is gone already is no error.
 
@@ -91,10 +115,16 @@ class TensorDockLauncher(BasicLauncher):
             return
 
     def _instance(self, row: MachineRow) -> Instance:
-        look = self._looked_at(row)
+        return self._instance_of(row, self._looked_at(row).machine)
+
+    def _instance_of(self, row: MachineRow, machine: Mapping[str, Any]) -> Instance:
         born_s = self._born_s.get(row.machine_id)
         is_young = born_s is not None and self._rest.tools.monotonic() - born_s < _YOUNG_S
-        return instance_of(row, look.machine, died_young=is_young)
+        return instance_of(row, machine, died_young=is_young)
+
+    def _machine(self, machine_id: str) -> Mapping[str, Any]:
+        reply = self._rest.ask("GET", f"{_PATH}/{machine_id}", kind="detail")
+        return machine_of(accepted(reply, self._rest.tools.now()))
 
     def _looked_at(self, row: MachineRow) -> _CachedMachine:
         """The newest reading of a machine. If a listed machine cannot be read, an older reading serves; without one the
@@ -103,8 +133,7 @@ class TensorDockLauncher(BasicLauncher):
         if known is not None and known.word == row.word and now_s - known.at_s < _good_for_s(known):
             return known
         try:
-            reply = self._rest.ask("GET", f"{_PATH}/{row.machine_id}", kind="detail")
-            look = _CachedMachine(now_s, row.word, machine_of(accepted(reply, self._rest.tools.now())))
+            look = _CachedMachine(now_s, row.word, self._machine(row.machine_id))
         except NotFound:
             look = _CachedMachine(now_s, row.word, {})  # listed all the same: it is shown as the list has it
         except KeyRejected:

@@ -58,7 +58,7 @@ def rows_of(value: Any) -> list[MachineRow]:
     found = instance_rows(value, rows, NAME)
     for around in (at(value, "data"), at(value, "meta"), at(value, "links")):
         require_whole_list(around, len(found), NAME)
-    return [_row(row) for row in found]
+    return [row_of(row) for row in found]
 
 
 def machine_of(value: Any) -> Mapping[str, Any]:
@@ -67,6 +67,15 @@ def machine_of(value: Any) -> Mapping[str, Any]:
     if not isinstance(inner, dict) or not inner.get("id"):
         raise PayloadChanged(f"{NAME}: a machine that is not understood")
     return _flat(inner)
+
+
+def row_of(row: Mapping[str, Any]) -> MachineRow:
+    """The id, name and status of a machine, of the list or its own answer. Raises PayloadChanged: it has no id."""
+    flat = _flat(row)
+    machine_id = flat.get("id")
+    if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
+        raise PayloadChanged(f"{NAME}: a machine without its id")
+    return MachineRow(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40))
 
 
 def is_settled(machine: Mapping[str, Any]) -> bool:
@@ -112,14 +121,6 @@ def instance_of(row: MachineRow, machine: Mapping[str, Any], *, died_young: bool
 
 def _comparable(status: str) -> str:
     return _BLANKS.sub("", status).lower()
-
-
-def _row(row: Mapping[str, Any]) -> MachineRow:
-    flat = _flat(row)
-    machine_id = flat.get("id")
-    if not isinstance(machine_id, str) or not PLACE.fullmatch(machine_id):
-        raise PayloadChanged(f"{NAME}: a machine of the list without its id")
-    return MachineRow(machine_id=machine_id, name=word(flat.get("name")), status=word(flat.get("status"), 40))
 
 
 def _flat(machine: Mapping[str, Any]) -> Mapping[str, Any]:

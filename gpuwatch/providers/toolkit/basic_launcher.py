@@ -91,6 +91,15 @@ def instance_rows(around: object, rows: object, name: str) -> list[Mapping[str, 
     return objects(rows)
 
 
+def one_instance(row: object, instance_id: str, name: str) -> Mapping[str, Any]:
+    """The row of the answer about one instance. Raises PayloadChanged: it is not about this one."""
+    if not isinstance(row, dict):
+        raise PayloadChanged(f"{name}: the answer about an instance has another form")
+    if id_and_status(row, name)[0] != instance_id:
+        raise PayloadChanged(f"{name}: asked for instance {instance_id}, it answered about another")
+    return row
+
+
 def id_and_status(row: Mapping[str, Any], name: str) -> tuple[str, str]:
     """What every row of such a list has. Raises PayloadChanged."""
     instance_id, status = word(at(row, "id"), 64), word(at(row, "status"), 60)

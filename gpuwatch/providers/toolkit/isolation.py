@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gpuwatch.errors import GpuwatchError, OutcomeUnknown, PayloadChanged, ProviderError
 from gpuwatch.ports import (
+    AccountLookup,
     Answer,
     Created,
     Instance,
@@ -114,14 +115,40 @@ class _IsolatedLauncher(_Isolated):
         return self._read(lambda: self._inner.charges(since, until))
 
 
-class _IsolatedLookup(_IsolatedLauncher):
-    def __init__(self, name: str, inner: Launcher, lookup: InstanceLookup) -> None:
-        super().__init__(name, inner)
-        self._lookup = lookup
+class _InstanceLookup(_Isolated):
+    _inner: InstanceLookup
 
     def get(self, instance_id: str) -> Instance | None:
-        return self._read(lambda: self._lookup.get(instance_id))
+        return self._read(lambda: self._inner.get(instance_id))
+
+
+class _AccountLookup(_Isolated):
+    _inner: AccountLookup
+
+    def account_id(self) -> str | None:
+        return self._read(self._inner.account_id)
+
+
+class _LookupLauncher(_InstanceLookup, _IsolatedLauncher):
+    pass
+
+
+class _NamedLauncher(_AccountLookup, _IsolatedLauncher):
+    pass
+
+
+class _NamedLookupLauncher(_InstanceLookup, _AccountLookup, _IsolatedLauncher):
+    pass
+
+
+# (answers for one instance, names the account): what the inner one cannot do, the outer one must not seem to
+_LAUNCHERS = {
+    (False, False): _IsolatedLauncher,
+    (True, False): _LookupLauncher,
+    (False, True): _NamedLauncher,
+    (True, True): _NamedLookupLauncher,
+}
 
 
 def _isolated_launcher(name: str, inner: Launcher) -> _IsolatedLauncher:
-    return _IsolatedLookup(name, inner, inner) if isinstance(inner, InstanceLookup) else _IsolatedLauncher(name, inner)
+    return _LAUNCHERS[isinstance(inner, InstanceLookup), isinstance(inner, AccountLookup)](name, inner)

@@ -80,8 +80,10 @@ class VastLauncher:
         Raises:
             ProviderError: no usable answer, or one about another instance.
         """
+        if not ID.fullmatch(instance_id):
+            raise PayloadChanged("vastai: that is no id of an instance")
         self._client.require_key()
-        path = f"/api/v0/instances/{_path_id(instance_id)}/"
+        path = f"/api/v0/instances/{instance_id}/"
         found = parse_one(self._client.ask("GET", path, kind="instance", max_bytes=_PAGE_BYTES).body)
         if found is not None and found.instance_id != instance_id:
             raise PayloadChanged(f"vastai: asked for instance {instance_id}, it answered about {found.instance_id}")

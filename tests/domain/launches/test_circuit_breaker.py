@@ -54,6 +54,23 @@ def test_short_work_that_says_it_is_done_is_no_failure() -> None:
     assert judged(*(finished(5 * n, ran=3, end_reason=done) for n in (1, 2, 3))) is None
 
 
+@pytest.mark.parametrize(("code", "opens"), [(1, True), (137, True), (0, False)])
+def test_what_crashes_after_hours_is_a_failure_and_counts_as_rented(code: int, opens: bool) -> None:
+    """The code is what says so, and not how long it ran."""
+    end = EndReason.BROKEN if code else EndReason.FINISHED
+    words = end.text(f"exited: Exited ({code}) 5 seconds ago")
+    ends = [finished(500 * n, ran=400, end_reason=words) for n in (1, 2, 3)]
+    near = [changed(one, intended_at=NOON + (500 * n - 499) * MINUTE) for n, one in enumerate(ends, 1)]
+    breaker = judged(*near)
+    assert (breaker is not None) is opens
+    assert all(one.counts for one in near)
+
+
+def test_a_broken_host_without_a_code_after_it_ran_is_no_failure_of_the_watch() -> None:
+    broken = EndReason.BROKEN.text("its words")
+    assert judged(*(finished(5 * n, ran=3, end_reason=broken) for n in (1, 2, 3))) is None
+
+
 def test_work_that_took_its_time_is_no_failure() -> None:
     assert judged(finished(15, ran=10), finished(30, ran=10), finished(45, ran=10)) is None
     assert judged(*(finished(5 * n, ran=3, end_reason=EndReason.STOPPED.text()) for n in (1, 2, 3))) is None

@@ -1,0 +1,110 @@
+"""One instance by its id: evidence that something is gone, so never "gone" from an answer that does not say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import InstanceLookup, Launcher, Order, Query
+from gpuwatch.ports.declarations import Adapter
+from gpuwatch.testing.relay import Relay
+from gpuwatch.testing.suite import Suite, case
+
+LABEL = "gpuwatch-abcdefgh2345"
+ODD_LISTS = (b"", b"{}", b"[]", b"null", b"17", b'"x"', b"<html>", b"[" * 200_000)
+NO_WORD_ABOUT_IT = (
+    (401, b"{}"),
+    (403, b"{}"),
+    (404, b"<html>"),
+    (404, b""),
+    (404, b"{}"),
+    (404, b"[]"),
+    (404, b"null"),
+    (410, b"{}"),
+    (500, b"{}"),
+    (503, b""),
+    *((200, body) for body in ODD_LISTS),
+    (200, b'{"data": null}'),
+    (200, b'{"data": {}}'),
+    (429, b"{}"),  # the last: it holds back what comes after it
+)
+
+
+class LookupSuite(Suite):
+    """For launchers that are an `InstanceLookup`; the others say why not. `LauncherSuite` contains it."""
+
+    @pytest.fixture
+    def launcher(self, adapter: Adapter) -> Launcher:
+        """The renting side, through the relay."""
+        assert adapter.launcher is not None, "INFO.launches says that it rents"
+        return adapter.launcher
+
+    @pytest.fixture
+    def offers(self, adapter: Adapter, relay: Relay) -> Sequence[Offer]:
+        """What can be rented on demand now; the recorded requests are cleared."""
+        found = adapter.market.search(Query()).offers
+        relay.requests.clear()
+        return found
+
+    def order(self, offer_id: str, label: str = LABEL, **values: Any) -> Order:
+        """An order of the bench."""
+        plain: dict[str, Any] = {"offer_id": offer_id, "label": label, "image": "x/y", "disk_gb": 20.0}
+        return Order(**(plain | dict(self.bench.order) | values))
+
+    def ended(self, place: Any) -> None:
+        """Let time pass at the stand-in until an end is done."""
+        if self.bench.later is not None:
+            self.bench.later(place)
+
+    def test_one_can_be_asked_for_or_the_provider_says_why_not(self, launcher: Launcher) -> None:
+        why = self.bench.info.no_lookup
+        assert isinstance(launcher, InstanceLookup) == (not why), (
+            "a launcher needs get(instance_id), or ProviderInfo a line no_lookup that says why it has none: not both"
+        )
+        assert "\n" not in why
+
+    def test_one_is_asked_for_by_its_id(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay, place: Any
+    ) -> None:
+        lookup = self._lookup(launcher)
+        made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
+        launcher.destroy(made[0])
+        self.ended(place)
+        found = lookup.get(made[1])
+        assert found is not None
+        assert (found.instance_id, found.label) == (made[1], "gpuwatch-1")
+        [listed] = launcher.list_instances()
+        assert (found.gpu, found.gpu_count, found.spot) == (listed.gpu, listed.gpu_count, listed.spot)
+        assert lookup.get(made[0]) is None
+        for status, body in NO_WORD_ABOUT_IT:
+            relay.mend()
+            relay.fail("", status, body)
+            for instance_id in made:
+                with case(f"{status} {body[:20]!r}"), pytest.raises(ProviderError):
+                    lookup.get(instance_id)
+
+    def test_an_answer_about_another_is_no_answer(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        lookup = self._lookup(launcher)
+        made = [launcher.create(self.order(offers[n].offer_id, f"gpuwatch-{n}")).instance_id for n in range(2)]
+        assert lookup.get(made[1]) is not None
+        other = relay.bodies[-1]
+        relay.fail("", 200, other)
+        with pytest.raises(ProviderError):
+            lookup.get(made[0])
+
+    def test_what_is_no_id_is_not_gone(self, launcher: Launcher) -> None:
+        lookup = self._lookup(launcher)
+        for instance_id in ("", "../../x", "a b\n", "x" * 5000, "\u202e"):
+            with case(repr(instance_id[:20])), pytest.raises(ProviderError):
+                lookup.get(instance_id)
+
+    def _lookup(self, launcher: Launcher) -> InstanceLookup:
+        if not isinstance(launcher, InstanceLookup):
+            pytest.skip(f"{self.bench.name}: {self.bench.info.no_lookup}")
+        return launcher
