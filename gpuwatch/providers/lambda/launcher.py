@@ -116,7 +116,7 @@ class LambdaLauncher(BasicLauncher):
         self._account.require_key()
         try:
             value = self._account.get(f"/instances/{instance_id}", kind="instances")
-        except _NoSuchInstance:
+        except _NoSuchLambdaInstance:
             return None
         row = one_instance(at(value, "data"), instance_id, PROVIDER)
         return None if row.get("status") in _ENDED else _instance(row)
@@ -147,7 +147,7 @@ class _InstanceGone(OrderRefused):
     """What was named does not exist."""
 
 
-class _NoSuchInstance(ProviderError):
+class _NoSuchLambdaInstance(ProviderError):
     """The same to a request that only reads; "global/not-found" is a wrong path, and proves nothing."""
 
 
@@ -218,7 +218,7 @@ def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
 def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads."""
     if reply.status == 404 and body.code == _NO_OBJECT:
-        return _NoSuchInstance(f"{name}: {body.summary}")
+        return _NoSuchLambdaInstance(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)
 
 

@@ -103,7 +103,7 @@ class ShadeformLauncher(BasicLauncher):
         self._account.require_key()
         try:
             value = self._account.get(f"/instances/{instance_id}/info", kind="instances")
-        except _NoSuchInstance:
+        except _NoSuchShadeformInstance:
             return None
         row = one_instance(value, instance_id, PROVIDER)
         return None if row.get("status") == _GONE else _instance(row)
@@ -126,14 +126,14 @@ class ShadeformLauncher(BasicLauncher):
             return  # 404: there is no such instance
 
 
-class _NoSuchInstance(ProviderError):
+class _NoSuchShadeformInstance(ProviderError):
     """There is no such instance."""
 
 
 def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads. No 404 is on record: one that speaks of no instance proves nothing."""
     if reply.status == 404 and isinstance(body.value, dict) and body.has("instance") and body.has(*_NOT_FOUND):
-        return _NoSuchInstance(f"{name}: {body.summary}")
+        return _NoSuchShadeformInstance(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)
 
 
