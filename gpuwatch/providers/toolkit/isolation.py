@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpuwatch.errors import GpuwatchError, OutcomeUnknown, PayloadChanged, ProviderError
 from gpuwatch.ports import (
@@ -116,17 +116,19 @@ class _IsolatedLauncher(_Isolated):
 
 
 class _InstanceLookup(_Isolated):
-    _inner: InstanceLookup
+    _inner: Any  # a launcher that is one
 
     def get(self, instance_id: str) -> Instance | None:
-        return self._read(lambda: self._inner.get(instance_id))
+        lookup: InstanceLookup = self._inner
+        return self._read(lambda: lookup.get(instance_id))
 
 
 class _AccountLookup(_Isolated):
-    _inner: AccountLookup
+    _inner: Any  # a launcher that is one
 
     def account_id(self) -> str | None:
-        return self._read(self._inner.account_id)
+        lookup: AccountLookup = self._inner
+        return self._read(lookup.account_id)
 
 
 class _LookupLauncher(_InstanceLookup, _IsolatedLauncher):
