@@ -15,7 +15,7 @@ from moto import mock_aws
 
 from gpuwatch import providers
 from gpuwatch.errors import OrderRefused, RefusalKind
-from gpuwatch.ports import AccountLookup, InstanceState, Launcher
+from gpuwatch.ports import AccountLookup, InstanceLookup, InstanceState, Launcher
 from tests.providers.aws.aws_bench import asking, order
 
 OWN = providers.info("aws").base_url
@@ -106,6 +106,17 @@ def test_a_subnet_that_there_is_not_is_a_bad_order(ec2: Any) -> None:
 
 def test_what_is_gone_is_ended_already(launcher: Launcher) -> None:
     launcher.destroy("us-east-1/i-0123456789abcdef0")
+
+
+def test_one_machine_is_asked_for_by_its_id(launcher: Launcher) -> None:
+    assert isinstance(launcher, InstanceLookup)
+    made = launcher.create(order())
+    found = launcher.get(made.instance_id)
+    assert found is not None
+    assert found.instance_id == made.instance_id
+    launcher.destroy(made.instance_id)
+    assert launcher.get(made.instance_id) is None
+    assert launcher.get("us-east-1/i-0123456789abcdef0") is None
 
 
 def test_the_account_is_the_one_of_the_credentials(launcher: Launcher) -> None:
