@@ -15,6 +15,7 @@ from gpuwatch.ports import Launcher, LaunchRepository, OutboxAlert
 log = logging.getLogger(__name__)
 
 SLOW_STOP_S = 300.0
+RESEND_S = 30.0  # after an acknowledgement that nothing can confirm
 
 
 def at_once(launch: Launch, now: datetime) -> bool:
@@ -44,11 +45,16 @@ class InstanceEnder:
         self._monotonic = monotonic
         self._may_destroy = may_destroy
         self._stopping_since_s: dict[str, float] = {}
-        self._acknowledged: set[str] = set()
+        self._acknowledged: dict[str, float] = {}  # launch → when, latest
 
     def is_acknowledged(self, launch: Launch) -> bool:
         """Whether the provider accepted a destroy of it in this process."""
         return launch.launch_id in self._acknowledged
+
+    def was_just_acknowledged(self, launch: Launch) -> bool:
+        """Whether that was so short a time ago that sending it again says nothing."""
+        at_s = self._acknowledged.get(launch.launch_id)
+        return at_s is not None and self._monotonic() - at_s < RESEND_S
 
     def destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
         """Send it; called again at every listing that still shows the instance."""
@@ -58,7 +64,7 @@ class InstanceEnder:
         failpoint("launch.before_destroy")
         try:
             self._launcher.destroy(instance_id)
-            self._acknowledged.add(launch.launch_id)
+            self._acknowledged[launch.launch_id] = self._monotonic()
             failpoint("launch.after_destroy")
         except (OrderError, ProviderError) as error:
             log.warning("launch %s: not destroyed yet: %s", launch.launch_id, error)
@@ -68,7 +74,7 @@ class InstanceEnder:
     def forget(self, launch: Launch) -> None:
         """It is over."""
         self._stopping_since_s.pop(launch.launch_id, None)
-        self._acknowledged.discard(launch.launch_id)
+        self._acknowledged.pop(launch.launch_id, None)
 
     def _report_if_slow(self, launch: Launch, now: datetime) -> None:
         since_s = self._stopping_since_s.setdefault(launch.launch_id, self._monotonic())

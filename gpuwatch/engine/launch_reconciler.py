@@ -215,12 +215,16 @@ class LaunchReconciler:
         return self._last_read
 
     def _end_unread(self, launch: Launch, now: datetime) -> None:
+        """What is to end, or is past its end. Nothing can prove it gone now, so its destroy is sent again and again."""
         due = overdue(launch, self._clock.at_least(launch, now))
-        if due is None or launch.instance_id is None or self._ender.is_acknowledged(launch):
+        why = None if due is None else due[0].text()
+        if launch.state is LaunchState.STOPPING:
+            why = launch.end_reason or "its end was wanted"
+        if why is None or launch.instance_id is None or self._ender.was_just_acknowledged(launch):
             return
         if not self._owner.own([launch]):
             return
-        log.error("launch %s is ended without reading its row: %s", launch.launch_id, due[0].text())
+        log.error("launch %s is ended without reading its row: %s", launch.launch_id, why)
         self._ender.destroy(launch, launch.instance_id, now)
 
     # --- what a poll shows --------------------------------------------------------------------------------------------

@@ -145,6 +145,39 @@ def test_a_store_that_cannot_be_read_lets_nothing_run_longer(world: World) -> No
     assert (found.state, found.ended_because(EndReason.MAX_RUNTIME)) == (S.ENDED, True)
 
 
+def unread(world: World, times: int, every_s: float = 10.0) -> None:
+    """Looks while the rows cannot be read."""
+
+    def broken(provider: str | None = None) -> list[Launch]:
+        raise StoreError("the server is gone")
+
+    world.repository.alive = broken  # type: ignore[method-assign]
+    for _ in range(times):
+        world.pass_s(every_s)
+        with pytest.raises(StoreError):
+            world.follower.run_if_due(world.now)
+
+
+def test_an_end_that_was_begun_goes_on_while_the_store_cannot_be_read(world: World) -> None:
+    launch = running(world)
+    stop(world, launch)
+    world.provider.destroy_works = False
+    world.look()
+    world.provider.destroy_works = True
+    unread(world, 1)
+    assert world.provider.alive == {}
+
+
+def test_without_the_store_what_is_back_after_its_destroy_is_destroyed_again(world: World) -> None:
+    running(world)
+    [instance] = world.provider.alive.values()
+    unread(world, 8, every_s=600)
+    assert world.provider.alive == {}
+    world.provider.alive[instance.instance_id] = instance
+    unread(world, 4)
+    assert world.provider.alive == {}
+
+
 def test_a_defect_that_keeps_one_launch_from_its_update_is_raised_when_the_others_have_theirs(
     sqlite_database: Database,
 ) -> None:
