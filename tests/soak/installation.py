@@ -232,6 +232,8 @@ class Installation:
         """Everything else that is due."""
         self._looks += 1
         if self._keeper is not None:
+            # what it lists while it looks for an overdue instance says of no other one that somebody follows it
+            self._cloud.asking = f"keeper of {self.name}"
             self._keeper.check(self._clock())
         for task in ("guard", "follow") if self._looks % 4 else ("guard", "follow", "deliver"):
             self._run(task)
