@@ -103,6 +103,7 @@ class UnknownInstances:
                 returned.append(Returned(launch, instance))
             elif (why := _why_unknown(launch, instance)) is not None:
                 unknown.append((instance, why))
+        returned += self._returned_by_id(listing, labelled, alive, now)
         # first of all, and before anything that may fail: nothing is rented beside them
         self._ids = sorted({one.instance_id for one, _ in unknown} | {one.instance_id for one in stored})
         self._store([instance for instance, _ in unknown], stored, now)
@@ -116,6 +117,19 @@ class UnknownInstances:
         for instance, why in unknown:
             self._report(instance, why, now)
         return returned
+
+    def _returned_by_id(
+        self, listing: InstanceListing, labelled: Sequence[Instance], alive: Sequence[Launch], now: datetime
+    ) -> list[Returned]:
+        """Those whose label an owner edited: an instance id of our own table needs none."""
+        known = {one.instance_id for one in labelled} | {launch.instance_id for launch in alive}
+        others = set(listing.by_id) - known
+        if not others:
+            return []
+        had = {one.instance_id: one for one in self._repository.over_with_instances(self._provider, others)}
+        disowned = self._repository.known_foreign_instances(self._provider) if had else frozenset()
+        found = [Returned(launch, listing.by_id[i]) for i, launch in had.items() if i is not None and i not in disowned]
+        return [one for one in found if self._may_reopen(one.launch, one.instance, now)]
 
     def _may_reopen(self, launch: Launch, instance: Instance, now: datetime) -> bool:
         return bool(self._owner.own([launch])) and may_reopen(launch, instance, now, self._watch_ended)

@@ -167,6 +167,9 @@ class LaunchRepository(Protocol):
     def remove_unknown_instance(self, unknown: UnknownInstance) -> None:
         """It is settled. Raises StoreError."""
 
+    def over_with_instances(self, provider: str, instance_ids: Collection[str]) -> Sequence[Launch]:
+        """Launches that are over and had one of these instances, the oldest first. Raises StoreError."""
+
     def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
         """Which of them a launch has or had, or the owner said are not of this installation. Raises StoreError."""
 

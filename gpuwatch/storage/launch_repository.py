@@ -201,6 +201,12 @@ class SqlLaunchRepository:
             ids = select(foreign_instance.c.instance_id).where(foreign_instance.c.provider == provider)
             return frozenset(connection.execute(ids).scalars())
 
+    def over_with_instances(self, provider: str, instance_ids: Collection[str]) -> list[Launch]:
+        """Launches that are over and had one of these instances, the oldest first. Raises StoreError."""
+        had = and_(launches.c.provider == provider, launches.c.instance_id.in_(list(instance_ids)))
+        over = select(launches).where(had, launches.c.state.in_(OVER_STATES))
+        return self._read(over.order_by(launches.c.intended_at_ms))
+
     def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
         """Which of them a launch has or had, or the owner said are not of this installation. Raises StoreError."""
         ids = list(instance_ids)

@@ -52,6 +52,21 @@ def as_stored(world: World, launch: Launch) -> Launch:
     return found
 
 
+def test_what_is_back_under_a_label_of_its_owner_is_known_by_its_id(world: World, provider: AskableProvider) -> None:
+    launch, instance = gone(world, provider)
+    back(provider, changed(instance, label="my own name"))
+    world.look()
+    assert world.state(launch) is S.RUNNING
+
+
+def test_what_was_disowned_is_not_taken_back(world: World, provider: AskableProvider) -> None:
+    launch, instance = gone(world, provider)
+    world.repository.mark_foreign("vastai", instance.instance_id, world.now)
+    back(provider, changed(instance, label="my own name"))
+    world.look()
+    assert world.state(launch) is S.ENDED
+
+
 def test_what_was_called_gone_and_runs_is_followed_again(world: World, provider: AskableProvider) -> None:
     """S2: it ran on without `max_runtime`, counted nowhere, and was reported once for ever."""
     launch, instance = gone(world, provider)
