@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from gpuwatch.errors import SettingsError, StoreError
 from gpuwatch.settings import Settings, likely_store, load, load_for_stopping, store_url
-
-if TYPE_CHECKING:
-    from gpuwatch.domain.launches.launch import Launch
 
 log = logging.getLogger(__name__)
 
@@ -74,22 +70,24 @@ def end_by_hand_lines(url: str | None) -> list[str]:
     from gpuwatch.domain.launches.labels import LABEL_PREFIX
 
     lines = []
-    for launch in _alive(url)[:_SHOWN]:
-        instance = f"instance {launch.instance_id}" if launch.instance_id else "what there is"
-        lines.append(f"by hand: end {instance} with the label {launch.label} at {launch.provider}")
+    for provider, instance_id, label in _alive(url)[:_SHOWN]:
+        instance = f"instance {instance_id}" if instance_id else "what there is"
+        lines.append(f"by hand: end {instance} with the label {label} at {provider}")
     return lines or [f"by hand: end each instance whose label begins with {LABEL_PREFIX} at its provider"]
 
 
-def _alive(url: str | None) -> list[Launch]:
+def _alive(url: str | None) -> list[tuple[str, str | None, str]]:
+    """Provider, instance id and label of what is alive."""
     from gpuwatch.storage.database import open_database
-    from gpuwatch.storage.launch_repository import SqlLaunchRepository
+    from gpuwatch.storage.launch_rows import alive_in_any_schema
 
     if url is None:
         return []
     try:
         store = open_database(url, read_only=True)
         try:
-            return SqlLaunchRepository(store).alive()
+            with store.read() as connection:
+                return alive_in_any_schema(connection)
         finally:
             store.close()
     except StoreError:

@@ -46,7 +46,7 @@ def _did(launch: Launch, held: Sequence[str]) -> str:
     followed = (
         "max_runtime and budgets still end it; its watch's other rules are not known."
         if launch.terms is None
-        else "gpuwatch follows it by what its watch said when it was rented, but calls no webhook for it."
+        else "gpuwatch follows it by what its watch said when it was rented, but posts to no hook of it."
     )
     if not held:
         return followed

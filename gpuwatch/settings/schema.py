@@ -140,7 +140,7 @@ class RecordTable(Table):
 class WatchdogTable(Table):
     """`[watchdog]`: somebody else notices when gpuwatch is gone."""
 
-    heartbeat_url: Annotated[SecretStr, BeforeValidator(_heartbeat_url), WithJsonSchema(_HIDDEN)] | None = Field(
+    heartbeat_url: Annotated[SecretStr | None, BeforeValidator(_heartbeat_url), WithJsonSchema(_HIDDEN)] = Field(
         default=None,
         description="Address to GET at every healthy minute; with /start and /fail behind it, as healthchecks.io does.",
     )

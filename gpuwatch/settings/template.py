@@ -73,7 +73,7 @@ gpu = []                          # also in the history, without a watch: ["A100
 """
 _WATCHDOG = """\
 # [watchdog]                      # somebody else notices when this machine or its network is gone
-# heartbeat_url = "https://hc-ping.com/…"   # GET at every healthy minute, URL/start and URL/fail: healthchecks.io
+# heartbeat_url = "https://hc-ping.com/your-uuid"   # GET each healthy minute, URL/start, URL/fail: healthchecks.io
 
 """
 _WATCH = """\

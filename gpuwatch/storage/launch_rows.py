@@ -6,16 +6,25 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row, select
 
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchEvent, LaunchState, PriceSpan, Promise
 from gpuwatch.storage.rows import from_ms, to_ms
+from gpuwatch.storage.tables import OVER_STATES
+from gpuwatch.storage.tables import launch as launch_table
 
 _TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
 _SPANS = msgspec.json.Decoder(list[tuple[int, int, int]])
 _PROMISES = msgspec.json.Decoder(Promise)
 _CAUSE_LENGTH = 200
 _WORDS_LENGTH = 500
+
+
+def alive_in_any_schema(connection: Connection) -> list[tuple[str, str | None, str]]:
+    """Provider, instance id and label of what is alive: columns that every schema has had."""
+    wanted = select(launch_table.c.provider, launch_table.c.instance_id, launch_table.c.label)
+    rows = connection.execute(wanted.where(launch_table.c.state.not_in(OVER_STATES)))
+    return [(row.provider, row.instance_id, row.label) for row in rows]
 
 
 def row_of(launch: Launch) -> dict[str, Any]:

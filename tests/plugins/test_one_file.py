@@ -81,7 +81,14 @@ def test_doctor_runs_the_checks_that_they_declare_and_survives_them(
 
 
 # What may name a built-in one: examples, the demo, and how other markets spell sellers.
-EXAMPLES = {"app/demo.py", "cli/docs.py", "cli/offers.py", "domain/market/resold.py", "settings/template.py"}
+EXAMPLES = {
+    "app/demo.py",
+    "cli/accounts.py",
+    "cli/docs.py",
+    "cli/offers.py",
+    "domain/market/resold.py",
+    "settings/template.py",
+}
 # Built-in ones themselves (some sell what others have), and the emulator, which is one of vast.ai.
 _THEMSELVES = re.compile(r"(providers|notifiers)/(?!toolkit)|emulator/")
 

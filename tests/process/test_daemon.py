@@ -147,7 +147,8 @@ def test_a_launch_lives_from_the_bargain_to_the_confirmed_stop(market: Marketpla
         wait_for(lambda: "watching" in home.log())
         bargain(market)
         launch = wait_for(lambda: [one for one in home.launches() if one["state"] == "running"])[0]
-        assert launch["label"] == f"gpuwatch-{launch['launch_id']}"
+        own = (launch["launch_id"], launch["install_id"], launch["watch_id"])
+        assert launch["label"] == "gpuwatch-" + "-".join(own)
         assert list(market.ledger.creates_by_label()) == [launch["label"]]
         stopped = home.run("stop", launch["launch_id"])
         assert stopped.returncode == 0, stopped.stderr
