@@ -80,7 +80,7 @@ COMMANDS: dict[str, Facts] = {
     "offers --group-by gpu": groups,
     "check --gpu H100 --max-price 5 --no-store": lambda found: offers(found["watches"][0]["offers"]),
     "alerts": lambda found: [text for one in found for text in (minute(one["at"]), one["kind"])],
-    "accounts": lambda found: [one["account"] for one in found],
+    "accounts": lambda found: [one["account"] or one["provider"] for one in found],
     "asks": quotes,
     "launches": rented,
     f"launches show {LAUNCH}": lambda found: [minute(one["at"]) for one in found],

@@ -12,20 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.storage.database import open_database
-from gpuwatch.storage.migrate import upgrade
 from tests.soak.cloud import LABEL, NAME, Cloud, Rented, launch_id_in
-from tests.soak.installation import SPOTS, WATCHES, Installation, Post, Wanted
+from tests.soak.installation import MEMORY, SPOTS, WATCHES, Installation, Post, Wanted, template
 from tests.soak.judge import Judge
 from tests.soak.provider import provided
 
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 SMALL_STEPS = 14  # of ten seconds
 KEY_OF_ANOTHER, KEY_ROTATED = "team.1", "main.2"
 S = LaunchState
@@ -76,7 +72,7 @@ class Chapter:
             one.end()
 
     def _install(self, name: str) -> Installation:
-        return Installation(name, self._folder / name, _template(), self.cloud, self.now, self.post)
+        return Installation(name, self._folder / name, template(), self.cloud, self.now, self.post)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -372,16 +368,6 @@ class Chapter:
             one.look()
         self.cloud.honest = honest
         self.judge.lost_alerts(one)
-
-
-@cache
-def _template() -> bytes:
-    """An upgraded database."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        store = open_database(f"sqlite:///{folder}/template.db")
-        upgrade(store)
-        store.close()
-        return (Path(folder) / "template.db").read_bytes()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -24,9 +25,12 @@ from gpuwatch.errors import DeliverLater, GpuwatchError, SettingsError
 from gpuwatch.ports import Alert
 from gpuwatch.settings import Settings
 from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from gpuwatch.storage.tables import launch as launches
 from tests.soak.cloud import NAME, Cloud, Died, launch_id_in
+
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 
 try:
     from gpuwatch.bootstrap.service import settle_watches
@@ -274,3 +278,13 @@ class Installation:
     def _wait(self, stop: Event, seconds: float) -> None:
         """A task that waits lets time pass: a loop around a wait must end."""
         self._cloud.pass_s(seconds)
+
+
+@cache
+def template() -> bytes:
+    """An upgraded database."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        store = open_database(f"sqlite:///{folder}/template.db")
+        upgrade(store)
+        store.close()
+        return (Path(folder) / "template.db").read_bytes()
