@@ -22,6 +22,7 @@ from tests.run_order import arranged
 from tests.upgraded_store import empty_file
 
 _NAMES = itertools.count(1)
+SLOW_TIMEOUT_S = 900  # a busy machine may take ten times as long; a test that hangs still ends
 GARBAGE_MB = 16  # what a module's tests may leave behind without a search for garbage
 
 
@@ -37,7 +38,10 @@ settings.load_profile("gpuwatch")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Several workers have an order of their own; it comes after pytest-randomly's."""
+    """Slow tests get more time. Several workers have an order of their own; it comes after pytest-randomly's."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
     worker = getattr(config, "workerinput", None)
     if worker:
         items[:] = arranged(items, int(worker["workercount"]))

@@ -99,8 +99,8 @@ def test_a_poll_of_ten_thousand_rows_is_named_in_a_moment() -> None:
         few.resolve(spelling, memory)
     best = 1.0
     for _ in range(3):
-        before = time.perf_counter()
+        before = time.process_time()
         for spelling, memory in rows:
             few.resolve(spelling, memory)
-        best = min(best, time.perf_counter() - before)
+        best = min(best, time.process_time() - before)
     assert best / len(rows) * 10_000 < 0.05
