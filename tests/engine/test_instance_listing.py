@@ -115,6 +115,9 @@ def test_a_new_database_beside_labelled_instances_rents_nothing_until_they_are_s
     assert "gpuwatch adopt" in refused
     del world.provider.alive["1"]
     world.look()
+    assert world.follower.not_ready() is not None, "one list that omits it proves nothing"
+    world.repository.mark_foreign("vastai", "1", world.now)
+    world.look()
     assert world.follower.not_ready() is None
 
 
