@@ -72,7 +72,7 @@ def _life(home: Home) -> list[str]:
         starts = home.log().count("watching")
         try:
             wait_for(lambda: home.log().count("watching") >= starts)
-            wait_for(lambda: _is_at_rest(home), within_s=100, every_s=0.3)
+            wait_for(lambda: _is_at_rest(home), within_s=300, every_s=0.3)
             wait_until_delivered(home.database_url)
         except AssertionError:
             states = Counter(str(row["state"]) for row in launches(home.database_url))

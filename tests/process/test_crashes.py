@@ -14,7 +14,7 @@ SEEDS = range(20261121, 20261125)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_sixty_kills_over_all_named_points_under_faults(tmp_path: Path) -> None:
     """`make soak` kills five hundred. Most of the time each daemon waits, so that four rows run side by side."""
     folders = [tmp_path / str(seed) for seed in SEEDS]
