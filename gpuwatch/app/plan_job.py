@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 60.0
 # Shares of the data sheet's FLOP/s. Training of all weights: 30 to 55 % by tuned stacks (Llama 3, MosaicML), less by
-# plain ones. LoRA and QLoRA: the sources measured 5 to 7 % for a 70B model on two H100, tuned ones reach 30 to 45 %.
+# plain ones. LoRA and QLoRA: the sources measured 5 to 7 % for a 70B model on two H100; their upper ends are assumed.
 _PUBLISHED_UTILISATION = {
     "full": FigureRange(0.2, 0.55),
     "lora": FigureRange(0.1, 0.45),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_HOURS = 30 * 24
 _RULES = {
-    "fixed median": "a fixed limit at the median of the history; nothing did better on days that it had not seen",
+    "fixed median": "a fixed limit at the median of the history; nothing is shown to do better on days it had not seen",
     "buy at once": "buy at once; no waiting did better on days that it had not seen",
     "optimal stopping": "optimal stopping; it cost less than the fixed median on days that it had not seen",
     "optimal stopping, relative to the median of the week": (

@@ -24,7 +24,10 @@ import numpy as np
 from gpuwatch.domain.analysis.outcomes import Flags, Numbers, next_price
 from gpuwatch.domain.analysis.price_series import PriceSeries
 
-METHOD = "optimal stopping by backward induction on the empirical paths (Andersen, 2000), judged by rolling origin"
+METHOD = (
+    "optimal stopping by backward induction on the empirical paths (Andersen, 2000), a fixed median and buying at "
+    "once, compared by rolling origin"
+)
 ORIGINS = 6
 LEVEL_HOURS = 168  # the level is the median of this many hours up to now …
 _MIN_LEVEL_HOURS = 24  # … if this many of them are known

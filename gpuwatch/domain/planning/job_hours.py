@@ -52,8 +52,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HOUR_S = 3600.0
-# Share of the data sheet's bandwidth that decoding reaches: 55 to 60 % by tuned servers (MosaicML's MBU, 2023), about
-# half of that by plain libraries.
+# Share of the data sheet's bandwidth that decoding reaches: 55 to 60 % by tuned servers (MosaicML's MBU, 2023); half
+# of that is assumed for plain libraries.
 BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
 _NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
 _BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # supported since Ampere
