@@ -115,6 +115,11 @@ class TaskProgress:
         """How many runs of a task have ended without an error."""
         return self._successes[task][0] if task in self._successes else 0
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the tasks are known: before `start` there are none."""
+        return bool(self._tasks)
+
     def knows(self, task: str) -> bool:
         """Whether there is such a task."""
         return task in self._tasks

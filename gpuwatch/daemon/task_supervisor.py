@@ -88,8 +88,8 @@ class TaskSupervisor:
         self._send_directly(alert)
 
     def _read_earlier(self, now: datetime) -> None:
-        """What an earlier process reported and nobody took back."""
-        if self._knows_earlier:
+        """What an earlier process reported and nobody took back. Waits until the tasks are known by name."""
+        if self._knows_earlier or not self._progress.is_started:
             return
         try:
             alerts = self._earlier(now - REMEMBERED_FOR)

@@ -18,7 +18,7 @@ from tests.builders import NOON
 class World:
     """Two tasks that fail as a test wants, and both ways to the owner."""
 
-    def __init__(self, earlier: Sequence[Alert] = ()) -> None:
+    def __init__(self, earlier: Sequence[Alert] = (), *, is_started: bool = True) -> None:
         self.broken: set[str] = set()
         self.no_database = False
         self.stored: list[Alert] = []
@@ -30,7 +30,6 @@ class World:
             for name, essential in names.items()
         }
         self.progress = TaskProgress(self.now, lambda: self.passed_s)
-        self.progress.start(list(self.tasks.values()))
         self.supervisor = TaskSupervisor(
             self.progress,
             enqueue=self._enqueue,
@@ -39,6 +38,11 @@ class World:
             now=self.now,
             monotonic=lambda: self.passed_s,
         )
+        if is_started:
+            self.start()
+
+    def start(self) -> None:
+        self.progress.start(list(self.tasks.values()))
 
     def now(self) -> datetime:
         return NOON + timedelta(seconds=self.passed_s)
@@ -115,6 +119,16 @@ def test_the_end_of_what_an_earlier_process_reported_is_reported_after_a_success
     world = World(earlier)
     world.supervisor.check()
     assert world.stored == []  # nothing has run yet
+    world.run()
+    assert headlines(world.stored) == ["task follow vastai works again"]
+
+
+def test_what_an_earlier_process_reported_is_matched_once_the_tasks_are_known() -> None:
+    """The supervisor's thread may look before the scheduler has started its tasks."""
+    fault = TaskFault(task="follow vastai", kind=FaultKind.FAILS, since=NOON, cause="it fails")
+    world = World([task_alert(fault, is_essential=True, now=NOON - timedelta(minutes=5))], is_started=False)
+    world.supervisor.check()
+    world.start()
     world.run()
     assert headlines(world.stored) == ["task follow vastai works again"]
 
