@@ -100,7 +100,7 @@ def show(found: Figures, other: Figures | None) -> None:
     for title, lines in sections:
         print(f"--- {title}")
         for name, here, there in lines:
-            print(f"{name:<44}{here:>9}{'' if other is None else f'{there:>9}'}")
+            print(f"{name:<62}{here:>9}{'' if other is None else f'{there:>9}'}")
 
 
 def _rest(here: dict[str, int], there: dict[str, int] | None) -> list[tuple[str, int, int]]:

@@ -112,6 +112,7 @@ class Installation:
         self.tracebacks: list[str] = []
         self.hung: set[str] = set()  # tasks that do not come back
         self.is_database_gone = False
+        self.ids_when_lost: frozenset[str] = frozenset()  # the instances that the database named when it was lost
         self._cloud, self._clock, self._post = cloud, clock, post
         self._time = TimeSource(clock, lambda: cloud.tick_s, self._wait)
         self._http = open_http(self.settings(self.wanted))
@@ -204,6 +205,7 @@ class Installation:
         """Its file is not there, or there again; the process runs on."""
         if gone == self.is_database_gone:
             return
+        self.ids_when_lost = frozenset(one.instance_id for one in self.alive() if one.instance_id)
         self.is_database_gone = gone
         away = self.database.with_name("away.db")
         (self.database if gone else away).rename(away if gone else self.database)

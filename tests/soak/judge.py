@@ -22,6 +22,7 @@ PROMISES = (
 )  # fmt: skip
 GRACE_S = 120.0
 LOOKS_S = 35.0
+UNKNOWN = "neither label nor database names it"
 
 
 class Judge:
@@ -35,7 +36,7 @@ class Judge:
     def __init__(self, cloud: Cloud, installations: Sequence[Installation], ongoing: set[str]) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(PROMISES, 0))
         self.broken: list[str] = []
-        self.late_s: dict[str, float] = {}  # instance → how long it has been past its end, and in reach
+        self.late_s: dict[tuple[str, str], float] = {}  # (instance, why it does not count) → how long past its end
         self._judged_s = 0.0
         self.dismissed: set[tuple[str, str]] = set()  # (installation, the other one that it shall not mind)
         self._cloud, self._all, self._ongoing = cloud, installations, ongoing
@@ -76,51 +77,65 @@ class Judge:
 
     def note(self, promise: str, key: tuple[str, ...], text: str) -> None:
         """Count it once for each set of instances."""
-        if (promise, ",".join(key)) not in self._known:
-            self._known.add((promise, ",".join(key)))
-            self.counts[promise] += 1
+        if self.count_once(promise, key):
             self.broken.append(f"{self._cloud.tick_s:.0f} s: {promise}: {text}; {sorted(self._ongoing)}")
+
+    def count_once(self, what: str, key: tuple[str, ...]) -> bool:
+        """Whether it was new for this set of instances."""
+        is_new = (what, ",".join(key)) not in self._known
+        self._known.add((what, ",".join(key)))
+        self.counts[what] += is_new
+        return is_new
 
     def _ends_in_time(self) -> None:
         """Two minutes past its end nothing lives that gpuwatch can reach; from its return, if it was out of reach.
 
-        Time counts while somebody looked: a step of many minutes is none of gpuwatch's.
+        Time counts while somebody looked: a step of many minutes is none of gpuwatch's. What does not count is counted
+        in rows of its own.
         """
         passed_s, self._judged_s = self._cloud.tick_s - self._judged_s, self._cloud.tick_s
-        waiting = self.overdue()
-        self.late_s = {i: self.late_s.get(i, 0.0) + (passed_s if passed_s <= LOOKS_S else 0.0) for i in waiting}
-        for instance_id, late_s in self.late_s.items():
-            if late_s > GRACE_S:
+        late = set(self._late())
+        self.late_s = {of: self.late_s.get(of, 0.0) + (passed_s if passed_s <= LOOKS_S else 0.0) for of in late}
+        for (instance_id, excuse), late_s in self.late_s.items():
+            if late_s > GRACE_S and not excuse:
                 self.note("past their end", (instance_id,), f"{instance_id} by {late_s:.0f} s")
+            elif late_s > GRACE_S:
+                self.count_once(f"past their end, but {excuse}", (instance_id,))
 
     def overdue(self) -> list[str]:
         """What is past its end, and in reach."""
-        now_s = self._cloud.tick_s
+        return [instance_id for instance_id, excuse in self._late() if not excuse]
+
+    def _late(self) -> list[tuple[str, str]]:
+        """What is past its end, and why that does not count; "" where it does."""
         return [
-            instance_id
+            (instance_id, self._excuse(instance_id, one))
             for instance_id, one in self.ours().items()
-            if (end_s := self._end_of(one)) is not None
-            and end_s <= now_s
-            and not self._is_out_of_reach(instance_id, one)
+            if (end_s := self._end_of(one)) is not None and end_s <= self._cloud.tick_s
         ]
 
-    def _is_out_of_reach(self, instance_id: str, one: Rented) -> bool:
-        """Nobody could end it: it is denied, not answered for, or not known to be ours."""
-        if one.hidden or (one.omitted and not self._cloud.has_lookup) or self._cloud.is_down:
-            return True
+    def _excuse(self, instance_id: str, one: Rented) -> str:
+        """Why nobody could end it: it is denied, not answered for, or not known to be ours; "" if somebody could."""
+        if self._cloud.is_down:
+            return "the provider is down"
+        if one.hidden or (one.omitted and not self._cloud.has_lookup):
+            return "the provider denies it"
         installation = next((each for each in self._all if each.name == one.by), None)
-        if installation is None or installation.wanted.key.partition(".")[0] != one.account:
-            return True
-        return not self._is_known(installation, instance_id, one)
+        if installation is None:
+            return "its installation is switched off"
+        if installation.wanted.key.partition(".")[0] != one.account:
+            return "the key is another account's"
+        return self._why_unknown(installation, instance_id, one)
 
-    def _is_known(self, installation: Installation, instance_id: str, one: Rented) -> bool:
-        """By its id, or by the launch id in its label; an unreadable database is no excuse."""
+    def _why_unknown(self, installation: Installation, instance_id: str, one: Rented) -> str:
+        """Known is what its label names, and what a database names, or named when it was lost."""
+        is_labelled = one.instance.label == one.ordered_label
         if installation.is_database_gone:
-            return True
+            return "" if is_labelled or instance_id in installation.ids_when_lost else UNKNOWN
         launch = installation.service.launch_repository.get(launch_id_in(one.ordered_label))
-        if launch is None or launch.state is LaunchState.HELD:
-            return False
-        return launch.instance_id == instance_id or one.instance.label == one.ordered_label
+        if launch is not None and launch.state is LaunchState.HELD:
+            return "its launch is held: the owner was asked"
+        return "" if launch is not None and (is_labelled or launch.instance_id == instance_id) else UNKNOWN
 
     def is_followed(self, instance_id: str, one: Rented) -> bool:
         for installation in self._all:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.soak.chapter import chapter, played
@@ -29,3 +31,27 @@ def test_the_audit_sees_a_double_an_orphan_and_what_outlives_its_end() -> None:
         one.cloud.rented["9999"] = first
         one.judge.count_orphans()
         assert one.counts["orphans"] == 1
+
+
+def test_an_end_counts_as_late_only_for_what_could_be_known() -> None:
+    """While the database is gone: by its label, or because the database named it when it was lost."""
+    with chapter(3) as one:
+        one.play(5)
+        home, cloud = one.judge._all[0], one.cloud
+        known = cloud.made[0]
+        known.seen_running_s, known.seen_running_at = cloud.tick_s - 9000, cloud.now() - timedelta(seconds=9000)
+        cloud.rented = {"9999": known}
+        cloud.change("9999", label=known.ordered_label)
+        home.lose_database(True)
+        for label, ids, expected in (
+            (known.ordered_label, frozenset[str](), ["9999"]), ("mine", frozenset({"9999"}), ["9999"]),
+            ("mine", frozenset[str](), []),
+        ):  # fmt: skip
+            cloud.change("9999", label=label)
+            home.ids_when_lost = ids
+            assert one.judge.overdue() == expected
+        for _ in range(15):
+            cloud.pass_s(10.0)
+            one.judge.audit()
+        assert one.counts["past their end"] == 0
+        assert one.counts["past their end, but neither label nor database names it"] == 1
