@@ -16,7 +16,7 @@ from gpuwatch.domain.launches.absence_proof import AGREEING_NEEDED, QUICK_SPAN_S
 from gpuwatch.domain.launches.labels import label_ids, launch_id_in
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.reopening import WATCH_ENDED, may_reopen
-from gpuwatch.domain.launches.unknown_instance import UnknownInstance
+from gpuwatch.domain.launches.unknown_instance import UnknownInstance, unknown_refusal
 from gpuwatch.engine.instance_listing import InstanceListing
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.provider_account import LaunchOwner
@@ -77,13 +77,7 @@ class UnknownInstances:
 
     def reason(self) -> str | None:
         """Why nothing may be rented at this provider, in one line; None: nothing is in the way."""
-        if not self._ids:
-            return None
-        known = ", ".join(self._ids[:3])
-        return (
-            f"{self._provider} lists instances with a gpuwatch label that this database does not know ({known}); "
-            "gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine"
-        )
+        return unknown_refusal(self._provider, self._ids).text if self._ids else None
 
     def listed(self, listing: InstanceListing, now: datetime) -> list[Returned]:
         """Report what is unknown; return the launches that are over, and whose instances are listed.

@@ -45,8 +45,9 @@ from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
 from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
 from gpuwatch.storage.rows import to_ms
-from gpuwatch.storage.tables import OVER_STATES, launch_event, machine_note, pause
+from gpuwatch.storage.tables import OVER_STATES, launch_event, machine_note, pause, unknown_instance
 from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.unknown_instances import unknown_refusals
 from gpuwatch.storage.watch_identities import WATCH_ID, abandoned_by, identify
 
 # Built once: these stand between an offer and its rent.
@@ -64,8 +65,12 @@ _OUTBID = and_(
     func.coalesce(launches.c.end_reason, "").startswith(EndReason.OUTBID.value, autoescape=True),
 )
 _TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
-# Most stores hold no pause and no note: whether they do comes with the row that is read anyway.
-_DECIDED = (exists(select(pause)).label("pauses"), exists(select(machine_note)).label("notes"))
+# Most stores hold no pause, no note and no unknown instance: whether they do comes with the row that is read anyway.
+_DECIDED = (
+    exists(select(pause)).label("pauses"),
+    exists(select(machine_note)).label("notes"),
+    exists(select(unknown_instance)).label("unknown"),
+)
 _STANDING = {
     relaunching: select(
         total.scalar_subquery().label("total"), INSTALL_ID.label("install_id"), WATCH_ID.label("watch_id"), *_DECIDED
@@ -99,6 +104,7 @@ def reserve(
         ticked=lambda: ticked_items(connection, watch),
         pauses=pauses.by_hand,
         breaker=pauses.breaker_of(watch.name),
+        unknown=lambda: unknown_refusals(connection) if found.unknown else {},
         watch_id=watch_id,
         install_id=found.install_id or load_installation(connection, now).install_id,
     )
@@ -172,7 +178,8 @@ def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -
         raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else before it was sent")
     paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now) if found.pauses else None
     avoided = find_avoided_machines((), load_notes(connection), now) if found.notes else {}
-    return paused or machine_refusal(avoided, launch.provider, launch.machine_id)
+    held = unknown_refusals(connection).get(launch.provider) if found.unknown else None
+    return paused or held or machine_refusal(avoided, launch.provider, launch.machine_id)
 
 
 def _relevant_launches(connection: Connection, now: datetime) -> list[Launch]:

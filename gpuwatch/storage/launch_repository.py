@@ -36,9 +36,10 @@ from gpuwatch.storage.installation import load_installation
 from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
-from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
-from gpuwatch.storage.tables import OVER_STATES, foreign_installation, foreign_instance, launch_event, unknown_instance
+from gpuwatch.storage.rows import insert_if_absent, to_ms
+from gpuwatch.storage.tables import OVER_STATES, foreign_installation, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
+from gpuwatch.storage.unknown_instances import add_unknown, load_unknown, remove_installation, remove_unknown
 from gpuwatch.storage.watch_identities import WATCH_ID
 
 _UPDATE_AS_READ = update(launches).where(
@@ -224,38 +225,18 @@ class SqlLaunchRepository:
 
     def unknown_instances(self, provider: str) -> list[UnknownInstance]:
         """Instances that hold renting there until they are settled, oldest first. Raises StoreError."""
-        rows = unknown_instance.c
-        query = select(unknown_instance).where(rows.provider == provider)
         with self._database.read() as connection:
-            return [
-                UnknownInstance(
-                    provider=row.provider,
-                    instance_id=row.instance_id,
-                    account_id=row.account_id,
-                    label=row.label,
-                    first_listed_at=from_ms(row.first_listed_ms),
-                )
-                for row in connection.execute(query.order_by(rows.first_listed_ms, rows.instance_id))
-            ]
+            return load_unknown(connection, provider)
 
     def add_unknown_instance(self, unknown: UnknownInstance) -> None:
         """Keep one; of what is kept already nothing changes. Raises StoreError."""
-        row = {
-            "provider": unknown.provider,
-            "instance_id": clean(unknown.instance_id, 64),
-            "account_id": unknown.account_id,
-            "label": clean(unknown.label, 200),
-            "first_listed_ms": to_ms(unknown.first_listed_at),
-        }
         with self._database.write() as connection:
-            insert_if_absent(connection, unknown_instance, row)
+            add_unknown(connection, unknown)
 
     def remove_unknown_instance(self, unknown: UnknownInstance) -> None:
         """It is settled. Raises StoreError."""
-        rows = unknown_instance.c
-        this = and_(rows.provider == unknown.provider, rows.instance_id == unknown.instance_id)
         with self._database.write() as connection:
-            connection.execute(delete(unknown_instance).where(this))
+            remove_unknown(connection, unknown.provider, [unknown.instance_id])
 
     def mark_foreign(self, provider: str, instance_id: str, now: datetime, install_id: str | None = None) -> bool:
         """The owner says that it is not of this installation; False: that was known.
@@ -269,6 +250,8 @@ class SqlLaunchRepository:
         with self._database.write() as connection:
             if install_id is not None and install_id != load_installation(connection, now).install_id:
                 insert_if_absent(connection, foreign_installation, {"install_id": install_id, "at_ms": to_ms(now)})
+                remove_installation(connection, install_id)
+            remove_unknown(connection, provider, [instance_id])
             row = {"provider": provider, "instance_id": clean(instance_id, 64), "at_ms": to_ms(now)}
             return insert_if_absent(connection, foreign_instance, row)
 
@@ -297,6 +280,7 @@ class SqlLaunchRepository:
                     foreign_instance.c.instance_id == (launch.instance_id or ""),
                 )
                 connection.execute(delete(foreign_instance).where(was_foreign))
+                remove_unknown(connection, launch.provider, [launch.instance_id or ""])
                 new_alerts.enqueue(connection, news)
         except IntegrityError:
             return False

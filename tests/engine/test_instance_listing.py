@@ -70,6 +70,7 @@ def test_an_answer_that_names_what_was_there_before_is_not_believed(world: World
     """Else somebody else's instance would be taken for ours, and ended with `max_runtime`."""
     world.provider.foreign("5", label=label)
     world.look()
+    world.repository.mark_foreign("vastai", "5", world.now)  # a labelled one would hold renting
     create = world.provider.create
     world.provider.create = lambda order: changed(create(order), instance_id="5")  # type: ignore[method-assign]
     launch = world.rent()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,33 @@ def test_an_approval_that_dies_is_settled_by_the_daemon_and_never_sent_again(
         terminate(child)
     assert len(market.ledger.creates) == creates
     assert len(market.ledger.alive()) == creates
+
+
+def rent_elsewhere(market: Marketplace) -> str:
+    """Another installation on the account rents another GPU; the id of its instance."""
+    offer_id = market.publish(gpu="RTX 4090", count=1, usd_hour=0.3)
+    body = {"image": "some/image", "disk": 10, "label": "gpuwatch-" + "z" * 12 + "-otherone-watchwid"}
+    asked = urllib.request.Request(
+        f"{market.url}/api/v0/asks/{offer_id}/", json.dumps(body).encode(), method="PUT",
+        headers={"Authorization": "Bearer demo-key", "Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        return str(json.load(answer)["new_contract"])
+
+
+def test_an_approval_beside_an_instance_of_nobody_rents_nothing(market: Marketplace, tmp_path: Path) -> None:
+    """What the daemon's list showed holds renting for every command, until the owner says whose it is."""
+    home = Home(tmp_path, market.url, action="ask")
+    bargain(market, 0.5)
+    with home.daemon() as child:
+        (ask,) = wait_for(lambda: asks(home))
+        other = rent_elsewhere(market)
+        wait_for(lambda: "that this database does not know" in home.run("alerts", "--json").stdout)
+        refused = home.run("approve", ask["ask_id"])
+        assert refused.returncode == 1
+        assert other in refused.stdout + refused.stderr
+        assert len(market.ledger.creates) == 1
+        assert home.run("adopt", other, "--not-mine").returncode == 0
+        assert approve(home, ask["ask_id"]) == 0
+        assert terminate(child)[0] == 0
+    assert len(market.ledger.creates) == 2

@@ -36,6 +36,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     avoided: Callable[
         [Sequence[Launch]], Mapping[ProviderMachine, AvoidedMachine]
     ]  # the machines that the watch must not rent
+    unknown: Callable[[], Mapping[str, LaunchRefusal]] = dict  # providers with an instance of nobody
     ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
     pauses: Sequence[Pause] = ()
     breaker: CircuitBreaker | None = None
@@ -63,7 +64,8 @@ def admit_launch(
         return enough
     failed = _remembered(known, breaker)
     sellers = {one.offer.provider for one in (intent.match, *intent.others)}
-    rests = {provider: cooldown_refusal(failed, watch.name, provider, now) for provider in sellers}
+    unknown = {} if intent.dry_run else standing.unknown()
+    rests = {one: unknown.get(one) or cooldown_refusal(failed, watch.name, one, now) for one in sellers}
     match = _first_free(intent, known, standing.avoided(known), rests)
     if isinstance(match, LaunchRefusal):
         return match

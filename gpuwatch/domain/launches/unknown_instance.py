@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+
+from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 
 
 class UnknownInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,3 +23,12 @@ class UnknownInstance(msgspec.Struct, frozen=True, kw_only=True):
     account_id: str | None
     label: str
     first_listed_at: datetime
+
+
+def unknown_refusal(provider: str, instance_ids: Sequence[str]) -> LaunchRefusal:
+    """Why nothing is rented at a provider that listed these instances."""
+    return LaunchRefusal(
+        RefusalReason.STRANGERS,  # word-check: allow - a stored value
+        f"{provider} lists instances with a gpuwatch label that this database does not know "
+        f"({', '.join(instance_ids[:3])}); gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine",
+    )

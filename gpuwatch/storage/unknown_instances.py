@@ -1,0 +1,69 @@
+"""Instances of nobody as rows: each holds renting at its provider, for every process on this database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, select
+
+from gpuwatch.domain.launches.labels import label_ids
+from gpuwatch.domain.launches.launch import LaunchRefusal
+from gpuwatch.domain.launches.unknown_instance import UnknownInstance, unknown_refusal
+from gpuwatch.storage.answer_changes import clean
+from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
+from gpuwatch.storage.tables import unknown_instance
+
+_ROWS = unknown_instance.c
+_OLDEST_FIRST = select(unknown_instance).order_by(_ROWS.first_listed_ms, _ROWS.instance_id)
+
+
+def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]:
+    """Return those of one provider, the oldest first."""
+    return [
+        UnknownInstance(
+            provider=row.provider,
+            instance_id=row.instance_id,
+            account_id=row.account_id,
+            label=row.label,
+            first_listed_at=from_ms(row.first_listed_ms),
+        )
+        for row in connection.execute(_OLDEST_FIRST.where(_ROWS.provider == provider))
+    ]
+
+
+def unknown_refusals(connection: Connection) -> Mapping[str, LaunchRefusal]:
+    """Return why nothing may be rented, by the provider where something unknown was listed."""
+    found: dict[str, list[str]] = {}
+    for row in connection.execute(_OLDEST_FIRST):
+        found.setdefault(row.provider, []).append(row.instance_id)
+    return {provider: unknown_refusal(provider, ids) for provider, ids in found.items()}
+
+
+def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
+    """Keep one; of what is kept already nothing changes."""
+    row = {
+        "provider": unknown.provider,
+        "instance_id": clean(unknown.instance_id, 64),
+        "account_id": unknown.account_id,
+        "label": clean(unknown.label, 200),
+        "first_listed_ms": to_ms(unknown.first_listed_at),
+    }
+    insert_if_absent(connection, unknown_instance, row)
+
+
+def remove_unknown(connection: Connection, provider: str, instance_ids: Collection[str]) -> None:
+    """They are settled."""
+    if instance_ids:
+        connection.execute(delete(unknown_instance).where(_are(provider, instance_ids)))
+
+
+def remove_installation(connection: Connection, install_id: str) -> None:
+    """Everything that another installation's labels name is settled, at every provider."""
+    for row in connection.execute(_OLDEST_FIRST).all():
+        ids = label_ids(row.label)
+        if ids is not None and ids.install_id == install_id:
+            remove_unknown(connection, row.provider, [row.instance_id])
+
+
+def _are(provider: str, instance_ids: Collection[str]) -> ColumnElement[bool]:
+    return and_(_ROWS.provider == provider, _ROWS.instance_id.in_(list(instance_ids)))
