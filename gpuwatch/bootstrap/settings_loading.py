@@ -14,7 +14,7 @@ _UNKNOWN_PLACE = "no country, group or provider's region"
 _SHOWN = 20  # of the instances to end by hand
 
 
-def load_settings(config: str | None, *, for_stopping: bool = False) -> Settings:
+def load_settings(config: str | None, *, for_stopping: bool = False, content: bytes | None = None) -> Settings:
     """The settings. GPU names and regions that only the store has recorded are known, too.
 
     Opens the store only if one is unknown.
@@ -22,12 +22,13 @@ def load_settings(config: str | None, *, for_stopping: bool = False) -> Settings
     Args:
         for_stopping: leave out what is wrong, with one warning each, as long as the database setting is right. For
             commands that end or prevent costs; nothing is rented with such settings.
+        content: judge the file as if it had this content.
 
     Raises:
         SettingsError: they are wrong. With `for_stopping` the last lines say what to do by hand.
     """
     try:
-        return _load(config)
+        return _load(config, content)
     except SettingsError:
         if not for_stopping:
             raise
@@ -40,14 +41,14 @@ def load_settings(config: str | None, *, for_stopping: bool = False) -> Settings
     return found
 
 
-def _load(config: str | None) -> Settings:
+def _load(config: str | None, content: bytes | None) -> Settings:
     try:
-        return load(config)
+        return load(config, content=content)
     except SettingsError as error:
         if not any(_UNKNOWN_GPU in fault or _UNKNOWN_PLACE in fault for fault in error.faults):
             raise
         gpus, places = _met(store_url(config))
-        return load(config, known_spellings=gpus, recorded_places=places)
+        return load(config, known_spellings=gpus, recorded_places=places, content=content)
 
 
 def _met(url: str) -> tuple[frozenset[str], frozenset[str]]:

@@ -26,6 +26,7 @@ def load(
     cwd: Path | None = None,
     known_spellings: Collection[str] = (),
     recorded_places: Collection[str] = (),
+    content: bytes | None = None,
 ) -> Settings:
     """The settings in force.
 
@@ -35,11 +36,14 @@ def load(
         cwd: for relative paths and `.env`; None: the current folder.
         known_spellings: GPU names that providers use and the catalogue does not hold.
         recorded_places: regions that providers have shown.
+        content: judge the file as if it had this content.
 
     Raises:
         SettingsError: one line per error.
     """
     sources = collect(config, env, cwd)
+    if content is not None:
+        sources = msgspec.structs.replace(sources, content=content)
     return _resolve(sources, known_spellings, {}, recorded_places)
 
 

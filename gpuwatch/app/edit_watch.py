@@ -1,0 +1,256 @@
+"""Change or add a watch in the settings file: comments stay, and nothing is written before it is valid."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.watch_selection import no_such_watch
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.redaction import redact
+from gpuwatch.settings import Settings
+from gpuwatch.settings.sources import Sources, collect
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+# What runs on this machine, reads its files or holds a secret is written with an editor alone.
+BY_EDITOR_ALONE = frozenset(
+    {
+        "launch.on_running", "launch.before_stop", "launch.on_ended", "launch.hook_timeout", "launch.env",
+        "launch.onstart_file", "launch.ssh_key", "launch.registry.server", "launch.registry.username",
+        "launch.registry.password",
+    }
+)  # fmt: skip
+COMMON = frozenset(
+    {
+        "name", "gpu", "gpu_count", "max_price", "action", "providers", "spot", "min_vram_gib", "disk_gb", "verified",
+        "min_reliability", "regions", "active", "repeat_every", "launch.image", "launch.onstart", "launch.max_active",
+        "launch.max_total", "launch.max_runtime",
+    }
+)  # fmt: skip
+_MOST_CHARS = 8_000  # of one value
+
+
+class WatchField(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of a watch. `text`: its value as the file spells it, empty: not set; `default` likewise."""
+
+    key: str  # "launch.max_runtime"
+    text: str
+    default: str
+    about: str
+    needed: bool
+
+    @property
+    def is_common(self) -> bool:
+        """Whether most watches set it."""
+        return self.key in COMMON or self.text != ""
+
+
+class WatchForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A watch as the file has it. `version` names the file's content."""
+
+    fields: tuple[WatchField, ...]
+    version: str
+
+
+class WatchDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """The file as it would be, and the settings that it would give. `diff` holds no secret."""
+
+    file: Path
+    version: str  # of the content that it starts from
+    name: str
+    content: bytes
+    diff: str
+    settings: Settings
+    is_writable: bool
+
+
+def watch_form(config: str | None, name: str | None) -> WatchForm:
+    """The fields of a watch, or of one yet to be named.
+
+    Raises:
+        UsageError: there is no such watch, or no settings file.
+        SettingsError: the file cannot be read.
+    """
+    from gpuwatch.settings.reference import watch_rows
+
+    sources = _sources(config)
+    table = None if name is None else _watch_table(_document(sources), name)
+    rows = [(".".join(row.path[1:]), row) for row in watch_rows()]
+    fields = tuple(
+        WatchField(key=key, text=_text_of(table, key), default=row.default, about=row.text, needed=row.needed)
+        for key, row in rows
+        if key not in BY_EDITOR_ALONE
+    )
+    return WatchForm(fields=fields, version=_version(sources.content))
+
+
+def draft_watch(config: str | None, name: str | None, values: Mapping[str, str]) -> WatchDraft:
+    """The settings with changed values of a watch; without a name, with a new watch.
+
+    Args:
+        values: by key; as the file spells them, or plain text; empty removes the key. Other keys stay.
+
+    Raises:
+        UsageError: no such watch or key.
+        SettingsError: the file as it would be is wrong; one line per error.
+    """
+    sources = _sources(config)
+    document = _document(sources)
+    table = _new_table(document) if name is None else _watch_table(document, name)
+    known = {field.key for field in watch_form(config, name).fields}
+    for key, text in values.items():
+        if key not in known:
+            raise UsageError(f"{key} cannot be changed here; edit it in {sources.shown}")
+        if len(text) > _MOST_CHARS:
+            raise UsageError(f"{key}: at most {_MOST_CHARS:,} characters")
+        if text.replace("\r\n", "\n") != _text_of(table, key):
+            _set(table, key, text.replace("\r\n", "\n"))
+    content = document.as_string().encode()
+    settings = load_settings(config, content=content)
+    assert sources.file is not None
+    return WatchDraft(
+        file=sources.file,
+        version=_version(sources.content),
+        name=str(table.get("name", "")),
+        content=content,
+        diff=_diff(sources.content.decode(), content.decode(), sources.file.name),
+        settings=settings,
+        is_writable=os.access(sources.file, os.W_OK) and os.access(sources.file.resolve().parent, os.W_OK),
+    )
+
+
+def save_draft(draft: WatchDraft, version: str) -> None:
+    """Write the settings file anew, as a whole.
+
+    Args:
+        version: of the content that the change was made from.
+
+    Raises:
+        UsageError: the file is another one by now.
+        GpuwatchError: it cannot be written.
+    """
+    target = draft.file.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if _version(target.read_bytes()) != version or draft.version != version:
+            raise UsageError(f"{draft.file} has changed since; open the watch again, and repeat the change")
+        mode = target.stat().st_mode & 0o777
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(handle, "wb") as opened:
+                opened.write(draft.content)
+                opened.flush()
+                os.fsync(handle)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise GpuwatchError(f"{draft.file} cannot be written: {error.strerror}; copy the change by hand") from None
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _sources(config: str | None) -> Sources:
+    sources = collect(config)
+    if sources.file is None:
+        raise UsageError("there is no settings file to change; write one: gpuwatch init")
+    return sources
+
+
+def _document(sources: Sources) -> TOMLDocument:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.parse(sources.content.decode("utf-8-sig"))
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise GpuwatchError(f"{sources.shown} cannot be changed here: {error}") from None
+
+
+def _version(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _watch_table(document: TOMLDocument, name: str) -> Any:
+    tables = document.get("watch", [])
+    found = next((table for table in tables if str(table.get("name", "")) == name), None)
+    if found is None:
+        raise no_such_watch(name, [str(table.get("name", "")) for table in tables])
+    return found
+
+
+def _new_table(document: TOMLDocument) -> Any:
+    import tomlkit
+
+    if "watch" not in document:
+        document.append("watch", tomlkit.aot())
+    table = tomlkit.table()
+    table.trivia.indent = "\n"  # a blank line before it
+    document["watch"].append(table)  # type: ignore[union-attr]
+    return table
+
+
+def _text_of(table: Any, key: str) -> str:
+    for part in key.split("."):
+        if not isinstance(table, Mapping) or part not in table:
+            return ""
+        table = table[part]
+    return str(table.as_string()).strip() if hasattr(table, "as_string") else str(table)
+
+
+def _set(table: Any, key: str, text: str) -> None:
+    *parents, last = key.split(".")
+    for part in parents:
+        if part not in table:
+            if not text.strip():
+                return
+            _add(table, part, _table_below(table))
+        table = table[part]
+    if not text.strip():
+        table.pop(last, None)
+    elif last in table:
+        table[last] = _value(text)
+    else:
+        _add(table, last, _value(text))
+
+
+def _table_below(table: Any) -> Any:
+    import tomlkit
+    from tomlkit.items import InlineTable
+
+    return tomlkit.inline_table() if isinstance(table, InlineTable) else tomlkit.table()
+
+
+def _add(table: Any, key: str, value: Any) -> None:
+    """At the end, but before the comments there: they usually belong to what follows."""
+    body, kept = table.value.body, []
+    while body and body[-1][0] is None:
+        kept.append(body.pop())
+    table.append(key, value)
+    body.extend(reversed(kept))
+
+
+def _value(text: str) -> Any:
+    """A TOML value; what is none is text."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.value(text.strip())
+    except (TOMLKitError, ValueError):
+        return tomlkit.string(text.strip(), multiline="\n" in text.strip())
+
+
+def _diff(before: str, after: str, name: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="", n=2)
+    return redact("\n".join(lines))
