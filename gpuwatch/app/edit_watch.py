@@ -7,19 +7,21 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import tomlkit
+from tomlkit import TOMLDocument
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable
 
 from gpuwatch.app.watch_selection import no_such_watch
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings
+from gpuwatch.settings.reference import watch_rows
 from gpuwatch.settings.sources import Sources, collect
-
-if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
 
 # What runs on this machine, reads its files or holds a secret is written with an editor alone.
 BY_EDITOR_ALONE = frozenset(
@@ -80,8 +82,6 @@ def watch_form(config: str | None, name: str | None) -> WatchForm:
         UsageError: there is no such watch, or no settings file.
         SettingsError: the file cannot be read.
     """
-    from gpuwatch.settings.reference import watch_rows
-
     sources = _sources(config)
     table = None if name is None else _watch_table(_document(sources), name)
     rows = [(".".join(row.path[1:]), row) for row in watch_rows()]
@@ -168,8 +168,6 @@ def _sources(config: str | None) -> Sources:
 
 
 def _document(sources: Sources) -> TOMLDocument:
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
 
     try:
         return tomlkit.parse(sources.content.decode("utf-8-sig"))
@@ -190,7 +188,6 @@ def _watch_table(document: TOMLDocument, name: str) -> Any:
 
 
 def _new_table(document: TOMLDocument) -> Any:
-    import tomlkit
 
     if "watch" not in document:
         document.append("watch", tomlkit.aot())
@@ -225,8 +222,6 @@ def _set(table: Any, key: str, text: str) -> None:
 
 
 def _table_below(table: Any) -> Any:
-    import tomlkit
-    from tomlkit.items import InlineTable
 
     return tomlkit.inline_table() if isinstance(table, InlineTable) else tomlkit.table()
 
@@ -242,8 +237,6 @@ def _add(table: Any, key: str, value: Any) -> None:
 
 def _value(text: str) -> Any:
     """A TOML value; what is none is text."""
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
 
     try:
         return tomlkit.value(text.strip())
