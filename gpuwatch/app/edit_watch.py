@@ -193,7 +193,7 @@ def _new_table(document: TOMLDocument) -> Any:
         document.append("watch", tomlkit.aot())
     table = tomlkit.table()
     table.trivia.indent = "\n"  # a blank line before it
-    document["watch"].append(table)  # type: ignore[union-attr]
+    document["watch"].append(table)
     return table
 
 
