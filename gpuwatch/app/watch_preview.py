@@ -1,0 +1,54 @@
+"""What a changed watch would find now, and would have done, before its settings are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gpuwatch.app.backtest import BacktestRequest, run_backtest
+from gpuwatch.app.backtest_report import summary_lines
+from gpuwatch.app.check import check_markets, limits_in_force
+from gpuwatch.app.edit_watch import WatchDraft
+from gpuwatch.app.watch_selection import watch_named
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.engine.check import ProviderCheck
+from gpuwatch.errors import StoreError
+
+BACKTEST_DAYS = 14
+
+
+class MarketPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What the watch finds now: its matches, cheapest first, and what each provider answered."""
+
+    matches: Sequence[Match]
+    providers: Sequence[ProviderCheck]
+
+
+def preview_market(draft: WatchDraft) -> MarketPreview:
+    """Poll the providers of the watch once. Raises UsageError: none of them is enabled."""
+    limits = limits_in_force(draft.settings, [watch_named(draft.settings, draft.name)], keep=False)
+    found = check_markets(draft.settings, limits.watches, ())
+    return MarketPreview(matches=found.matches[draft.name], providers=found.providers)
+
+
+def preview_backtest(draft: WatchDraft) -> tuple[str, ...]:
+    """What the watch would have done with the prices of the last days, in sentences."""
+    settings, now = draft.settings, real_now()
+    watch = watch_named(settings, draft.name)
+    asked = BacktestRequest(
+        names=(), gpu=(), max_price=None, count=None, spot=None, action=None, max_runtime_s=None, thresholds=(),
+        since=now - timedelta(days=BACKTEST_DAYS), until=now, data=None, provider=None, job_s=None, deadline_s=None,
+        strict=False,
+    )  # fmt: skip
+    try:
+        found = run_backtest(settings, [watch], asked, lambda what, done, of: None)
+    except StoreError as error:
+        return (str(error),)
+    ((_, result),) = found.results
+    if result is None:
+        return (f"its GPUs were not polled in the last {BACKTEST_DAYS} days",)
+    return tuple(summary_lines(watch, result, found, ZoneInfo(settings.timezone)))
