@@ -13,6 +13,7 @@ import msgspec
 from gpuwatch.app.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.past_prices import gpu_names_of
 from gpuwatch.app.plan_size import is_named, memory_needed
+from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.planning.fit import (
@@ -30,7 +31,9 @@ from gpuwatch.domain.planning.fit import (
     rank_classes,
     source_ratio,
 )
+from gpuwatch.domain.planning.job_speed import speed_of
 from gpuwatch.domain.planning.memory_need import gb_read_per_step
+from gpuwatch.domain.planning.roofline import WorkMethod
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import StoreError, UsageError
 
@@ -109,7 +112,8 @@ def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
 
 def task_needs(asked: FitRequest) -> TaskNeeds:
     """What the task needs of a GPU. Raises UsageError: the request contradicts itself."""
-    task, vram_gb, read_gb = GpuTask(asked.task or "any"), asked.vram_gb or 0.0, None
+    task, vram_gb, read_gb, speed = GpuTask(asked.task or "any"), asked.vram_gb or 0.0, None, None
+    table = throughput_table()
     if is_named(asked.workload):
         if asked.vram_gb is not None:
             raise UsageError("use either --vram or --size-of")
@@ -121,7 +125,7 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
         of_method = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
         if task not in {GpuTask.ANY, of_method}:
             raise UsageError(f"--task {task.value} and --method {needed.workload.method.value} contradict each other")
-        task = of_method
+        task, speed = of_method, speed_of(needed.workload, table)
     token_s = TOKEN_S[LatencyClass(asked.latency)]
     if token_s is not None and (task is not GpuTask.INFERENCE or not vram_gb):
         raise UsageError(f"--latency {asked.latency} is about inference: add --task inference, and --vram or --size-of")
@@ -130,6 +134,8 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
         vram_gb=vram_gb,
         read_gb=read_gb,
         token_s=token_s,
+        speed=speed,
+        reached=table.shares(WorkMethod.DECODE),
         any_link=asked.any_link,
         max_cards=asked.max_cards,
     )
@@ -227,7 +233,8 @@ def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
         "price_usd_gb_hour": number(one.per(CostMeasure.MEMORY)),
         "price_usd_tflop_hour": number(one.per(CostMeasure.COMPUTE)),
         "price_usd_tb_s_hour": number(one.per(CostMeasure.BANDWIDTH)),
-        "token_ms": None if one.token_s is None else one.token_s * 1000,
+        "token_ms": None if one.token_s is None else one.token_s.low * 1000,
+        "token_ms_high": None if one.token_s is None else one.token_s.high * 1000,
         "times_dearer": dearer,
     }
 

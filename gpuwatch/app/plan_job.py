@@ -11,7 +11,8 @@ import msgspec
 
 from gpuwatch.app.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.offers import offer_json
-from gpuwatch.app.plan_size import is_named, memory_needed
+from gpuwatch.app.plan_size import is_named, memory_needed, workload_of
+from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.planning.figures import FigureRange, exactly
@@ -27,6 +28,7 @@ from gpuwatch.domain.planning.job_comparison import (
     rank_offers,
 )
 from gpuwatch.domain.planning.job_hours import JobSpec
+from gpuwatch.domain.planning.job_speed import speed_of
 from gpuwatch.domain.watches.durations import parse_duration
 from gpuwatch.domain.watches.job_schema import WrongJob, job_from
 from gpuwatch.engine.browse import offer_filter
@@ -37,14 +39,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _POLL_S = 60.0
-# Shares of the data sheet's FLOP/s. Training of all weights: 30 to 55 % by tuned stacks (Llama 3, MosaicML), less by
-# plain ones. LoRA and QLoRA: the sources measured 5 to 7 % for a 70B model on two H100; their upper ends are assumed.
-_PUBLISHED_UTILISATION = {
-    "full": FigureRange(0.2, 0.55),
-    "lora": FigureRange(0.1, 0.45),
-    "qlora": FigureRange(0.05, 0.35),
-    "inference": FigureRange(0.2, 0.6),
-}
 _OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")  # that `[watch.job]` knows as well
 _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 
@@ -140,9 +134,9 @@ def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
     return OfferPlan(spec=spec, market=market, ranking=rank_offers(spec, market.offers, asked.traffic, asked.disk_gb))
 
 
-def assumed_utilisation(asked: JobRequest, spec: JobSpec) -> FigureRange | None:
-    """The published utilisations, where nothing says how quick it is; None: something does."""
-    return None if "utilisation" in asked.job else spec.utilisation
+def is_estimated(spec: JobSpec) -> bool:
+    """Is the speed taken from published measurements, because nothing says how fast the job is?"""
+    return spec.speed is not None
 
 
 def verdict_of(asked: JobRequest, costs: Sequence[JobCost]) -> Feasibility | None:
@@ -165,9 +159,9 @@ def _spec(asked: JobRequest) -> JobSpec:
         raise UsageError("\n".join(f"{_flag(key)}: {text}" for key, text in wrong.faults)) from None
     if is_named(work) and "memory_gb" not in asked.job:
         spec = msgspec.structs.replace(spec, memory_gb=memory_needed(work).gb)
-    if spec.tokens is None or spec.tokens_per_s or spec.flop is None or spec.utilisation is not None:
+    if spec.tokens is None or spec.utilisation is not None or not is_named(work):
         return spec
-    return msgspec.structs.replace(spec, utilisation=_PUBLISHED_UTILISATION[work.method or "full"])
+    return msgspec.structs.replace(spec, speed=speed_of(workload_of(work), throughput_table()))
 
 
 def _flag(key: str) -> str:
@@ -205,7 +199,7 @@ def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
         raise UsageError("use either --hours or --tokens")
     if spec.hours is not None and spec.on is None:
         raise UsageError('on which GPUs does it take those hours? Use --on "4x A100"')
-    if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None:
+    if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None and spec.speed is None:
         raise UsageError("how fast is it? Use --tokens-per-s, or the model's size: --size-of")
     if asked.spot != "no" and "interruptions_per_day" not in asked.job:
         raise UsageError("how often is it interrupted? Use --interruptions-per-day (0: never)")

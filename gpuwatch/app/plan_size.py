@@ -42,7 +42,7 @@ def is_named(asked: WorkloadRequest) -> bool:
 
 def memory_needed(asked: WorkloadRequest) -> MemoryNeed:
     """The memory that a workload needs. Raises UsageError."""
-    work = _workload_of(asked)
+    work = workload_of(asked)
     try:
         return memory_need(work)
     except ValueError as fault:
@@ -87,7 +87,8 @@ def plan_size_json(needed: MemoryNeed, found: Sequence[CardFit]) -> dict[str, An
     }
 
 
-def _workload_of(asked: WorkloadRequest) -> Workload:
+def workload_of(asked: WorkloadRequest) -> Workload:
+    """The workload that a person named. Raises UsageError."""
     given = msgspec.structs.asdict(asked)
     params, shape = given.pop("params"), given.pop("shape")
     names = {"method": TrainingMethod(asked.method or "full"), "precision": Precision(asked.precision)}
@@ -133,7 +134,7 @@ class SourceSize(msgspec.Struct, frozen=True, kw_only=True):
 
 def size_as_sources(asked: WorkloadRequest, gpus: Sequence[str], max_cards: int, input_gb: float) -> SourceSize:
     """Compute as the sources do. Raises UsageError."""
-    work, names = _workload_of(asked), [name for text in gpus for name in gpu_names_of(text)]
+    work, names = workload_of(asked), [name for text in gpus for name in gpu_names_of(text)]
     total = source_gb(work.model.params, work.precision, work.batch, input_gb)
     specs = [one for one in gpu_specs().values() if one.memory_gib and (not names or one.name in names)]
     fits = sorted((source_cards(total, one.memory_gib), one.memory_gib, one.name) for one in specs)

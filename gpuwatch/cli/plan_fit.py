@@ -178,8 +178,15 @@ def _columns(plan: FitPlan, tells_tokens: bool) -> tuple[Column, ...]:
     )
 
 
+def _token_ms(one: ClassChoice) -> str:
+    if one.token_s is None:
+        return "–"
+    low, high = (f"{seconds * 1000:.1f}" for seconds in one.token_s)
+    return low if low == high else f"{low}–{high}"
+
+
 def _cells(plan: FitPlan, one: ClassChoice, tells_tokens: bool) -> tuple[str, ...]:
-    token = ("–" if one.token_s is None else f"{one.token_s * 1000:.1f}",) if tells_tokens else ()
+    token = (_token_ms(one),) if tells_tokens else ()
     against: tuple[str, ...] = ()
     if plan.against is not None:
         low, high = (f"{ratio:.2f}" for ratio in price_ratio(one.priced, plan.against))

@@ -173,14 +173,13 @@ def job(workload: WorkloadRequest, limit: int, as_json: bool, config: str | None
     return Exit.DONE if plan.ranking.placed else Exit.FAILED
 
 
-def _note_utilisation(asked: JobRequest, plan: HardwarePlan | OfferPlan) -> None:
-    from gpuwatch.app.plan_job import assumed_utilisation
+def _note_estimate(plan: HardwarePlan | OfferPlan) -> None:
+    from gpuwatch.app.plan_job import is_estimated
 
-    if (assumed := assumed_utilisation(asked, plan.spec)) is not None:
+    if is_estimated(plan.spec):
         note(
-            f"no --utilisation given: computed at {100 * assumed.low:.0f}–{100 * assumed.high:.0f} % of the data "
-            "sheet's FLOP/s, the range that is published for such jobs; yours, or "
-            '--tokens-per-s "4x H100=2500" as you measured, narrows the figures'
+            "the speed is estimated from published measurements (docs/plan.md); "
+            '--tokens-per-s "4x H100=2500" as you measured, or --utilisation, narrows the figures'
         )
 
 
@@ -201,7 +200,7 @@ def _show_hardware(asked: JobRequest, plan: HardwarePlan, as_json: bool) -> None
     """A table; the first line is what the others are compared with."""
     from gpuwatch.app.plan_job import hardware_plan_json
 
-    _note_utilisation(asked, plan)
+    _note_estimate(plan)
     if as_json:
         json_out(hardware_plan_json(asked, plan))
         return
@@ -269,7 +268,7 @@ def _show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str |
     from gpuwatch.bootstrap import real_now
 
     ranking, market = plan.ranking, plan.market
-    _note_utilisation(asked, plan)
+    _note_estimate(plan)
     if timezone is None:
         json_out(offer_plan_json(asked, plan, limit))
     elif ranking.placed:

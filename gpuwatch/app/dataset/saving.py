@@ -9,8 +9,9 @@ import msgspec
 from gpuwatch.app.current_offers import current_offers, is_old
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.planning.card_specs import peak_flops
 from gpuwatch.domain.planning.job import training_flop
-from gpuwatch.domain.planning.job_hours import HOUR_S, peak_flops
+from gpuwatch.domain.planning.job_hours import HOUR_S
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import UsageError
 

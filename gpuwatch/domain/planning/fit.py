@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
-from math import ceil
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
+from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_hours import BANDWIDTH_REACHED
+from gpuwatch.domain.planning.job_speed import JobSpeed
 from gpuwatch.domain.planning.memory_need import GIB_GB, cards_for
 
 METHOD_TEXT: Final = (
-    "per class the cheapest offer that holds the task with 10 % of each card left free; a token takes at least what it "
-    "reads ÷ 60 % of the data sheet's bandwidth; TFLOPS are dense 16-bit ones"
+    "per class the cheapest offer that holds the task with 10 % of each card left free; ms/token: by published "
+    "measurements, as in plan job; for --vram by what is read at the bandwidth that they reach; TFLOPS: dense 16-bit"
 )
 _NO_BF16 = frozenset({"Volta", "Turing"})
 _DROPPED = frozenset({"Kepler", "Maxwell"})  # no longer supported by CUDA 12 and 13
@@ -88,7 +89,9 @@ class TaskNeeds(msgspec.Struct, frozen=True, kw_only=True):
     task: GpuTask = GpuTask.ANY
     vram_gb: float = 0.0  # that the task fills in total
     read_gb: float | None = None  # the part that each token reads; None: all
-    token_s: float | None = None  # maximum time per token
+    token_s: float | None = None  # maximum time per token, at best: the measured speed decides in the end
+    speed: JobSpeed | None = None  # of a named model; None: by what a token reads
+    reached: FigureRange = BANDWIDTH_REACHED  # share of the data sheet's bandwidth
     any_link: bool = False  # several cards need no NVLink between them
     max_cards: int = 8
 
@@ -100,7 +103,7 @@ class ClassChoice(msgspec.Struct, frozen=True, kw_only=True):
     priced: PricedClass
     needed: int  # cards that the task needs
     offers: int  # fitting ones of this class
-    token_s: float | None  # minimum time per token; None: not requested, or unknown
+    token_s: FigureRange | None  # time per token of one sequence; None: not of inference, or unknown
 
     @property
     def usd_hour(self) -> Decimal:
@@ -177,29 +180,8 @@ def _choice(needs: TaskNeeds, gpu: GpuSpecs | None, offers: Sequence[PricedClass
     if not fitting:
         return "no offer with so many cards"
     cheapest = min(fitting, key=lambda one: (one.usd_hour, one.cards))
-    token_s = _token_s(needs, gpu, cheapest.cards)
+    token_s = token_time_s(needs, gpu, cheapest.cards)
     return ClassChoice(gpu=gpu, priced=cheapest, needed=needed, offers=len(fitting), token_s=token_s)
-
-
-def specs_of(name: str) -> GpuSpecs | None:
-    """Certain figures of a GPU; if the name leaves the card open ("H100"), the lowest. None: no data sheet."""
-    known, open_name = gpu_specs(), catalog().get(name)
-    members = [known[one] for one in (open_name.members if open_name else ()) if one in known]
-    if name in known or not members:
-        return known.get(name)
-    return msgspec.structs.replace(
-        members[0],
-        name=name,
-        memory_gib=min(one.memory_gib for one in members),
-        fp16_tflops=_least([one.fp16_tflops for one in members]),
-        bandwidth_gb_s=_least([one.bandwidth_gb_s for one in members]),
-        nvlink=all(one.nvlink for one in members),
-    )
-
-
-def _least(figures: Sequence[float | None]) -> float | None:
-    known = [one for one in figures if one is not None]
-    return min(known) if len(known) == len(figures) else None
 
 
 def cards_needed(needs: TaskNeeds, gpu: GpuSpecs) -> int | None:
@@ -209,16 +191,36 @@ def cards_needed(needs: TaskNeeds, gpu: GpuSpecs) -> int | None:
         return None
     if needs.token_s is None:
         return held
-    one = _token_s(needs, gpu, 1)
-    return None if one is None else max(held, ceil(round(one / needs.token_s, 9)))
-
-
-def _token_s(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> float | None:
-    """Time to read a token's data at the bandwidth reached; the cards read their parts in parallel."""
-    read = needs.vram_gb if needs.read_gb is None else needs.read_gb
-    if needs.task is not GpuTask.INFERENCE or gpu.bandwidth_gb_s is None or not read:
+    if token_time_s(needs, gpu, 1) is None:
         return None
-    return read / (gpu.bandwidth_gb_s * BANDWIDTH_REACHED.high * cards)
+    return next(
+        (cards for cards in range(held, needs.max_cards + 1) if _is_quick(needs, gpu, cards)), needs.max_cards + 1
+    )
+
+
+def _is_quick(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> bool:
+    found = token_time_s(needs, gpu, cards)
+    return found is not None and needs.token_s is not None and round(found.low, 9) <= needs.token_s
+
+
+def token_time_s(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> FigureRange | None:
+    """Time per token of one sequence: at best and at worst. None: not of inference, or unknown.
+
+    Of a named model by the published measurements; else what is read at the bandwidth reached, the cards in parallel.
+    """
+    if needs.task is not GpuTask.INFERENCE:
+        return None
+    if needs.speed is not None:
+        found = needs.speed.on(gpu.name, cards)
+        if found is None:
+            return None
+        batch, span = needs.speed.task.batch, found.tokens_per_s
+        return FigureRange(batch / span.high, batch / span.low)
+    read = needs.vram_gb if needs.read_gb is None else needs.read_gb
+    if gpu.bandwidth_gb_s is None or not read:
+        return None
+    each_s = read / (gpu.bandwidth_gb_s * cards)
+    return FigureRange(each_s / needs.reached.high, each_s / needs.reached.low)
 
 
 def remarks(needs: TaskNeeds, gpu: GpuSpecs) -> list[str]:

@@ -32,6 +32,7 @@ class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):
     microusd_hour: int  # price of the whole offer, commission and disk included
     disk_microusd_hour: float = 0.0  # the disk's part of it
     can_be_interrupted: bool = False
+    nvlink: bool | None = None  # joins the GPUs, as the offer says; None: it does not say
     download_mbps: float | None = None
     download_usd_gb: float | None = None
     upload_usd_gb: float | None = None
@@ -105,6 +106,7 @@ def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None
         microusd_hour=price.price_microusd_hour,
         disk_microusd_hour=min(disk_usd_hour * MICRO, price.price_microusd_hour),
         can_be_interrupted=offer.spot,
+        nvlink=_nvlink(offer),
         download_mbps=offer.download_mbps,
         download_usd_gb=offer.download_usd_gb,
         upload_usd_gb=offer.upload_usd_gb,
@@ -119,7 +121,7 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
         return f"the memory of {priced_gpus.gpu} is not known"
     if job.memory_gb and not holds(job.memory_gb, priced_gpus.memory_gib or 0.0, priced_gpus.count):
         return f"{priced_gpus.count} × {priced_gpus.memory_gib:.4g} GiB do not hold {job.memory_gb:,.4g} GB"
-    hours = hours_on(job, priced_gpus.gpu, priced_gpus.count)
+    hours = hours_on(job, priced_gpus.gpu, priced_gpus.count, priced_gpus.nvlink)
     if isinstance(hours, str):
         return hours
     if not hours.value.high <= _MOST_HOURS:
@@ -200,6 +202,14 @@ def _unknown(priced_gpus: PricedGpus, down_gb: float, mbps: float | None, traffi
     if traffic.upload_gb and priced_gpus.upload_usd_gb is None:
         found.append("what uploads cost")
     return found
+
+
+def _nvlink(offer: Offer) -> bool | None:
+    """What an offer says of NVLink between its GPUs: measured, or named. None: nothing."""
+    if offer.nvlink_gbps:
+        return True
+    named = offer.terms.interconnect
+    return None if named is None else "nvlink" in named.lower()
 
 
 def _memory_of(gpu: str) -> float | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.planning.card_specs import lacks_bf16, peak_flops, specs_of
 from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.planning.job_speed import JobSpeed
 
 
 class GpuRate(msgspec.Struct, frozen=True):
@@ -27,6 +30,13 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True):
     flop_per_token: float
 
 
+class JobPrompts(msgspec.Struct, frozen=True, kw_only=True):
+    """Reading text, before any is written."""
+
+    tokens: float
+    speed: JobSpeed
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job. Its duration follows from `hours` on some GPUs, or from `tokens` and a speed."""
 
@@ -37,6 +47,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: tuple[GpuRate, ...] = ()
     flop: float | None = None  # operations of the whole job
     decoding: Decoding | None = None  # of inference: bound by memory, not by arithmetic, until the batch is large
+    speed: Any = None  # a `JobSpeed`, of published measurements; never in settings, whose cache is typed
+    prompts: Any = None  # `JobPrompts`: what inference reads before it writes; never in settings
     utilisation: FigureRange | None = None  # share of the data sheet's FLOP/s; also scales `hours` by FLOP/s
     fp8: bool = False  # use the data sheet's figure for 8 bits
     bf16: bool = False  # needs bf16, which cards before Ampere do not support
@@ -56,7 +68,6 @@ HOUR_S = 3600.0
 # of that is assumed for plain libraries.
 BANDWIDTH_REACHED = FigureRange(0.3, 0.6)
 _NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
-_BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # supported since Ampere
 
 
 class JobHours(msgspec.Struct, frozen=True):
@@ -67,8 +78,12 @@ class JobHours(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll
-def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
-    """Hours of work on a number of GPUs; or why they are unknown, as one clause."""
+def hours_on(job: JobSpec, gpu: str, count: int, nvlink: bool | None = None) -> JobHours | str:
+    """Hours of work on a number of GPUs; or why they are unknown, as one clause.
+
+    Args:
+        nvlink: whether NVLink joins them, as an offer says; None: as the data sheet says.
+    """
     if job.hours is not None:
         return _by_reference(job, job.hours, gpu, count)
     if job.tokens is None:
@@ -78,6 +93,8 @@ def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
         per_s = FigureRange(rate.value.low * factor, rate.value.high * factor)
         hours = FigureRange(job.tokens / per_s.high / HOUR_S, job.tokens / per_s.low / HOUR_S)
         return JobHours(hours, f"{_span(per_s)} tok/s, from those of {rate.on.text}")
+    if job.speed is not None and job.utilisation is None:
+        return _by_measurements(job, job.tokens, job.speed, gpu, count, nvlink)
     if job.decoding is not None and job.utilisation is not None:
         return _by_roofline(job, job.tokens, job.decoding, job.utilisation, gpu, count)
     if job.flop is not None and job.utilisation is not None:
@@ -88,33 +105,6 @@ def hours_on(job: JobSpec, gpu: str, count: int) -> JobHours | str:
 def scaling_gain(count: int, scaling: float) -> float:
     """The speed of several GPUs relative to one."""
     return 1 + (count - 1) * scaling
-
-
-def peak_flops(gpu: str, *, fp8: bool) -> float | None:
-    """Dense FLOP/s of the matrix units, by the data sheet. None: it does not say.
-
-    Of a name that leaves the card open ("V100 32GB"), the slowest that it may be.
-    """
-    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
-    sheets = [specs for name in names if (specs := gpu_specs().get(name)) is not None]
-    found = [specs.fp8_tflops if fp8 else specs.fp16_tflops for specs in sheets]
-    known = [tflops for tflops in found if tflops is not None]
-    return min(known) * 1e12 if known and len(known) == len(found) else None
-
-
-def bandwidth_gb_s(gpu: str) -> float | None:
-    """Memory bandwidth by the data sheet; of a name that leaves the card open, the slowest. None: it does not say."""
-    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
-    found = [specs.bandwidth_gb_s for name in names if (specs := gpu_specs().get(name)) is not None]
-    known = [bandwidth for bandwidth in found if bandwidth is not None]
-    return min(known) if known and len(known) == len(found) else None
-
-
-def lacks_bf16(gpu: str) -> bool:
-    """Does it certainly lack bf16? For a name that leaves the card open: do all possible cards?"""
-    names = (gpu,) if gpu in gpu_specs() else catalog().wanted(gpu)
-    sheets = [specs for name in names if (specs := gpu_specs().get(name)) is not None]
-    return bool(sheets) and all(specs.architecture in _BEFORE_BF16 for specs in sheets)
 
 
 def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> JobHours | str:
@@ -147,6 +137,29 @@ def _sped_up(job: JobSpec, hours: FigureRange, rate: GpuRate, count: int) -> Job
     return JobHours(found, f"{_span(rate.value)}× as fast as {job.on.text if job.on else 'said'}")
 
 
+def _by_measurements(
+    job: JobSpec, tokens: float, speed: JobSpeed, gpu: str, count: int, nvlink: bool | None
+) -> JobHours | str:
+    if job.bf16 and lacks_bf16(gpu):
+        return _NO_BF16.format(gpu=gpu)
+    found = speed.on(gpu, count, nvlink)
+    if found is None:
+        return f"no data sheet says the FLOP/s and the memory bandwidth of {gpu}"
+    share = scaling_gain(count, job.scaling) / count
+    hours = _hours_of(tokens, found.tokens_per_s, share)
+    if job.prompts is not None:
+        read = job.prompts.speed.on(gpu, count, nvlink)
+        if read is None:
+            return f"no data sheet says the FLOP/s and the memory bandwidth of {gpu}"
+        more = _hours_of(job.prompts.tokens, read.tokens_per_s, share)
+        hours = FigureRange(hours.low + more.low, hours.high + more.high)
+    return JobHours(hours, found.how)
+
+
+def _hours_of(tokens: float, per_s: FigureRange, share: float) -> FigureRange:
+    return FigureRange(tokens / (per_s.high * share) / HOUR_S, tokens / (per_s.low * share) / HOUR_S)
+
+
 def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, count: int) -> JobHours | str:
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
@@ -164,7 +177,8 @@ def _by_roofline(
     """A step takes as long as reading or computing does, whichever is longer (Williams et al., 2009)."""
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
-    peak, bandwidth = peak_flops(gpu, fp8=job.fp8), bandwidth_gb_s(gpu)
+    specs, peak = specs_of(gpu), peak_flops(gpu, fp8=job.fp8)
+    bandwidth = None if specs is None else specs.bandwidth_gb_s
     if not peak or not bandwidth:
         return f"no data sheet says the {'FLOP/s' if bandwidth else 'memory bandwidth'} of {gpu}"
     gain = scaling_gain(count, job.scaling)

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
-from gpuwatch.domain.planning.job_hours import lacks_bf16
+from gpuwatch.domain.planning.card_specs import lacks_bf16
 from gpuwatch.domain.planning.language_models import LanguageModel, TransformerShape
 
 GB: Final = 1e9
@@ -196,13 +196,21 @@ def source_cards(gb: float, memory_gb: float) -> int:
     return ceil(round(gb / memory_gb, 9))
 
 
+def bytes_per_weight(work: Workload) -> float:
+    """Bytes that a weight takes in GPU memory, with the constants of 4 bits."""
+    held = _held(work)
+    return BYTES_PER_WEIGHT[held] + (_QUANT_BITS / 8 if held is Precision.INT4 else 0.0)
+
+
+def _held(work: Workload) -> Precision:
+    return Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
+
+
 def _weights(work: Workload) -> MemoryPart:
-    held = Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
-    params, each = work.model.params, BYTES_PER_WEIGHT[held]
+    held, gb = _held(work), work.model.params * bytes_per_weight(work) / GB
     if held is Precision.INT4:
-        gb = params * (each + _QUANT_BITS / 8) / GB
         return MemoryPart("weights", gb, "0.5 bytes a parameter, and 0.127 bits of constants")
-    return MemoryPart("weights", params * each / GB, f"{each:g} bytes a parameter ({held.value})")
+    return MemoryPart("weights", gb, f"{BYTES_PER_WEIGHT[held]:g} bytes a parameter ({held.value})")
 
 
 def _trained(work: Workload) -> list[MemoryPart]:

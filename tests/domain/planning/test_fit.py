@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.planning.card_specs import specs_of
 from gpuwatch.domain.planning.fit import (
     CostMeasure,
     GpuTask,
@@ -19,7 +20,6 @@ from gpuwatch.domain.planning.fit import (
     rank_classes,
     source_classes,
     source_ratio,
-    specs_of,
 )
 from gpuwatch.domain.planning.memory_need import holds
 
@@ -151,7 +151,7 @@ def test_two_cards_read_a_token_in_half_the_time() -> None:
     needs = TaskNeeds(task=GpuTask.INFERENCE, vram_gb=10.0)
     one, two = (rank_classes(needs, [priced("L4", "1", cards=cards)]).choices[0].token_s for cards in (1, 2))
     assert one is not None
-    assert two == one / 2
+    assert two == (one.low / 2, one.high / 2)
 
 
 def test_a_price_ratio_is_per_card() -> None:

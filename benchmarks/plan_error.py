@@ -1,0 +1,55 @@
+"""How wrong the planner's speeds are: each published measurement, estimated from the others.
+
+    python -m benchmarks.plan_error [--rows]
+
+The target: a median ratio of at most 1.5, and nine of ten within a factor of 3. "other sources" leaves out every row of
+the same address, which says more about a job that nobody published.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from gpuwatch.app.throughput_table import throughput_table
+from gpuwatch.domain.planning.roofline import WorkMethod
+from gpuwatch.domain.planning.throughput import EstimateError, LeftOutRow, ThroughputTable, error_of, leave_one_out
+
+MOST_MEDIAN, LEAST_WITHIN_3 = 1.5, 0.9
+
+
+def plan_error(table: ThroughputTable) -> list[tuple[str, str, EstimateError]]:
+    """The error by method and over all: what was left out, the method, the error."""
+    found = []
+    for left_out, publications in (("the row", False), ("its source", True)):
+        rows = leave_one_out(table, publications=publications)
+        for method in WorkMethod:
+            if some := [one for one in rows if one.row.task.method is method]:
+                found.append((left_out, method.value, error_of(some)))
+        found.append((left_out, "all", error_of(rows)))
+    return found
+
+
+def main() -> int:
+    """Print the error; 1: it is above the target."""
+    table = throughput_table()
+    print(f"{len(table.rows)} measurements of {len({row.url for row in table.rows})} sources")
+    print(f"{'left out':12}{'method':10}{'rows':>5}{'median ratio':>14}{'within 3×':>11}{'worst':>8}{'share':>11}")
+    for left_out, method, error in plan_error(table):
+        span = "" if method == "all" else "{:.0%}–{:.0%}".format(*table.shares(WorkMethod(method)))
+        print(
+            f"{left_out:12}{method:10}{error.rows:5}{error.median:14.2f}{error.within_3:11.0%}{error.worst:8.1f}{span:>11}"
+        )
+    rows = leave_one_out(table)
+    if "--rows" in sys.argv:
+        _print_rows(rows)
+    whole = error_of(rows)
+    return 0 if whole.median <= MOST_MEDIAN and whole.within_3 >= LEAST_WITHIN_3 else 1
+
+
+def _print_rows(rows: list[LeftOutRow]) -> None:
+    for one in sorted(rows, key=lambda one: -one.ratio):
+        print(f"{one.ratio:6.2f}×  estimated {one.estimate:,.0f}: {one.row.text}; {one.row.url}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,54 @@
+"""What certainly holds of a GPU by its data sheet, also where its name leaves the card open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
+
+_BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # supported since Ampere
+
+
+@cache
+def specs_of(name: str) -> GpuSpecs | None:
+    """Certain figures of a GPU; if the name leaves the card open ("H100"), the lowest. None: no data sheet."""
+    sheets = _sheets(name)
+    if len(sheets) < 2:
+        return sheets[0] if sheets else None
+    return msgspec.structs.replace(
+        sheets[0],
+        name=name,
+        memory_gib=min(one.memory_gib for one in sheets),
+        fp16_tflops=_least([one.fp16_tflops for one in sheets]),
+        fp8_tflops=_least([one.fp8_tflops for one in sheets]),
+        bandwidth_gb_s=_least([one.bandwidth_gb_s for one in sheets]),
+        nvlink=all(one.nvlink for one in sheets),
+    )
+
+
+def peak_flops(gpu: str, *, fp8: bool) -> float | None:
+    """Dense FLOP/s of the matrix units. None: the data sheet does not say."""
+    specs = specs_of(gpu)
+    tflops = None if specs is None else specs.fp8_tflops if fp8 else specs.fp16_tflops
+    return tflops * 1e12 if tflops else None
+
+
+def lacks_bf16(gpu: str) -> bool:
+    """Does it certainly lack bf16? For a name that leaves the card open: do all possible cards?"""
+    sheets = _sheets(gpu)
+    return bool(sheets) and all(specs.architecture in _BEFORE_BF16 for specs in sheets)
+
+
+def _sheets(name: str) -> list[GpuSpecs]:
+    known = gpu_specs()
+    names = (name,) if name in known else catalog().wanted(name)
+    return [known[one] for one in names if one in known]
+
+
+def _least(figures: Sequence[float | None]) -> float | None:
+    known = [one for one in figures if one is not None]
+    return min(known) if known and len(known) == len(figures) else None

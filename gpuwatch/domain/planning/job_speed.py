@@ -1,0 +1,76 @@
+"""How fast one job runs on any GPUs, by the published measurements: the same answer for `plan job` and `plan fit`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.planning.figures import FigureRange, exactly
+from gpuwatch.domain.planning.memory_need import Precision, TrainingMethod, Workload, bytes_per_weight
+from gpuwatch.domain.planning.roofline import SpeedTask, WorkMethod
+from gpuwatch.domain.planning.throughput import SpeedEstimate, ThroughputTable, estimate_speed
+
+KEPT_ACTIVATIONS = 1.25  # the articles: gradient checkpointing takes a third of the memory and 20 % of the speed
+SLOWED = FigureRange(0.5, 0.7)  # the articles: CPU offload and micro-batches cost 30 to 50 % of the speed
+
+
+class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A job's work, and the measurements to estimate it from. Compared by identity: it is a key of caches.
+
+    Attributes:
+        factor: applied to what is estimated: 1 for the way that publications measure.
+    """
+
+    table: ThroughputTable
+    task: SpeedTask
+    factor: FigureRange = exactly(1.0)
+
+    def on(self, gpu: str, count: int, nvlink: bool | None = None) -> SpeedEstimate | None:
+        """Tokens a second on some GPUs; None: no data sheet says what they can do.
+
+        Args:
+            nvlink: whether NVLink joins them, as an offer says; None: as the data sheet says.
+        """
+        specs = specs_of(gpu)
+        found = None if specs is None else estimate_speed(self.table, self.task, specs, count, nvlink)
+        if found is None or self.factor == exactly(1.0):
+            return found
+        span = found.tokens_per_s
+        slowed = FigureRange(span.low * self.factor.low, span.high * self.factor.high)
+        middle = found.middle * (self.factor.low * self.factor.high) ** 0.5
+        return SpeedEstimate(slowed, middle, found.rows)
+
+
+def speed_of(work: Workload, table: ThroughputTable) -> JobSpeed:
+    """The speed of a workload."""
+    factor = 1.0 if work.recompute or not work.trains else KEPT_ACTIVATIONS
+    return JobSpeed(table=table, task=task_of(work), factor=exactly(factor))
+
+
+def task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:
+    """A workload as what a speed is of.
+
+    Args:
+        method: prefill, of inference; None: the workload's own, of inference writing text.
+    """
+    model, shape = work.model, work.model.shape
+    return SpeedTask(
+        method=method or _METHODS[work.method],
+        params=model.params,
+        active_params=model.active_params,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        kv_width=shape.kv_width,
+        weight_bytes=bytes_per_weight(work),
+        fp8=work.precision is Precision.FP8,
+        batch=work.batch,
+        context=work.context,
+    )
+
+
+_METHODS = {
+    TrainingMethod.FULL: WorkMethod.FULL,
+    TrainingMethod.LORA: WorkMethod.LORA,
+    TrainingMethod.QLORA: WorkMethod.QLORA,
+    TrainingMethod.INFERENCE: WorkMethod.DECODE,
+}

@@ -1,0 +1,144 @@
+"""The speed that a data sheet allows: arithmetic, memory and the link between the GPUs, at their full nominal rate.
+
+Nothing reaches it. What is measured divided by it is the share of the roofline, which `throughput` takes from
+published measurements (Williams et al., 2009; all-gather and reduce-scatter volumes: Rajbhandari et al., ZeRO, 2020).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_specs import GpuSpecs
+
+_GB: Final = 1e9
+_GIB_GB: Final = 2**30 / _GB
+_MACHINE: Final = 8  # GPUs that NVLink joins
+_RACK: Final = 72  # of a GB200 NVL72
+# One direction, GB/s per GPU, by architecture: NVIDIA's data sheets of V100, A100, H100 and B200 (half of 300, 600, 900
+# and 1,800), and PCI-SIG's x16 of generations 3, 4 and 5.
+_NVLINK_GB_S: Final = {"Volta": 150.0, "Ampere": 300.0, "Hopper": 450.0, "Blackwell": 900.0, "Blackwell Ultra": 900.0}
+_PCIE_GB_S: Final = {"Volta": 16.0, "Turing": 16.0, "Hopper": 64.0, "Blackwell": 64.0, "Blackwell Ultra": 64.0}
+_PCIE_4_GB_S: Final = 32.0
+_NETWORK_GB_S: Final = {"Ampere": 25.0}  # between machines: MosaicML's 1,600 Gbit/s of eight A100
+_NETWORK_400G_GB_S: Final = 50.0  # 400 Gbit/s for each GPU, as in NVIDIA's DGX H100
+_READS_PER_STEP: Final = 3  # of the weights in training: forward, again for recomputed activations, backward
+
+
+class WorkMethod(StrEnum):
+    """What a speed is of."""
+
+    FULL = "full"
+    LORA = "lora"
+    QLORA = "qlora"
+    DECODE = "decode"
+    PREFILL = "prefill"
+
+    @property
+    def trains(self) -> bool:
+        """Is it training?"""
+        return self not in {WorkMethod.DECODE, WorkMethod.PREFILL}
+
+
+class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Work whose tokens a second are asked for.
+
+    Attributes:
+        active_params: used for a token: fewer than `params` in a mixture of experts.
+        weight_bytes: of one parameter, as held in GPU memory.
+        batch: sequences in memory at once over all GPUs.
+        offload: weights or gradients rest in the memory of the CPU.
+    """
+
+    method: WorkMethod
+    params: float
+    active_params: float
+    layers: int
+    hidden: int
+    kv_width: int
+    weight_bytes: float
+    fp8: bool = False
+    batch: int = 1
+    context: int = 4096
+    offload: bool = False
+
+
+def has_fast_link(gpu: GpuSpecs, said: bool | None = None) -> bool:
+    """Does NVLink, or its like, join all GPUs of a machine? A bridge between pairs does not.
+
+    Args:
+        said: what an offer says; None: it does not say.
+    """
+    return (gpu.nvlink or gpu.form_factor == "OAM") if said is None else said
+
+
+def _machine(gpu: GpuSpecs) -> int:
+    return _RACK if gpu.form_factor == "superchip" else _MACHINE
+
+
+def link_gb_s(gpu: GpuSpecs, count: int, *, nvlink: bool) -> float:
+    """One direction of the link that bounds a GPU among `count`."""
+    if not nvlink:
+        return _PCIE_GB_S.get(gpu.architecture, _PCIE_4_GB_S)
+    if count > _machine(gpu):
+        return _NETWORK_GB_S.get(gpu.architecture, _NETWORK_400G_GB_S)
+    return _NVLINK_GB_S.get(gpu.architecture, _NVLINK_GB_S["Ampere"])
+
+
+def roofline_tokens_s(task: SpeedTask, gpu: GpuSpecs, count: int, *, nvlink: bool) -> float | None:
+    """Tokens a second of all GPUs at their nominal rates; None: the data sheet says too little."""
+    peak = gpu.fp8_tflops if task.fp8 and gpu.fp8_tflops else gpu.fp16_tflops
+    if not peak or not gpu.bandwidth_gb_s:
+        return None
+    compute_s = _flop_per_token(task) / (peak * 1e12 * count)
+    step_tokens = task.batch if task.method is WorkMethod.DECODE else task.batch * task.context
+    memory_s = _read_gb(task, count) / gpu.bandwidth_gb_s / step_tokens
+    link_s = 0.0
+    if count > 1:
+        link_s = _moved_gb(task, gpu, count) / link_gb_s(gpu, count, nvlink=nvlink) / step_tokens
+    if task.offload:  # the weights come over PCIe in every pass
+        link_s += 2 * task.params * task.weight_bytes / _GB / count / link_gb_s(gpu, 1, nvlink=False) / step_tokens
+    return 1 / max(compute_s, memory_s, link_s)
+
+
+def _flop_per_token(task: SpeedTask) -> float:
+    """Kaplan et al. (2020): 6 a weight to train, 4 if the weights stay fixed, 2 to read or write; causal attention."""
+    passes = {WorkMethod.FULL: 3, WorkMethod.LORA: 2, WorkMethod.QLORA: 2}.get(task.method, 1)
+    attention = task.layers * task.hidden * task.context
+    return 2.0 * passes * (task.active_params + attention)
+
+
+def _read_gb(task: SpeedTask, count: int) -> float:
+    """GB that one GPU reads per step.
+
+    In training each GPU works with all weights, whoever holds them; in inference each reads its part of the weights and
+    of the caches, half full on average.
+    """
+    weights = task.params * task.weight_bytes / _GB
+    if task.method.trains:
+        return _READS_PER_STEP * weights
+    if task.method is WorkMethod.PREFILL:
+        return weights / count
+    experts = min(1.0, task.batch * task.active_params / task.params)
+    cache_bytes = 1.0 if task.fp8 else 2.0
+    cache = 2.0 * task.layers * task.kv_width * cache_bytes * task.batch * task.context / 2 / _GB
+    return (weights * experts + cache) / count
+
+
+def _moved_gb(task: SpeedTask, gpu: GpuSpecs, count: int) -> float:
+    """GB that a GPU sends per step.
+
+    All weights: two gathers and a reduction of 2 bytes a parameter. Adapters: the fixed weights are gathered twice,
+    unless each GPU holds them all. Inference: two sums a layer of each token's state, each sent twice.
+    """
+    share = (count - 1) / count
+    if task.method is WorkMethod.FULL:
+        across = _machine(gpu) if count > _machine(gpu) else 1  # each GPU of a machine reduces its part across machines
+        return (3 if across == 1 else 2) * share * 2.0 * task.params / _GB / across
+    if task.method.trains:
+        weights = task.params * task.weight_bytes / _GB
+        return 0.0 if weights * 1.5 < gpu.memory_gib * _GIB_GB * 0.5 else 2 * share * weights
+    tokens = task.batch if task.method is WorkMethod.DECODE else task.batch * task.context
+    return 2 * 2 * share * task.layers * tokens * task.hidden * 2.0 / _GB
