@@ -7,7 +7,7 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import real_now
@@ -72,6 +72,7 @@ def build_keeper(settings: Settings, why_alone: Callable[[], str | None]) -> Kee
         new_id=new_id,
         monotonic=real_monotonic,
         after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
+        watch_ended=timedelta(seconds=settings.watch_ended_s),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from gpuwatch.bootstrap import real_monotonic, real_now
 from gpuwatch.bootstrap.keeper import build_heartbeat_client, build_keeper, obligation_file
@@ -105,7 +106,7 @@ class KeeperThread:
 @contextmanager
 def keeping(settings: Settings, progress: TaskProgress, notifier: Notifier) -> Iterator[KeeperThread]:
     """The keeper's thread, from before the database is opened until the process ends. Raises StoreError."""
-    obligation_file(settings).compact()
+    obligation_file(settings).compact(timedelta(seconds=settings.watch_ended_s))
     keeper = KeeperThread(settings, progress, notifier)
     keeper.check()
     with repeating("keeper", keeper.check, CHECK_EVERY_S):

@@ -2,7 +2,8 @@
 
 It is the second line. The reconciler ends instances on time; what its file still calls open well after its end, the
 keeper ends by its id, or by its label while the id is unknown. It touches nothing else, takes no lock of the rest, and
-never waits: each instance is ended on a thread of its own.
+never waits: each instance is ended on a thread of its own. What it closed, because the provider denied it, it looks for
+until `watch_ended` is over: an instance that is there again is ended again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.obligation import Obligation
+from gpuwatch.domain.launches.reopening import WATCH_ENDED
 from gpuwatch.engine.keeper_alerts import ended_alert, not_ended_alert
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
 from gpuwatch.ports import Alert, InstanceLookup, Launcher
@@ -24,7 +26,7 @@ log = logging.getLogger(__name__)
 
 AFTER_S = 75.0  # past its end: the reconciler has had its chance, and two minutes are not over
 AGAIN_S = 15.0
-LOOK_S = 60.0  # between two looks for an instance whose id nobody knows
+LOOK_S = 60.0  # between two looks for an instance whose id nobody knows, or that was gone
 GONE_AFTER = 3  # looks in a row that do not find it
 FAILING_S = 45.0  # errors for so long are reported; a refusal is at once
 REPEAT_S = 3600.0
@@ -35,13 +37,15 @@ Runner = Callable[[str, Callable[[], None]], None]
 class _Work(msgspec.Struct):
     """What the keeper did about one obligation; only its thread changes it while `is_busy`."""
 
-    began_s: float
     next_s: float
     is_busy: bool = False
     is_acknowledged: bool = False  # the provider accepted a destroy
     failing_since_s: float | None = None
     reported_failing_s: float | None = None
     not_found: int = 0  # looks in a row
+
+
+_Step = Callable[[Obligation, _Work, datetime], None]
 
 
 class Keeper:
@@ -55,6 +59,7 @@ class Keeper:
         run: runs work on a thread of its own, by a name.
         new_id: for alerts.
         after_s: seconds past its end, before anything is done.
+        watch_ended: for so long it looks for what it closed.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -68,6 +73,7 @@ class Keeper:
         new_id: Callable[[], str],
         monotonic: Callable[[], float],
         after_s: float = AFTER_S,
+        watch_ended: timedelta = WATCH_ENDED,
     ) -> None:
         self._obligations = obligations
         self._launcher_for = launcher_for
@@ -80,6 +86,8 @@ class Keeper:
         self._known: Sequence[Obligation] = ()
         self._seen: dict[str, tuple[datetime, float]] = {}  # by launch: both clocks when it was seen first
         self._work: dict[str, _Work] = {}
+        self._watched: dict[str, _Work] = {}  # what this file says was closed by a keeper
+        self._watch_ended = watch_ended
         self._read_error: str | None = None
 
     @property
@@ -94,13 +102,13 @@ class Keeper:
         known = {one.launch_id for one in self._known}
         self._seen = {one: at for one, at in self._seen.items() if one in known}
         self._work = {one: work for one, work in self._work.items() if one in known}
-        busy = sum(work.is_busy for work in self._work.values())
+        watched = self._obligations.watched_obligations(now - self._watch_ended)
+        self._watched = {one.launch_id: self._watched.get(one.launch_id) or _Work(next_s=tick_s) for one in watched}
         for one in self._overdue(now, tick_s):
-            work = self._work.setdefault(one.launch_id, _Work(began_s=tick_s, next_s=tick_s))
-            if busy < MAX_PARALLEL and not work.is_busy and work.next_s <= tick_s:
-                work.is_busy = True
-                busy += 1
-                self._start(one, work, now)
+            work = self._work.setdefault(one.launch_id, _Work(next_s=tick_s))
+            self._start(one, work, now, self._end)
+        for one in watched:
+            self._start(one, self._watched[one.launch_id], now, self._look)
 
     def _read(self) -> None:
         """What cannot be read any more is still known from the last time."""
@@ -127,10 +135,17 @@ class Keeper:
         seen_at, seen_s = self._seen.setdefault(one.launch_id, (now, tick_s))
         return max(now, seen_at + timedelta(seconds=tick_s - seen_s))
 
-    def _start(self, one: Obligation, work: _Work, now: datetime) -> None:
-        def end() -> None:
+    def _start(self, one: Obligation, work: _Work, now: datetime, step: _Step) -> None:
+        """On a thread of its own, if it is time."""
+        tick_s = self._monotonic()
+        busy = sum(each.is_busy for each in (*self._work.values(), *self._watched.values()))
+        if busy >= MAX_PARALLEL or work.is_busy or work.next_s > tick_s:
+            return
+        work.is_busy = True
+
+        def run() -> None:
             try:
-                self._end(one, work, now)
+                step(one, work, now)
             except GpuwatchError as error:
                 self._failed(one, work, error, now)
             except Exception as error:
@@ -140,7 +155,7 @@ class Keeper:
                 work.is_busy = False
 
         try:
-            self._run(f"keeper {one.launch_id}", end)
+            self._run(f"keeper {one.launch_id}", run)
         except RuntimeError as error:  # no thread is to be had
             work.is_busy = False
             log.error("keeper: launch %s: %s", one.launch_id, error)  # noqa: TRY400 one line
@@ -162,15 +177,27 @@ class Keeper:
         work.failing_since_s = None
         work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOK_S)
 
+    def _look(self, one: Obligation, work: _Work, now: datetime) -> None:
+        """What was closed may be there: a provider denied it for a while. Raises GpuwatchError."""
+        work.next_s = self._monotonic() + LOOK_S
+        launcher = self._launcher_for(one)
+        is_there = self._labelled(one, launcher) if one.instance_id is None else _is_shown(one.instance_id, launcher)
+        if is_there:
+            log.error("keeper: the instance of launch %s is back", one.launch_id)
+            self._obligations.reopen(one)
+
     def _left(self, one: Obligation, work: _Work, launcher: Launcher) -> Sequence[str]:
         """The ids to destroy. A known id is destroyed before anything is asked: a list may be down, or lie.
 
         Every instance whose label carries the launch's id is its own, if no answer ever named one.
         """
         if one.instance_id is None:
-            return [each.instance_id for each in launcher.list_instances() if launch_id_in(each.label) == one.launch_id]
+            return self._labelled(one, launcher)
         is_gone = work.is_acknowledged and _is_gone(one.instance_id, launcher)
         return () if is_gone else (one.instance_id,)
+
+    def _labelled(self, one: Obligation, launcher: Launcher) -> Sequence[str]:
+        return [each.instance_id for each in launcher.list_instances() if launch_id_in(each.label) == one.launch_id]
 
     def _destroy(self, one: Obligation, work: _Work, launcher: Launcher, ids: Sequence[str], now: datetime) -> None:
         for instance_id in ids:
@@ -186,9 +213,9 @@ class Keeper:
         tick_s = self._monotonic()
         work.next_s = tick_s + AGAIN_S
         work.failing_since_s = tick_s if work.failing_since_s is None else work.failing_since_s
-        log.warning("keeper: launch %s is not ended: %s", one.launch_id, error)
+        log.warning("keeper: launch %s is not %s: %s", one.launch_id, "looked for" if one.is_over else "ended", error)
         alone = self._why_alone()
-        if one.is_ending and alone is None:
+        if one.is_over or (one.is_ending and alone is None):
             return
         is_lasting = is_refusal(error) or tick_s - work.failing_since_s >= FAILING_S
         if is_lasting and (work.reported_failing_s is None or tick_s - work.reported_failing_s >= REPEAT_S):
@@ -196,12 +223,17 @@ class Keeper:
             self._report(not_ended_alert(one, str(error), alone, alert_id=self._new_id(), now=now))
 
 
+def _is_shown(instance_id: str, launcher: Launcher) -> bool:
+    """Whether the provider shows it. Raises ProviderError: it does not answer."""
+    if isinstance(launcher, InstanceLookup):
+        return launcher.get(instance_id) is not None
+    return any(each.instance_id == instance_id for each in launcher.list_instances())
+
+
 def _is_gone(instance_id: str, launcher: Launcher) -> bool:
     """Whether the provider shows it no more; False: it does, or does not answer."""
     try:
-        if isinstance(launcher, InstanceLookup):
-            return launcher.get(instance_id) is None
-        return all(each.instance_id != instance_id for each in launcher.list_instances())
+        return not _is_shown(instance_id, launcher)
     except ProviderError as error:
         log.warning("keeper: instance %s is destroyed again: %s", instance_id, error)
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from gpuwatch.domain.launches.launch import Launch
@@ -35,8 +36,14 @@ class ObligationReader(Protocol):
     def open_obligations(self) -> Sequence[Obligation]:
         """What is not over, as the file is now. Raises StoreError: it cannot be read."""
 
+    def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
+        """What `close` closed since then, as it was when `open_obligations` was called last."""
+
     def close(self, obligation: Obligation) -> None:
-        """Write down that it is over. Raises StoreError."""
+        """Write down that it is over: the provider says that its instance is gone. Raises StoreError."""
+
+    def reopen(self, obligation: Obligation) -> None:
+        """Write down that what was closed is open again: its instance is there. Raises StoreError."""
 
 
 class NoObligationLog:

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,10 @@ from gpuwatch.domain.launches.obligation import (
     encode_line,
     obligation_of,
     read_lines,
+    reopened_obligation,
+    watched_since,
 )
+from gpuwatch.domain.launches.reopening import WATCH_ENDED
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.database import sqlite_path
 
@@ -91,9 +94,14 @@ class ObligationFile:
                 self._error = None
 
     def close(self, obligation: Obligation) -> None:
-        """Write down that it is over. Raises StoreError."""
+        """Write down that it is over, and since when its instance is gone. Raises StoreError."""
         with self._lock:
-            self._append(msgspec.structs.replace(obligation, is_over=True))
+            self._append(msgspec.structs.replace(obligation, is_over=True, gone_at=self._now()))
+
+    def reopen(self, obligation: Obligation) -> None:
+        """Write down that what was closed is open again. Raises StoreError."""
+        with self._lock:
+            self._append(reopened_obligation(obligation))
 
     def _record(self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None) -> None:
         """Unless it is a dry run, is written already, or was closed since."""
@@ -131,6 +139,11 @@ class ObligationFile:
                 self._catch_up()
             return tuple(self._read.open.values())
 
+    def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
+        """What `close` closed since then, as it was when the file was read last."""
+        with self._lock:
+            return watched_since(self._read, since)
+
     def _catch_up(self) -> None:
         """Read what was appended since the last time; all of it, if the file was replaced."""
         try:
@@ -156,23 +169,26 @@ class ObligationFile:
 
     # --- compaction ---------------------------------------------------------------------------------------------------
 
-    def compact(self) -> None:
-        """Leave out what is over. A file that cannot be rewritten stays as it is; that is logged."""
+    def compact(self, watch_ended: timedelta = WATCH_ENDED) -> None:
+        """Leave out what is over, but what the keeper closed for so long.
+
+        A file that cannot be rewritten stays as it is; that is logged.
+        """
         with self._lock:
             try:
-                self._compact()
+                self._compact(self._now() - watch_ended)
             except FileNotFoundError:
                 return  # nothing was ever written
             except OSError as error:
                 log.warning("%s is not compacted: %s", self._path, error.strerror)
 
-    def _compact(self) -> None:
+    def _compact(self, since: datetime) -> None:
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with _opened(self._path, os.O_RDONLY) as old:
             data = _read_from(old, 0)
             read = read_lines(data.splitlines(keepends=True))
             with _opened(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND) as new:
-                _write_whole(new, compacted(read))
+                _write_whole(new, compacted(read, since))
                 os.fsync(new)
                 os.replace(fresh, self._path)
                 _sync_folder(self._path)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
-from gpuwatch.domain.launches.obligation import Obligation
+from gpuwatch.domain.launches.obligation import Obligation, reopened_obligation
 from gpuwatch.engine.keeper import AFTER_S, Keeper
 from gpuwatch.errors import GpuwatchError, KeyRejected, OrderError, ProviderError, StoreError, UsageError
 from gpuwatch.ports import Alert, Launcher, Order
@@ -27,6 +27,7 @@ class World:
     def __init__(self, provider: LyingProvider | None = None) -> None:
         self.provider = provider or LyingProvider()
         self.file: dict[str, Obligation] = {}
+        self.closed: dict[str, Obligation] = {}
         self.broken: StoreError | None = None
         self.alone: str | None = "the database does not answer"
         self.reports: list[Alert] = []
@@ -45,8 +46,16 @@ class World:
             raise self.broken
         return tuple(self.file.values())
 
+    def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
+        return tuple(one for one in self.closed.values() if one.gone_at and one.gone_at >= since)
+
     def close(self, obligation: Obligation) -> None:
         del self.file[obligation.launch_id]
+        self.closed[obligation.launch_id] = changed(obligation, is_over=True, gone_at=self.now)
+
+    def reopen(self, obligation: Obligation) -> None:
+        del self.closed[obligation.launch_id]
+        self.file[obligation.launch_id] = reopened_obligation(obligation)
 
     def rented(self, **changes: object) -> None:
         """It is rented, and in the file."""
@@ -152,6 +161,46 @@ def test_it_closes_what_is_gone_for_good(provider: type[LyingProvider]) -> None:
     world.late(AFTER_S + 60.0)
     assert world.file == {}
     assert len(world.provider.destroys) == 1
+
+
+@pytest.mark.parametrize("instance_id", ["9000", None])
+@pytest.mark.parametrize("provider", [LyingProvider, AskableProvider])
+def test_what_was_denied_and_is_there_again_is_ended_within_two_minutes(
+    provider: type[LyingProvider], instance_id: str | None
+) -> None:
+    """List, look-up and destroy denied it for longer than the keeper asked."""
+    world = World(provider())
+    world.rented(instance_id=instance_id)
+    denied = dict(world.provider.alive)
+    world.late(AFTER_S + 60.0)
+    assert world.file == {}
+    world.pass_s(7200.0)
+    world.provider.alive.update(denied)
+    world.pass_s(120.0)
+    assert world.provider.alive == {}
+    assert len(world.reports) == 2
+    assert world.file == {}
+
+
+def test_after_a_week_it_is_looked_for_no_more() -> None:
+    provider = AskableProvider()
+    world = World(provider)
+    world.rented()
+    world.late(AFTER_S + 60.0)
+    asked = len(provider.asked)
+    world.now += timedelta(days=7)
+    world.pass_s(300.0)
+    assert len(provider.asked) == asked
+
+
+def test_what_was_closed_and_cannot_be_asked_for_is_no_alert() -> None:
+    provider = AskableProvider()
+    world = World(provider)
+    world.rented()
+    world.late(AFTER_S + 60.0)
+    provider.on_get = [ProviderError("down")] * 99
+    world.pass_s(3600.0)
+    assert len(world.reports) == 1
 
 
 def test_an_acknowledged_destroy_that_does_nothing_is_sent_again() -> None:

@@ -131,3 +131,41 @@ def test_it_lies_beside_the_database_or_in_the_state_folder(tmp_path: Path) -> N
     state = tmp_path / "state"
     assert obligation_path(f"sqlite:///{tmp_path}/gpuwatch.db", state) == (tmp_path / FILE_NAME).resolve()
     assert obligation_path("postgresql+psycopg://x@host/db", state) == state / FILE_NAME
+
+
+def test_what_the_keeper_closed_is_watched_until_it_is_back_or_a_week_has_passed(tmp_path: Path) -> None:
+    daemon, keeper = file_in(tmp_path), file_in(tmp_path)
+    launch = a_launch(instance_id="4711", state=LaunchState.STARTING, version=3)
+    daemon.follow([launch])
+    keeper.close(keeper.open_obligations()[0])
+    daemon.follow([launch])  # its row has not changed: it opens nothing
+    file_in(tmp_path).compact()
+    again = file_in(tmp_path)
+    assert (opened(tmp_path), again.open_obligations()) == ({}, ())
+    (one,) = again.watched_obligations(NOON - timedelta(days=7))
+    assert (one.instance_id, again.watched_obligations(NOON + timedelta(seconds=1))) == ("4711", [])
+    again.reopen(one)
+    assert opened(tmp_path) == {"a" * 12: "4711"}
+    again.open_obligations()
+    assert again.watched_obligations(NOON) == []
+    daemon.follow([changed(launch, state=LaunchState.ENDED, version=5)])
+    assert opened(tmp_path) == {}
+
+
+def test_a_later_change_of_its_row_ends_the_watching(tmp_path: Path) -> None:
+    """The daemon works again, and follows it by its row."""
+    daemon, keeper = file_in(tmp_path), file_in(tmp_path)
+    launch = a_launch(instance_id="4711", state=LaunchState.STARTING, version=3)
+    daemon.follow([launch])
+    keeper.close(keeper.open_obligations()[0])
+    daemon.follow([changed(launch, state=LaunchState.STOPPING, version=4)])
+    assert [one.is_ending for one in keeper.open_obligations()] == [True]
+    assert keeper.watched_obligations(NOON) == []
+
+
+def test_after_a_week_a_compaction_leaves_it_out(tmp_path: Path) -> None:
+    keeper = file_in(tmp_path)
+    keeper.follow([a_launch()])
+    keeper.close(keeper.open_obligations()[0])
+    ObligationFile(tmp_path / FILE_NAME, lambda: NOON + timedelta(days=8)).compact()
+    assert (tmp_path / FILE_NAME).read_bytes() == b""

@@ -32,6 +32,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         hook_s: how long `before_stop` may take before it is destroyed; 0 without that hook.
         revision: of the launch's row; an older one never replaces a newer one.
         is_over: it is closed.
+        gone_at: when the keeper closed it, because the provider said that it is gone; None: the daemon did.
     """
 
     v: int = VERSION
@@ -52,6 +53,7 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hook_s: float = 0.0
     revision: int = 0
     is_over: bool = False
+    gone_at: datetime | None = None
 
 
 class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +62,14 @@ class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         open: by launch id, what is not over.
         closed: by launch id, the revision at which it was over: a line that comes late does not open it again.
+        watched: by launch id, those of the closed ones that the keeper closed: they may be there after all.
         foreign: lines of a newer gpuwatch that this one cannot read: kept as they are. A torn line is not: its order
             was not sent, or a later line says the same.
     """
 
     open: Mapping[str, Obligation] = {}
     closed: Mapping[str, int] = {}
+    watched: Mapping[str, Obligation] = {}
     foreign: tuple[bytes, ...] = ()
 
     def least_revision(self, launch_id: str) -> int:
@@ -89,7 +93,8 @@ def decode_line(line: bytes) -> Obligation | None:
         found = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return found if found.ordered_at.tzinfo and (found.ends_at is None or found.ends_at.tzinfo) else None
+    times = (found.ordered_at, found.ends_at, found.gone_at)
+    return found if all(at is None or at.tzinfo for at in times) else None
 
 
 def _is_json(line: bytes) -> bool:
@@ -106,6 +111,7 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
     A newer version of a line is read as far as its fields are known: what a later gpuwatch adds hides no obligation.
     """
     opened, closed, foreign = dict(before.open), dict(before.closed), list(before.foreign)
+    watched = dict(before.watched)
     state = ReadObligations(open=opened, closed=closed)
     for line in filter(bytes.strip, lines):
         found = decode_line(line)
@@ -116,15 +122,28 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
         elif found.is_over:
             opened.pop(found.launch_id, None)
             closed[found.launch_id] = found.revision
+            if found.gone_at is not None:
+                watched[found.launch_id] = found
         else:
             opened[found.launch_id] = found
-    return ReadObligations(open=opened, closed=closed, foreign=tuple(foreign))
+            watched.pop(found.launch_id, None)
+    return ReadObligations(open=opened, closed=closed, watched=watched, foreign=tuple(foreign))
 
 
-def compacted(read: ReadObligations) -> bytes:
-    """The file without what is over: one line per open obligation, and what cannot be read, as it was."""
+def watched_since(read: ReadObligations, since: datetime) -> list[Obligation]:
+    """What the keeper closed since then."""
+    return [one for one in read.watched.values() if one.gone_at is not None and one.gone_at >= since]
+
+
+def compacted(read: ReadObligations, since: datetime) -> bytes:
+    """The file without what is over and was not closed by the keeper since then; what cannot be read stays."""
     foreign = b"".join(line + _NEWLINE for line in read.foreign)
-    return foreign + b"".join(encode_line(one) for one in read.open.values())
+    return foreign + b"".join(encode_line(one) for one in (*read.open.values(), *watched_since(read, since)))
+
+
+def reopened_obligation(closed: Obligation) -> Obligation:
+    """The obligation again, after the keeper had closed it: its instance is there."""
+    return msgspec.structs.replace(closed, is_over=False, gone_at=None, revision=closed.revision + 1)
 
 
 def obligation_of(

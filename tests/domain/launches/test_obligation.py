@@ -77,12 +77,12 @@ def test_what_a_newer_version_adds_hides_no_obligation() -> None:
 def test_a_line_that_cannot_be_read_survives_a_compaction() -> None:
     newer = b'{"v":9,"something":"else"}\n'
     read = read_lines([newer, encode_line(an_obligation()), b'{"v":1,"launch'])
-    assert compacted(read) == newer + encode_line(an_obligation())
+    assert compacted(read, NOON) == newer + encode_line(an_obligation())
 
 
 def test_a_compaction_leaves_out_what_is_over() -> None:
     lines = [encode_line(one) for one in (an_obligation(), an_obligation(is_over=True, revision=1))]
-    assert compacted(read_lines(lines)) == b""
+    assert compacted(read_lines(lines), NOON) == b""
 
 
 def test_before_it_runs_it_ends_at_the_deadline_of_its_instance() -> None:
