@@ -135,9 +135,9 @@ def test_storage_alone_knows_sqlalchemy_and_alembic() -> None:
     assert {name.partition("/")[0] for name in _importers("sqlalchemy") | _importers("alembic")} == {"storage"}
 
 
-def test_raw_sql_stays_in_the_recorder_the_roll_up_and_the_short_commands() -> None:
+def test_raw_sql_stays_in_the_recorder_the_import_the_roll_up_and_the_short_commands() -> None:
     """Everything else goes through SQLAlchemy Core; those who call these hand a connection's cursor on."""
-    raw = ("open_prices", "recording", "history_recorder", "hourly_aggregates")
+    raw = ("open_prices", "recording", "history_recorder", "hourly_aggregates", "import_merge", "import_rollup")
     short = (
         "light_reader",
         "light_writer",

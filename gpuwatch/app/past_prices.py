@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
-from gpuwatch.domain.analysis.history_from_rows import history_of_rows
+from gpuwatch.domain.analysis.history_from_rows import history_of_columns
 from gpuwatch.domain.analysis.price_series import series_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
@@ -20,11 +21,11 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.light_reader import read_light
-from gpuwatch.storage.price_files import read_rows
+from gpuwatch.storage.price_files import read_columns
 from gpuwatch.storage.price_sources import matches_source
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, OfferInterval
+    from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, MarketHistory, OfferInterval
     from gpuwatch.domain.analysis.price_series import PriceSeries
     from gpuwatch.settings import Settings
 
@@ -122,17 +123,18 @@ def commission_rates(settings: Settings) -> Mapping[str, float]:
 
 
 def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
-    found = read_rows(data)
-    for reason, count in found.skipped.items():
+    found, skipped = read_columns(data)
+    for reason, count in skipped.items():
         log.warning("%s: %d rows are left out: %s", data, count, reason)
     start_s, end_s = int(since.timestamp()), int(until.timestamp())
-    rows = [row for row in found.rows if start_s <= row.at_s < end_s]
-    market_history = history_of_rows(rows, clean(data.name), default_kinds({row.provider for row in rows}))
-    if not rows and found.rows:
-        days = (datetime.fromtimestamp(pick(row.at_s for row in found.rows), UTC) for pick in (min, max))
+    rows = found.where((start_s <= found.at_s) & (found.at_s < end_s))
+    if not len(rows.at_s) and len(found.at_s):
+        days = (datetime.fromtimestamp(int(at_s), UTC) for at_s in (found.at_s.min(), found.at_s.max()))
         log.warning(
             "%s: no row lies in the asked time; it reaches from %s to %s", data, *(f"{d:%Y-%m-%d}" for d in days)
         )
+    kinds = default_kinds({offer.provider for offer in found.offers})
+    market_history = history_of_columns(rows, clean(data.name), kinds, partial(_are_in_scope, scope=scope))
     return narrow_to_scope(market_history, scope)
 
 
@@ -144,25 +146,27 @@ def default_kinds(names: set[str]) -> dict[str, OfferKind]:
 
 def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> MarketHistory:
     """The part of the history that a filter selects."""
-    wanted, _, kind = (scope.provider or "").partition(":")
-    models = frozenset(listing.identity.gpu for listing in market_history.listings)
-    kept: dict[int, int] = {}
-    for number, listing in enumerate(market_history.listings):
-        who = listing.identity
-        fits_kind = (listing.kind is OfferKind.LISTED) == (kind == "listed") or not wanted
-        if (
-            fits_kind
-            and wanted in ("", who.provider)
-            and scope.has_gpu(who.gpu, listing.gpu_family, models)
-            and scope.has_count(who.gpu_count)
-            and scope.has_spot(who.spot)
-        ):
-            kept[number] = len(kept)
-    meant = [market_history.listings[number].identity for number in kept]
-    scopes = {(who.provider, gpu, who.spot) for who in meant for gpu in ("", who.gpu)}
+    meant = _are_in_scope(market_history.listings, scope)
+    kept = {number: place for place, number in enumerate(number for number, is_meant in enumerate(meant) if is_meant)}
+    identities = [market_history.listings[number].identity for number in kept]
+    scopes = {(who.provider, gpu, who.spot) for who in identities for gpu in ("", who.gpu)}
     return replace(
         market_history,
         listings=tuple(market_history.listings[number] for number in kept),
         intervals=[one._replace(listing=kept[one.listing]) for one in market_history.intervals if one.listing in kept],
         polls=[poll for poll in market_history.polls if (poll.provider, poll.gpu, poll.spot) in scopes],
     )
+
+
+def _are_in_scope(listings: tuple[ListedOffer, ...], scope: MarketFilter) -> list[bool]:
+    """Which offers a filter selects."""
+    wanted, _, kind = (scope.provider or "").partition(":")
+    models = frozenset(listing.identity.gpu for listing in listings)
+    return [
+        ((listing.kind is OfferKind.LISTED) == (kind == "listed") or not wanted)
+        and wanted in ("", listing.identity.provider)
+        and scope.has_gpu(listing.identity.gpu, listing.gpu_family, models)
+        and scope.has_count(listing.identity.gpu_count)
+        and scope.has_spot(listing.identity.spot)
+        for listing in listings
+    ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from gpuwatch.app.past_prices import default_kinds, known_gpu_names_of
@@ -20,7 +21,7 @@ from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.providers import names
 from gpuwatch.storage.migrate import upgrade_unused
 from gpuwatch.storage.price_export import check_export_target, history_rows, polled_gpus, write_csv, write_rows
-from gpuwatch.storage.price_files import rows_in
+from gpuwatch.storage.price_files import read_columns
 from gpuwatch.storage.price_import import ImportReport, own_poll_span
 from gpuwatch.storage.price_import import import_file as merge_file
 
@@ -174,10 +175,13 @@ def _file_rows(
 ) -> Iterator[PriceRow]:
     scope = wanted.scope
     start_s, end_s = int(wanted.since.timestamp()), int(wanted.until.timestamp())
-    models = frozenset(canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0] for row in rows_in(data, Counter()))
-    for row in rows_in(data, skipped):
-        if start_s <= row.at_s < end_s and _is_meant(row, scope, models, kinds):
-            yield from [row] if row.gpu_wire else (replace(row, gpu_wire=gpu) for gpu in polled_gpus("", scope))
+    found, left_out = read_columns(data)
+    skipped.update(left_out)
+    offers = found.offers
+    models = frozenset(canonical_gpu(offer.gpu_wire, offer.gpu_memory_gib)[0] for offer in offers)
+    meant = np.array([_is_meant(offer, scope, models, kinds) for offer in offers], bool)
+    for row in found.where((start_s <= found.at_s) & (found.at_s < end_s) & meant[found.offer]).rows():
+        yield from [row] if row.gpu_wire else (replace(row, gpu_wire=gpu) for gpu in polled_gpus("", scope))
 
 
 def _is_meant(row: PriceRow, scope: MarketFilter, models: frozenset[str], kinds: dict[str, OfferKind]) -> bool:
@@ -206,6 +210,7 @@ def _file_json(done: FileImport) -> dict[str, Any]:
         "known": found.known,
         "twice": found.twice,
         "skipped": dict(found.skipped),
+        "skipped_lines": {reason: list(lines) for reason, lines in found.skipped_lines.items()},
         "looks": found.looks,
         "since": rfc3339(moment_of(found.first_s)),
         "until": rfc3339(moment_of(found.last_s)),

@@ -132,7 +132,10 @@ def _print_import(done: FileImport, timezone: str) -> None:
     if first and last:
         click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {found.looks:,} polls {new}")
     for reason, rows in sorted(found.skipped.items(), key=lambda one: -one[1]):
-        click.echo(f"  skipped: {rows:,}: {reason}")
+        lines = found.skipped_lines[reason]
+        more = ", …" if rows > len(lines) else ""
+        named = f"line{'s' if rows > 1 else ''} {', '.join(map(str, lines))}{more}"
+        click.echo(f"  skipped: {rows:,}: {reason} ({named})")
 
 
 def _print_notes(done: FileImport, timezone: str) -> None:

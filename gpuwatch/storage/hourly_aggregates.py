@@ -41,11 +41,12 @@ _INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.
  WHERE p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
 _OF_SOURCE = " AND s.segment_id IN (SELECT id FROM segment WHERE provider = ?)"
 _ORDER = " ORDER BY p.series_id, p.seen_from_s"
+INTERVALS_OF_SOURCE = _INTERVALS + _OF_SOURCE + _ORDER
 _COVERS = """SELECT at_s, complete_to_microusd FROM poll WHERE covers = 1 AND provider = ? AND gpu IN (?, '')
  AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
 _POLLED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
 _SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment WHERE gpu_count > 0"  # 0: older sums
-_WRITE = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
+WRITE_HOURLY = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
  offer_seconds, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
@@ -148,22 +149,14 @@ def aggregate_from_store(
 
 
 def aggregate_hours(
-    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int, source: str = ""
+    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
 ) -> dict[int, HourlyRollup]:
-    """Hours in ascending order, out of the intervals; the last one only until `end_s`.
-
-    Args:
-        source: the only name in the history that `segments` are of; "": they are all segments.
-    """
+    """Hours in ascending order, out of the intervals of all segments; the last one only until `end_s`."""
     start_s = hours[0] * HOUR_S
     covers = covers_between(executor, start_s, None, segments)
     until = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
     made = {hour: HourlyRollup(hour, segments, until, end_s) for hour in hours}
-    span = (end_s, start_s - COVER_LASTS_S)
-    if source:
-        rows = executor.rows(_INTERVALS + _OF_SOURCE + _ORDER, (*span, source))
-    else:
-        rows = executor.rows(_INTERVALS + _ORDER, span)
+    rows = executor.rows(_INTERVALS + _ORDER, (end_s, start_s - COVER_LASTS_S))
     times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
     for _, group in groupby(rows, key=itemgetter(0)):
         for stay in _intervals_of(list(group), times, segments):
@@ -172,16 +165,6 @@ def aggregate_hours(
             for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
                 made[hour].add((stay,))
     return made
-
-
-def aggregate_again(executor: Executor, prices: OpenPrices, source: str, moments: Iterable[int]) -> None:
-    """Store anew every hour of one source in the history for which these moments are valid."""
-    hours = sorted(
-        {hour for at_s in moments for hour in range(at_s // HOUR_S, (at_s + COVER_LASTS_S - 1) // HOUR_S + 1)}
-    )
-    segments = {number: segment for number, segment in segments_by_id(prices).items() if segment[0] == source}
-    for hour, made in aggregate_hours(executor, hours, segments, (hours[-1] + 1) * HOUR_S, source).items():
-        write_rows(executor, hour, made.rows(), prices, instead_of=list(segments))
 
 
 def unfinished_hours(
@@ -241,7 +224,7 @@ def write_rows(
     made: list[Row] = []
     for segment, row in rows.items():
         made.append((prices.segments[segment], hour, *row))
-    executor.run_many(_WRITE, made)
+    executor.run_many(WRITE_HOURLY, made)
 
 
 def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segment]:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection, func, insert, select, update
 
-from gpuwatch.domain.analysis.history_from_rows import PriceSource, RowSurvey, poll_of_row
 from gpuwatch.domain.analysis.market_history import ListedOffer
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
-from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, listing_of
+from gpuwatch.domain.analysis.poll_timeline import Ints
+from gpuwatch.domain.analysis.price_columns import (
+    NO_LISTING,
+    OfferIndex,
+    PriceColumns,
+    PriceSource,
+    SourceContents,
+    StatedPolls,
+    cheapest_at_once,
+    stated_polls,
+)
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_sources import imported_source_name
 from gpuwatch.storage.rows import AnyRow
@@ -18,50 +27,61 @@ from gpuwatch.storage.tables import place, price_interval, segment, series
 
 MarketPart = tuple[str, bool]  # GPU ("": all, of polls), spot
 MachineKey = tuple[str, int]  # machine, GPUs
-ObservedPrices = dict[int, int]  # moment → price
+
+
+class Observations(NamedTuple):
+    """What a file saw of one GPU and rental type: by machine and time, one price at a time."""
+
+    keys: Sequence[MachineKey]
+    machine: Ints  # its place in `keys`
+    at_s: Ints
+    microusd: Ints
+
+
+NO_OBSERVATIONS = Observations((), *(np.empty(0, np.int64) for _ in range(3)))
 
 
 class ImportBatch:
     """Rows of one source."""
 
-    def __init__(self, rows: Iterable[PriceRow], survey: RowSurvey, source: PriceSource) -> None:
+    def __init__(self, rows: PriceColumns, index: OfferIndex, source: PriceSource, about: SourceContents) -> None:
         self.name = imported_source_name(*source)
-        self.observations: dict[MarketPart, dict[MachineKey, ObservedPrices]] = {}
+        self.observations: dict[MarketPart, Observations] = {}
         self.listings: dict[
             tuple[MarketPart, MachineKey], tuple[int, ListedOffer]
         ] = {}  # the newest row, and what it says
-        self.polls: dict[MarketPart, set[CompletePoll]] = {}
-        self.twice = 0
-        self._seen: dict[tuple[int, str, bool], int] = {}
-        for row in rows:
-            if not row.is_poll:
-                self._add(row, survey)
-            elif row.listed_microusd_hour != SAW_NOTHING_MICROUSD:
-                gpu, poll = poll_of_row(row)
-                self.polls.setdefault((gpu, row.spot), set()).add(poll)
-        about = survey.sources[source]
-        for at_s in sorted({at_s for at_s, _, _ in self._seen}):
-            for spot in about.implied_polls_at(at_s):
-                for gpu in sorted(about.gpus):  # not of "all": another file of this source may be about others
-                    self.polls.setdefault((gpu, spot), set()).add(CompletePoll(at_s))
+        self.polls: dict[MarketPart, StatedPolls] = {
+            (gpu, spot): polls for (_, gpu, spot), polls in stated_polls(rows, index).items()
+        }
+        offered = index.listing[rows.offer] != NO_LISTING
+        self._add_offers(rows.where(offered), index)
+        self.twice = int(offered.sum()) - sum(len(seen.at_s) for seen in self.observations.values())
+        for spot, at_s in about.implied_polls(np.unique(rows.at_s[offered])):
+            for gpu in sorted(about.gpus):  # not of "all": another file of this source may be about others
+                if len(at_s):
+                    self.polls.setdefault((gpu, spot), StatedPolls()).add(at_s)
 
-    def seen_at(self, at_s: int, gpu: str, spot: bool) -> int:
-        """How many offers a poll shows."""
-        return self._seen.get((at_s, gpu, spot), 0)
+    def seen_at(self, moments: Ints, gpu: str, spot: bool) -> Ints:
+        """How many offers the poll of each moment shows."""
+        parts = [seen for part, seen in self.observations.items() if gpu in ("", part[0]) and part[1] == spot]
+        times, counts = np.unique(np.concatenate([moments, *(seen.at_s for seen in parts)]), return_counts=True)
+        return np.asarray(counts[np.searchsorted(times, moments)] - 1)  # each moment itself is among them once
 
-    def _add(self, row: PriceRow, survey: RowSurvey) -> None:
-        listing = listing_of(row, survey.kinds)
-        who = listing.identity
-        part, key = (who.gpu, who.spot), (who.machine_id, who.gpu_count)
-        seen = self.observations.setdefault(part, {}).setdefault(key, {})
-        if row.at_s in seen:
-            self.twice += 1
-        else:
-            for gpu in (who.gpu, ""):
-                self._seen[(row.at_s, gpu, who.spot)] = self.seen_at(row.at_s, gpu, who.spot) + 1
-        seen[row.at_s] = min(row.listed_microusd_hour, seen.get(row.at_s, row.listed_microusd_hour))
-        if self.listings.get((part, key), (-1,))[0] <= row.at_s:
-            self.listings[(part, key)] = (row.at_s, listing)
+    def _add_offers(self, rows: PriceColumns, index: OfferIndex) -> None:
+        listing, at_s, microusd = cheapest_at_once(index.listing[rows.offer], rows.at_s, rows.microusd)
+        by_part: dict[MarketPart, list[int]] = {}
+        for number, newest in index.newest(rows).items():
+            who = newest[1].identity
+            part, key = (who.gpu, who.spot), (who.machine_id, who.gpu_count)
+            by_part.setdefault(part, []).append(number)
+            self.listings[(part, key)] = newest
+        for part, numbers in by_part.items():
+            identities = [index.identities[number][0] for number in numbers]
+            place = np.full(len(index.identities), NO_LISTING, np.int64)
+            place[numbers] = np.arange(len(numbers))
+            mine = place[listing] != NO_LISTING
+            keys = [(who.machine_id, who.gpu_count) for who in identities]
+            self.observations[part] = Observations(keys, place[listing[mine]], at_s[mine], microusd[mine])
 
 
 class ImportIds:
@@ -80,7 +100,7 @@ class ImportIds:
         """Those that there are: (GPUs, number)."""
         yield from self._segments.get(part, {}).items()
 
-    def series(self, part: MarketPart, keys: Iterable[MachineKey]) -> Mapping[MachineKey, int]:
+    def series(self, part: MarketPart, keys: Sequence[MachineKey]) -> Mapping[MachineKey, int]:
         """The numbers of offers that the batch holds; what is known of them follows the newest row."""
         by_count: dict[int, list[MachineKey]] = {}
         for key in keys:
@@ -97,7 +117,7 @@ class ImportIds:
                     self._follow(stored[key], *self._batch.listings[(part, key)])
         return found
 
-    def _add(self, keys: Iterable[MachineKey], part: MarketPart, segment_id: int, found: dict[MachineKey, int]) -> None:
+    def _add(self, keys: Sequence[MachineKey], part: MarketPart, segment_id: int, found: dict[MachineKey, int]) -> None:
         made = []
         for key in keys:
             listing = self._batch.listings[(part, key)][1]

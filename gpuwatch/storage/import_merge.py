@@ -4,35 +4,33 @@ observations around the new ones, and put together again. So it does not matter 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, insert, select
+import numpy as np
+from sqlalchemy import Connection
 
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll, PollTimeline, PriceRun, price_runs
-from gpuwatch.storage.import_batches import ImportBatch, ImportIds, MachineKey, MarketPart, ObservedPrices
+from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.poll_timeline import Flags, Ints, PollTimeline, PriceRuns, price_runs
+from gpuwatch.domain.analysis.price_columns import StatedPolls, cheapest_at_once, keyed
+from gpuwatch.storage.executor import Executor, Row, driver_executor
+from gpuwatch.storage.import_batches import NO_OBSERVATIONS, ImportBatch, ImportIds, MachineKey, MarketPart
 from gpuwatch.storage.open_prices import OpenPrices
-from gpuwatch.storage.tables import poll, price_interval, series
 
 _FIRST, _LAST = 0, 2**31 - 1
-_RUNS = (
-    select(
-        series.c.id,
-        series.c.machine_id,
-        price_interval.c.seen_from_s,
-        price_interval.c.seen_to_s,
-        price_interval.c.machine_microusd_hour,
-    )
-    .join(price_interval, price_interval.c.series_id == series.c.id)
-    .where(series.c.segment_id == bindparam("segment"))
-    .where(price_interval.c.seen_from_s <= bindparam("to_s"), price_interval.c.seen_to_s >= bindparam("from_s"))
-    .order_by(series.c.id, price_interval.c.seen_from_s)
-)
-_DROP = delete(price_interval).where(
-    price_interval.c.series_id == bindparam("series"), price_interval.c.seen_from_s == bindparam("from_s")
-)
+_NO_INTS = np.empty(0, np.int64)
+_RUNS = """SELECT s.id, s.machine_id, p.seen_from_s, p.seen_to_s, p.machine_microusd_hour FROM price_interval p
+ JOIN series s ON s.id = p.series_id WHERE s.segment_id = ? AND p.seen_from_s <= ? AND p.seen_to_s >= ?
+ ORDER BY s.id, p.seen_from_s"""
+_DROP = "DELETE FROM price_interval WHERE series_id = ? AND seen_from_s = ?"
+_ADD = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machine_microusd_hour) VALUES (?, ?, ?, ?)"""
+_COVERING = " FROM poll WHERE covers = 1 AND provider = ? AND gpu IN (?, ?) AND spot = ?"
+_STORED_POLLS = f"SELECT at_s, complete_to_microusd{_COVERING} AND at_s >= ? AND at_s <= ?"
+_WHOLE_BEFORE = f"SELECT max(at_s){_COVERING} AND complete_to_microusd IS NULL AND at_s < ?"
+_WHOLE_AFTER = f"SELECT min(at_s){_COVERING} AND complete_to_microusd IS NULL AND at_s > ?"
+_ADD_POLL = """INSERT INTO poll (provider, lane, gpu, spot, at_s, completeness, covers, complete_to_microusd, rows,
+ skipped, elapsed_ms) VALUES (?, 'import', ?, ?, ?, ?, 1, ?, ?, 0, 0)"""
 
 
 class MergeCounts(msgspec.Struct):
@@ -42,7 +40,7 @@ class MergeCounts(msgspec.Struct):
     known: int = 0
     twice: int = 0
     polls: int = 0
-    changed_s: set[int] = msgspec.field(default_factory=set)  # moments of which something new was said
+    changed_s: Ints = msgspec.field(default_factory=lambda: _NO_INTS)  # moments of which something new was said
 
     def __add__(self, other: MergeCounts) -> MergeCounts:
         return MergeCounts(
@@ -50,150 +48,187 @@ class MergeCounts(msgspec.Struct):
             self.known + other.known,
             self.twice + other.twice,
             self.polls + other.polls,
-            self.changed_s | other.changed_s,
+            np.union1d(self.changed_s, other.changed_s),
         )
 
 
 def merge(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
     """Write what is new in a batch; `ids` gets the names and numbers that are made for it."""
-    fresh = {part: _new_polls(connection, batch.name, part, polls) for part, polls in batch.polls.items()}
-    total = MergeCounts(twice=batch.twice, polls=len({poll.at_s for polls in fresh.values() for poll in polls}))
+    executor = driver_executor(connection)
+    fresh = {part: _new_polls(executor, batch.name, part, polls) for part, polls in batch.polls.items()}
+    moments = [_NO_INTS, *(_times(polls) for polls in fresh.values())]
+    total = MergeCounts(twice=batch.twice, polls=len(np.unique(np.concatenate(moments))))
     names = ImportIds(connection, ids, batch)
     for part in _parts(ids, batch, fresh):
-        total += _PartMerge(connection, names, batch, part, _polls_about(fresh, part)).merge(dry_run=dry_run)
+        total += _PartMerge(executor, names, batch, part, _polls_about(fresh, part)).merge(dry_run=dry_run)
     for part, polls in fresh.items():
-        total.changed_s.update(poll.at_s for poll in polls)
-        if polls and not dry_run:
-            rows = [_poll_row(batch, part, one) for one in sorted(polls, key=lambda one: one.at_s)]
-            connection.execute(insert(poll), rows)
+        total.changed_s = np.union1d(total.changed_s, _times(polls))
+        if not dry_run:
+            executor.run_many(_ADD_POLL, list(_poll_rows(batch, part, polls)))
     return total
 
 
-def _poll_row(batch: ImportBatch, part: MarketPart, poll: CompletePoll) -> dict[str, Any]:
+def _times(polls: StatedPolls) -> Ints:
+    return np.union1d(polls.complete_s, np.array([poll.at_s for poll in polls.bounded], np.int64))
+
+
+def _poll_rows(batch: ImportBatch, part: MarketPart, polls: StatedPolls) -> Iterator[Row]:
     gpu, spot = part
-    return {
-        "provider": batch.name,
-        "lane": "import",
-        "gpu": gpu,
-        "spot": int(spot),
-        "at_s": poll.at_s,
-        "completeness": "complete" if poll.to_microusd is None else "truncated",
-        "covers": 1,
-        "complete_to_microusd": poll.to_microusd,
-        "rows": batch.seen_at(poll.at_s, gpu, spot),
-        "skipped": 0,
-        "elapsed_ms": 0,
-    }
+    ordered = sorted((poll.at_s, poll.to_microusd or 0) for poll in polls.bounded)
+    at_s = np.concatenate([polls.complete_s, np.array([moment for moment, _ in ordered], np.int64)])
+    bounds = [None] * len(polls.complete_s) + [bound for _, bound in ordered]
+    for moment, bound, shown in zip(at_s.tolist(), bounds, batch.seen_at(at_s, gpu, spot).tolist(), strict=True):
+        completeness = "complete" if bound is None else "truncated"
+        yield batch.name, gpu, int(spot), moment, completeness, bound, shown
 
 
-def _new_polls(connection: Connection, name: str, part: MarketPart, polls: set[CompletePoll]) -> set[CompletePoll]:
-    times = [poll.at_s for poll in polls]
-    return polls - _stored_polls(connection, _covering(name, part[:1], part[1]), min(times), max(times))
+def _new_polls(executor: Executor, name: str, part: MarketPart, polls: StatedPolls) -> StatedPolls:
+    times = _times(polls)
+    if not len(times):
+        return polls
+    scope = (name, part[0], part[0], int(part[1]))
+    stored = _stored_polls(executor, scope, int(times[0]), int(times[-1]))
+    return StatedPolls(np.setdiff1d(polls.complete_s, stored.complete_s), polls.bounded - stored.bounded)
 
 
-def _stored_polls(connection: Connection, wanted: ColumnElement[bool], from_s: int, to_s: int) -> set[CompletePoll]:
-    found = select(poll.c.at_s, poll.c.complete_to_microusd).where(wanted, poll.c.at_s.between(from_s, to_s))
-    return {CompletePoll(at_s, bound) for at_s, bound in connection.execute(found)}
+def _stored_polls(executor: Executor, scope: Row, from_s: int, to_s: int) -> StatedPolls:
+    rows = executor.rows(_STORED_POLLS, (*scope, from_s, to_s))
+    complete = np.array([at_s for at_s, bound in rows if bound is None], np.int64)
+    return StatedPolls(np.unique(complete), {CompletePoll(at_s, bound) for at_s, bound in rows if bound is not None})
 
 
-def _covering(name: str, gpus: Sequence[str], spot: bool) -> ColumnElement[bool]:
-    return and_(poll.c.covers == 1, poll.c.provider == name, poll.c.gpu.in_(gpus), poll.c.spot == int(spot))
-
-
-def _polls_about(polls: Mapping[MarketPart, set[CompletePoll]], part: MarketPart) -> set[CompletePoll]:
+def _polls_about(polls: Mapping[MarketPart, StatedPolls], part: MarketPart) -> StatedPolls:
     """A poll of all GPUs covers each of them."""
-    return polls.get(part, set()) | polls.get(("", part[1]), set())
+    found = StatedPolls()
+    for one in (part, ("", part[1])):
+        if one in polls:
+            found.add(polls[one].complete_s, polls[one].bounded)
+    return found
 
 
-def _parts(ids: OpenPrices, batch: ImportBatch, fresh: Mapping[MarketPart, set[CompletePoll]]) -> Iterable[MarketPart]:
+def _parts(ids: OpenPrices, batch: ImportBatch, fresh: Mapping[MarketPart, StatedPolls]) -> Iterable[MarketPart]:
     found = dict.fromkeys(batch.observations)
-    found |= dict.fromkeys(part for part, polls in fresh.items() if polls and part[0])
+    new = {part for part, polls in fresh.items() if len(_times(polls))}
+    found |= dict.fromkeys(part for part in fresh if part in new and part[0])
     for name, gpu, _, spot in ids.segments:
-        if name == batch.name and fresh.get(("", bool(spot))):
+        if name == batch.name and ("", bool(spot)) in new:
             found[(gpu, bool(spot))] = None
     return found
+
+
+class _StoredRuns(NamedTuple):
+    """What stood in the store: the runs' machines by their places in `keys`, and the numbers of their series."""
+
+    keys: list[MachineKey]
+    numbers: Ints  # of series; below 0: none yet
+    runs: PriceRuns
 
 
 class _PartMerge:
     """One GPU and rental type of one source."""
 
     def __init__(
-        self, connection: Connection, names: ImportIds, batch: ImportBatch, part: MarketPart, fresh: set[CompletePoll]
+        self, executor: Executor, names: ImportIds, batch: ImportBatch, part: MarketPart, fresh: StatedPolls
     ) -> None:
-        self._connection = connection
+        self._executor = executor
         self._names = names
-        self._batch = batch
         self._part = part
-        self._fresh = fresh
-        self._covering = _covering(batch.name, (part[0], ""), part[1])  # its own polls, and those of all GPUs
-        self._new = batch.observations.get(part, {})
-        times = [at_s for seen in self._new.values() for at_s in (min(seen), max(seen))]
-        times += [poll.at_s for poll in fresh]
-        self._from_s, self._to_s = self._window(min(times, default=_LAST), max(times, default=_FIRST))
-        stored = _stored_polls(connection, self._covering, self._from_s, self._to_s)
-        self._stored_s = {poll.at_s for poll in stored}
-        self._fresh_s = {poll.at_s for poll in fresh}
-        self._old_looks = PollTimeline(stored)
-        self._looks = PollTimeline(stored | fresh)
+        self._new = batch.observations.get(part, NO_OBSERVATIONS)
+        self._scope: Row = (batch.name, part[0], "", int(part[1]))  # its own polls, and those of all GPUs
+        self._fresh_s = _times(fresh)
+        times = np.concatenate([self._new.at_s, self._fresh_s])
+        self._from_s, self._to_s = self._window(int(times.min(initial=_LAST)), int(times.max(initial=_FIRST)))
+        stored = _stored_polls(executor, self._scope, self._from_s, self._to_s)
+        self._old_polls = PollTimeline(stored.complete_s, stored.bounded)
+        stored.add(fresh.complete_s, fresh.bounded)
+        self._polls = PollTimeline(stored.complete_s, stored.bounded)
 
     def merge(self, *, dry_run: bool) -> MergeCounts:
         """Write what changes; answers what is new."""
-        merged = MergeCounts()
-        numbers, old = self._old_runs()
-        dropped: list[dict[str, int]] = []
-        added: list[tuple[MachineKey, PriceRun]] = []
-        for key in dict.fromkeys((*self._new, *(old if self._fresh else ()))):
-            mine, seen = old.get(key, []), self._new.get(key, {})
-            self._count(merged, mine, seen)
-            made = price_runs(sorted(self._points(mine, seen).items()), self._looks)
-            dropped += [{"series": numbers[key], "from_s": run.from_s} for run in mine if run not in made]
-            added += [(key, run) for run in made if run not in mine]
-        if not dry_run:
-            numbers |= self._names.series(self._part, self._new)
-            if dropped:
-                self._connection.execute(_DROP, dropped)
-            if added:
-                self._connection.execute(insert(price_interval), [_run_row(numbers[key], run) for key, run in added])
+        stored = self._stored()
+        known, changed_s = self._known(stored.runs)
+        merged = MergeCounts(new=int((~known).sum()), known=int(known.sum()), changed_s=changed_s)
+        if merged.new or len(self._fresh_s):
+            made = self._rebuilt(stored, known)
+            if not dry_run:
+                self._write(stored, made)
+        elif not dry_run:
+            self._names.series(self._part, self._new.keys)  # what is known of them may be newer
         return merged
 
-    def _count(self, merged: MergeCounts, old: Sequence[PriceRun], seen: ObservedPrices) -> None:
-        for at_s, microusd in seen.items():
-            stands = any(run.from_s <= at_s <= run.seen_s and run.microusd <= microusd for run in old)
-            if stands and (at_s in self._stored_s or at_s not in self._fresh_s):
-                merged.known += 1
-            else:
-                merged.new += 1
-                merged.changed_s.add(at_s)
+    def _stored(self) -> _StoredRuns:
+        """The runs in the window, with the machines of the new observations first among the keys."""
+        keys = {key: place for place, key in enumerate(self._new.keys)}
+        numbers: dict[int, int] = {}
+        columns: list[tuple[int, int, int, int]] = []
+        for gpu_count, segment in self._names.segments(self._part):
+            for number, machine, *run in self._executor.rows(_RUNS, (segment, self._to_s, self._from_s)):
+                place = keys.setdefault((machine, gpu_count), len(keys))
+                numbers[place] = number
+                columns.append((place, *run))
+        found = np.array(columns, np.int64).reshape(-1, 4)
+        found = found[np.lexsort((found[:, 1], found[:, 0]))]
+        of_places = np.array([numbers.get(place, -1) for place in range(len(keys))], np.int64)
+        return _StoredRuns(list(keys), of_places, PriceRuns(*found.T))
 
-    def _points(self, old: Sequence[PriceRun], seen: ObservedPrices) -> ObservedPrices:
-        points: ObservedPrices = {}
-        for run in old:
-            points |= dict.fromkeys(
-                (run.from_s, *self._old_looks.within(run.from_s, run.seen_s), run.seen_s), run.microusd
-            )
-        for at_s, microusd in seen.items():
-            points[at_s] = min(microusd, points.get(at_s, microusd))
-        return points
+    def _known(self, old: PriceRuns) -> tuple[Flags, Ints]:
+        """Which of the new observations the store shows already, and the times of the others."""
+        machine, at_s, microusd = self._new.machine, self._new.at_s, self._new.microusd
+        at = np.searchsorted(keyed(old.offer, old.from_s), keyed(machine, at_s), "right") - 1
+        known = at >= 0
+        at = at[known]
+        known[known] = (
+            (old.offer[at] == machine[known])
+            & (at_s[known] <= old.seen_s[at])
+            & (old.microusd[at] <= microusd[known])
+            & (np.isin(at_s[known], self._old_polls.times) | ~np.isin(at_s[known], self._fresh_s))
+        )
+        return known, np.unique(at_s[~known])
+
+    def _rebuilt(self, stored: _StoredRuns, known: Flags) -> PriceRuns:
+        """The runs of the new observations and of what stood."""
+        old = stored.runs
+        low = np.searchsorted(self._old_polls.times, old.from_s, "left")
+        many = np.searchsorted(self._old_polls.times, old.seen_s, "right") - low
+        inside = np.repeat(low - np.cumsum(many) + many, many) + np.arange(many.sum())
+        polled = np.repeat(np.arange(len(old.offer)), many)
+        run = np.concatenate([polled, np.arange(len(old.offer)), np.arange(len(old.offer))])
+        at_s = np.concatenate([self._old_polls.times[inside], old.from_s, old.seen_s])
+        observed = cheapest_at_once(
+            np.concatenate([old.offer[run], self._new.machine]),
+            np.concatenate([at_s, self._new.at_s]),
+            np.concatenate([old.microusd[run], self._new.microusd]),
+        )
+        return price_runs(*observed, self._polls)
+
+    def _write(self, stored: _StoredRuns, made: PriceRuns) -> None:
+        old, numbers = stored.runs, stored.numbers
+        given = self._names.series(self._part, self._new.keys)
+        numbers[: len(self._new.keys)] = [given[key] for key in self._new.keys]
+        dropped, added = _without(old, made), _without(made, old)
+        drop = zip(numbers[old.offer[dropped]].tolist(), old.from_s[dropped].tolist(), strict=True)
+        self._executor.run_many(_DROP, list(drop))
+        columns = (numbers[made.offer], made.from_s, made.seen_s, made.microusd)
+        self._executor.run_many(_ADD, list(zip(*(column[added].tolist() for column in columns), strict=True)))
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
         """From the last poll before to the first one after: new rows do not affect what lies beyond."""
-        whole = and_(self._covering, poll.c.complete_to_microusd.is_(None))
-        before = select(func.max(poll.c.at_s)).where(whole, poll.c.at_s < first_s)
-        after = select(func.min(poll.c.at_s)).where(whole, poll.c.at_s > last_s)
-        execute = self._connection.execute
-        return execute(before).scalar_one() or _FIRST, execute(after).scalar_one() or _LAST
-
-    def _old_runs(self) -> tuple[dict[MachineKey, int], dict[MachineKey, list[PriceRun]]]:
-        numbers: dict[MachineKey, int] = {}
-        found: dict[MachineKey, list[PriceRun]] = {}
-        for gpu_count, segment in self._names.segments(self._part):
-            wanted = {"segment": segment, "from_s": self._from_s, "to_s": self._to_s}
-            for (number, machine), group in groupby(self._connection.execute(_RUNS, wanted), key=lambda row: row[:2]):
-                numbers[(machine, gpu_count)] = number
-                found[(machine, gpu_count)] = [PriceRun(*run) for _, _, *run in group]
-        return numbers, found
+        before = self._executor.rows(_WHOLE_BEFORE, (*self._scope, first_s))[0][0]
+        after = self._executor.rows(_WHOLE_AFTER, (*self._scope, last_s))[0][0]
+        return before or _FIRST, after or _LAST
 
 
-def _run_row(series_id: int, run: PriceRun) -> dict[str, int]:
-    prices = {"seen_from_s": run.from_s, "seen_to_s": run.seen_s, "machine_microusd_hour": run.microusd}
-    return {"series_id": series_id, **prices}
+def _without(some: PriceRuns, others: PriceRuns) -> Flags:
+    """Which runs are not among the others; an offer has one run from a time on."""
+    keys = keyed(others.offer, others.from_s)
+    at = np.searchsorted(keys, keyed(some.offer, some.from_s))
+    missing = np.ones(len(some.offer), bool)
+    there = np.flatnonzero(at < len(keys))
+    at = at[there]
+    missing[there] = (
+        (others.offer[at] != some.offer[there])
+        | (others.from_s[at] != some.from_s[there])
+        | (others.seen_s[at] != some.seen_s[there])
+        | (others.microusd[at] != some.microusd[there])
+    )
+    return missing

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells, missing_columns
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
+from gpuwatch.storage.price_cells import BATCH_ROWS, CellBatch, CellColumn
 
-_BATCH = 20_000
 _GROUP = 100_000  # rows of a row group
 _SWITCH = {True: "true", False: "false"}
 
@@ -28,22 +30,30 @@ def arrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def parquet_cells(path: Path, on_progress: Any) -> Iterator[Mapping[str, str | None]]:
-    """Each row's cells as text; a time without a zone is UTC. Raises UsageError."""
+def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
+    """The cells as text; a time without a zone is UTC. Raises UsageError."""
     pyarrow, parquet = arrow()
     try:
         with parquet.ParquetFile(path) as file:
             if missing := missing_columns(file.schema_arrow.names):
                 raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
             done, total = 0, file.metadata.num_rows
-            for batch in file.iter_batches(batch_size=_BATCH, columns=list(COLUMNS)):
-                columns = [_texts(pyarrow, batch.column(name)) for name in COLUMNS]
-                for values in zip(*columns, strict=True):
-                    yield dict(zip(COLUMNS, values, strict=True))
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(COLUMNS)):
+                columns = [_column(pyarrow, batch.column(name)) for name in COLUMNS]
+                yield CellBatch(columns, np.arange(done + 1, done + 1 + batch.num_rows))
                 done += batch.num_rows
                 on_progress(done, total)
     except (pyarrow.ArrowException, ValueError) as fault:
         raise UsageError(f"{path}: it cannot be read: {' '.join(str(fault).split())}") from fault
+
+
+def _column(pyarrow: Any, column: Any) -> CellColumn:
+    """Each distinct value as text, once."""
+    if not pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_encode(null_encoding="encode")
+    texts = [text or "" for text in _texts(pyarrow, column.dictionary)]
+    codes = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    return CellColumn(codes.astype(np.int64), [*texts, ""])
 
 
 def write_parquet(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
@@ -81,8 +91,6 @@ def _values(row: PriceRow) -> tuple[Any, ...]:
 
 def _texts(pyarrow: Any, column: Any) -> list[str | None]:
     kind = column.type
-    if pyarrow.types.is_dictionary(kind):
-        return _texts(pyarrow, column.dictionary_decode())
     if pyarrow.types.is_timestamp(kind):
         return [_moment(value) for value in column.cast(pyarrow.timestamp("us", kind.tz), safe=False).to_pylist()]
     return [_text(value) for value in column.to_pylist()]

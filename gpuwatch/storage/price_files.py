@@ -1,33 +1,46 @@
 """Files of price rows, read: CSV (also gzipped) and Parquet, in the nine columns of `analysis.price_rows`.
 
-What a file is shows its first bytes, whatever it is called. Rows are handed out one by one: a file may be bigger than
-the memory.
+Each distinct text of a column is parsed once. Rows are handed out in batches: a file may be bigger than the memory.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
 
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
-from gpuwatch.domain.analysis.price_rows import PriceRow, missing_columns, read_row
+from gpuwatch.domain.analysis.poll_timeline import Ints
+from gpuwatch.domain.analysis.price_columns import PriceColumns
+from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, read_moment, read_price, read_row
 from gpuwatch.domain.market.text import unescape_formula
 from gpuwatch.errors import UsageError
+from gpuwatch.storage.price_cells import CellBatch, CellColumn, OnBytesRead, csv_batches
 
-OnBytesRead = Callable[[int, int], None]  # bytes done, bytes in all
-CsvCells = Mapping[str, str | None]
+_TIME, _PRICE = COLUMNS.index("observed_at"), COLUMNS.index("price_usd_hour")
+_OF_OFFER = [place for place in range(len(COLUMNS)) if place not in (_TIME, _PRICE)]
+_VALID = {"observed_at": "2000-01-01T00:00:00Z", "price_usd_hour": "1"}  # where an offer alone is read
+_BEFORE_TIME = ("provider:", "spot:")  # the first invalid cell counts, in the order of `read_row`
+_MOST_KEYS = 1 << 62
+_LINES_NAMED = 5
+_PARQUET = b"PAR1"
 
-_LONGEST_LINE = 100_000  # letters
-_PROGRESS_EVERY = 5000  # rows
-_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+
+class SkippedRows(msgspec.Struct):
+    """Rows that could not be understood, by reason."""
+
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    lines: dict[str, list[int]] = msgspec.field(default_factory=dict)  # the first ones
+
+    def add(self, reason: str, lines: Ints) -> None:
+        """Add rows in these lines."""
+        if len(lines):
+            self.counts[reason] += len(lines)
+            named = self.lines.setdefault(reason, [])
+            named += lines[: _LINES_NAMED - len(named)].tolist()
 
 
 class ReadRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,68 +56,150 @@ def read_rows(path: Path) -> ReadRows:
     Raises:
         UsageError: it cannot be read, or a column is missing.
     """
-    skipped: Counter[str] = Counter()
-    rows = list(rows_in(path, skipped))
-    return ReadRows(rows=rows, skipped=dict(skipped))
+    reader = PriceFileReader(path)
+    rows = [row for batch in reader.batches() for row in batch.rows()]
+    return ReadRows(rows=rows, skipped=dict(reader.skipped.counts))
 
 
-def rows_in(
-    path: Path, skipped: Counter[str], on_progress: OnBytesRead = lambda done, total: None
-) -> Iterator[PriceRow]:
-    """The rows of a file, one after the other.
+def read_columns(path: Path) -> tuple[PriceColumns, Mapping[str, int]]:
+    """All rows of a file as columns, and its skipped rows by reason. Raises UsageError, as `read_rows`."""
+    reader = PriceFileReader(path)
+    batches = [(batch.offer, batch.at_s, batch.microusd) for batch in reader.batches()]
+    empty = np.empty(0, np.int64)
+    offer, at_s, microusd = (np.concatenate(part) for part in zip(*batches, strict=True)) if batches else (empty,) * 3
+    found = PriceColumns(offers=reader.offers, offer=offer, at_s=at_s, microusd=microusd)
+    return found, dict(reader.skipped.counts)
+
+
+class PriceFileReader:
+    """Reads a file in batches.
+
+    Attributes:
+        offers: the distinct offers read so far; it grows from batch to batch.
+        skipped: rows that could not be understood.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.offers: list[PriceRow] = []
+        self.skipped = SkippedRows()
+        self._numbers: dict[tuple[str, ...], int] = {}  # of an offer; below 0: of a reason
+        self._by_offer: dict[PriceRow, int] = {}
+        self._reasons: list[str] = []
+
+    def batches(
+        self, on_progress: OnBytesRead = lambda done, total: None, latest_s: int | None = None, later: str = ""
+    ) -> Iterator[PriceColumns]:
+        """The rows that are understood.
+
+        Args:
+            on_progress: called now and then with the bytes read, and all bytes.
+            latest_s: later rows are skipped, for the reason `later`.
+
+        Raises:
+            UsageError: it cannot be read, or a column is missing.
+        """
+        for batch in cell_batches(self._path, on_progress):
+            rows, lines = self._read(batch)
+            if latest_s is not None:
+                too_late = rows.at_s > latest_s
+                self.skipped.add(later, lines[too_late])
+                rows = rows.where(~too_late)
+            yield rows
+
+    def _read(self, batch: CellBatch) -> tuple[PriceColumns, Ints]:
+        columns = batch.columns
+        first, which = _distinct_rows([columns[place] for place in _OF_OFFER])
+        offers = self._offers(columns, first)
+        is_poll = np.array([number >= 0 and self.offers[number].is_poll for number in offers.tolist()], bool)[which]
+        offer = offers[which]
+        at_s = self._parsed(columns[_TIME], read_moment)
+        price = self._parsed(columns[_PRICE], read_price)
+        without = np.array([not text for text in columns[_PRICE].texts], bool)[columns[_PRICE].codes]
+        price[is_poll & without] = 0
+        early = np.array([reason.startswith(_BEFORE_TIME) for reason in self._reasons] + [False], bool)
+        reason = np.full(len(offer), -1, np.int64)
+        for invalid in (price, offer, at_s, np.where(early[-offer.clip(max=-1) - 1], offer, 0)):
+            reason = np.where(invalid < 0, -invalid - 1, reason)
+        for number in np.unique(reason[reason >= 0]).tolist():
+            self.skipped.add(self._reasons[number], batch.lines[reason == number])
+        valid = reason < 0
+        rows = PriceColumns(offers=self.offers, offer=offer[valid], at_s=at_s[valid], microusd=price[valid])
+        return rows, batch.lines[valid]
+
+    def _offers(self, columns: Sequence[CellColumn], first: Ints) -> Ints:
+        """The numbers of the offers in some rows; below 0: why a row is none."""
+        cells = [[columns[place].texts[code] for code in columns[place].codes[first].tolist()] for place in _OF_OFFER]
+        numbers = []
+        for texts in zip(*cells, strict=True):
+            number = self._numbers.get(texts)
+            if number is None:
+                number = self._numbers[texts] = self._number(texts)
+            numbers.append(number)
+        return np.array(numbers, np.int64)
+
+    def _number(self, texts: tuple[str, ...]) -> int:
+        named = zip((COLUMNS[place] for place in _OF_OFFER), map(unescape_formula, texts), strict=True)
+        try:
+            offer = replace(read_row({**_VALID, **dict(named)}), at_s=0, listed_microusd_hour=0)
+        except ValueError as fault:
+            return self._reason(str(fault))
+        number = self._by_offer.setdefault(offer, len(self.offers))
+        if number == len(self.offers):
+            self.offers.append(offer)
+        return number
+
+    def _reason(self, text: str) -> int:
+        """The number that stands for a reason: below 0."""
+        if text not in self._reasons:
+            self._reasons.append(text)
+        return -self._reasons.index(text) - 1
+
+    def _parsed(self, column: CellColumn, parse: Callable[[str], int]) -> Ints:
+        """For each row the value of its text; below 0: why there is none."""
+        values = []
+        for text in column.texts:
+            try:
+                values.append(parse(unescape_formula(text)))
+            except ValueError as fault:
+                values.append(self._reason(str(fault)))
+        return np.array(values, np.int64)[column.codes]
+
+
+def cell_batches(path: Path, on_progress: OnBytesRead = lambda done, total: None) -> Iterator[CellBatch]:
+    """The cells of a file. What a file is shows its first bytes, whatever it is called.
 
     Args:
-        skipped: is added to: reason → rows that could not be understood.
-        on_progress: called now and then with the bytes read, and all bytes.
+        on_progress: called now and then with the bytes (in Parquet: rows) read, and all of them.
 
     Raises:
         UsageError: it cannot be read, or a column is missing.
     """
-    try:
-        for cells in _cells(path, on_progress):
-            try:
-                row = read_row(cells)
-            except ValueError as fault:
-                skipped[str(fault)] += 1
-            else:
-                yield row
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as fault:
-        raise UsageError(f"{path}: it cannot be read: {fault}") from fault
-
-
-def _cells(path: Path, on_progress: OnBytesRead) -> Iterator[CsvCells]:
     if not path.is_file():
         raise UsageError(f"{path}: it is not a file")
-    with path.open("rb") as raw:
-        first = raw.read(4)
-        raw.seek(0)
-        if first == _PARQUET:
-            from gpuwatch.storage.parquet_files import parquet_cells  # noqa: PLC0415 an extra, and slow to come
+    try:
+        with path.open("rb") as raw:
+            is_parquet = raw.read(len(_PARQUET)) == _PARQUET
+    except OSError as fault:
+        raise UsageError(f"{path}: it cannot be read: {fault}") from fault
+    if is_parquet:
+        from gpuwatch.storage.parquet_files import parquet_batches  # noqa: PLC0415 an extra, and slow to come
 
-            yield from parquet_cells(path, on_progress)
-            return
-        size = path.stat().st_size
-        with _text(raw, zipped=first[:2] == _GZIP) as text:
-            reader = csv.DictReader(_lines(path, text))
-            if missing := missing_columns(reader.fieldnames or ()):
-                raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
-            for number, cells in enumerate(reader):
-                if not number % _PROGRESS_EVERY:
-                    on_progress(raw.tell(), size)
-                yield {column: unescape_formula(text) if text else text for column, text in cells.items() if column}
-    on_progress(size, size)
+        return parquet_batches(path, on_progress)
+    return csv_batches(path, on_progress)
 
 
-@contextmanager
-def _text(raw: IO[bytes], *, zipped: bool) -> Iterator[IO[str]]:
-    inner: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
-    with io.TextIOWrapper(inner, encoding="utf-8-sig", newline="") as text:
-        yield text
-
-
-def _lines(path: Path, text: IO[str]) -> Iterator[str]:
-    """Lines of a bounded length: what is no CSV may be one line of gigabytes."""
-    while line := text.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
-            raise UsageError(f"{path}: a line has more than {_LONGEST_LINE:,} letters: it does not contain price rows")
-        yield line
+def _distinct_rows(columns: list[CellColumn]) -> tuple[Ints, Ints]:
+    """For each distinct combination of cells its first row, in their order; and for each row its combination."""
+    key = columns[0].codes
+    size = len(columns[0].texts)
+    for codes, texts in columns[1:]:
+        if size * len(texts) >= _MOST_KEYS:
+            found, key = np.unique(key, return_inverse=True)
+            size = len(found)
+        key, size = key * len(texts) + codes, size * len(texts)
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return first[order], place[which]

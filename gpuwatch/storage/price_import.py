@@ -8,31 +8,31 @@ next try, and a daemon goes on recording in between.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
+import numpy as np
 from sqlalchemy import Connection, func, select, update
 
-from gpuwatch.domain.analysis.history_from_rows import PriceSource, RowSurvey
-from gpuwatch.domain.analysis.price_rows import PriceRow, offer_kind_of
+from gpuwatch.domain.analysis.price_columns import OfferIndex, PriceColumns, PriceSource, RowSurvey
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import take_history_turn
-from gpuwatch.storage.hourly_aggregates import aggregate_again
 from gpuwatch.storage.import_batches import ImportBatch
 from gpuwatch.storage.import_merge import MergeCounts, merge
+from gpuwatch.storage.import_rollup import aggregate_again
 from gpuwatch.storage.open_prices import OpenPrices, load_ids
-from gpuwatch.storage.price_files import rows_in
+from gpuwatch.storage.price_cells import BATCH_ROWS
+from gpuwatch.storage.price_files import PriceFileReader
+from gpuwatch.storage.spooled_rows import SpooledRows
 from gpuwatch.storage.tables import history_state, poll
 
-PART_ROWS = 20_000  # a second's work: a daemon that records waits for so long at most
+PART_ROWS = 100_000  # a second's work: a daemon that records waits for so long at most
 _MAX_POLLS = 10_000_000
 IN_THE_FUTURE = "observed_at: later than now"
 
@@ -50,6 +50,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     known: int  # the store says so already
     twice: int  # of one offer at one moment; the cheapest counts
     skipped: Mapping[str, int]  # reason → rows
+    skipped_lines: Mapping[str, Sequence[int]]  # reason → the first lines, at most five
     looks: int  # new moments at which a GPU and rental type was polled
     first_s: int | None  # of all rows that were understood
     last_s: int | None
@@ -74,27 +75,31 @@ def import_file(
         UsageError: the file cannot be read; nothing was written.
         StoreError: the database did not take it; parts of it may be in, and the same import goes on from there.
     """
-    skipped: Counter[str] = Counter()
-    survey = RowSurvey(kinds[1])
-    span: set[int] = set()
-    for row in _rows(path, skipped, (kinds[0], now_s), partial(on_progress, "reading")):
-        survey.add(row)
-        span = {min((row.at_s, *span)), max((row.at_s, *span))}
-    _check(path, survey)
-    merged = MergeCounts()
-    for part in _parts(_rows(path, Counter(), (kinds[0], now_s), partial(on_progress, "importing"))):
-        merged += _import_part(database, part, survey, dry_run=dry_run)
-    rows = {source: about.rows for source, about in survey.sources.items()}
+    reader = PriceFileReader(path)
+    with SpooledRows() as rows:
+        for batch in reader.batches(partial(on_progress, "reading"), latest_s=now_s, later=IN_THE_FUTURE):
+            rows.append(batch)
+        index = OfferIndex(reader.offers, kinds[1], kinds[0])
+        survey = RowSurvey(index)
+        for start in range(0, len(rows), BATCH_ROWS):
+            survey.add(rows.part(reader.offers, start, start + BATCH_ROWS))
+        _check(path, survey)
+        merged = MergeCounts()
+        for start, end in rows.parts(PART_ROWS):
+            merged += _import_part(database, rows.part(reader.offers, start, end), survey, dry_run=dry_run)
+            on_progress("importing", end, len(rows))
+    found = {source: about.rows for source, about in survey.sources.items()}
     return ImportReport(
-        rows=sum(rows.values()) + sum(skipped.values()),
+        rows=sum(found.values()) + reader.skipped.counts.total(),
         new=merged.new,
         known=merged.known,
         twice=merged.twice,
-        skipped=dict(skipped),
+        skipped=dict(reader.skipped.counts),
+        skipped_lines=dict(reader.skipped.lines),
         looks=merged.polls,
-        first_s=min(span, default=None),
-        last_s=max(span, default=None),
-        sources=rows,
+        first_s=survey.first_s,
+        last_s=survey.last_s,
+        sources=found,
     )
 
 
@@ -116,34 +121,13 @@ def _check(path: Path, survey: RowSurvey) -> None:
             )
 
 
-def _rows(
-    path: Path, skipped: Counter[str], terms: tuple[OfferKind | None, int], on_progress: Callable[[int, int], None]
-) -> Iterator[PriceRow]:
-    kind, now_s = terms
-    for row in rows_in(path, skipped, on_progress):
-        if row.at_s > now_s:
-            skipped[IN_THE_FUTURE] += 1
-        else:
-            yield row if kind is None else replace(row, kind=kind)
-
-
-def _parts(rows: Iterable[PriceRow]) -> Iterator[list[PriceRow]]:
-    """Parts of a file; a moment is not split, as far as its rows stand together."""
-    part: list[PriceRow] = []
-    for row in rows:
-        if len(part) >= PART_ROWS and row.at_s != part[-1].at_s:
-            yield part
-            part = []
-        part.append(row)
-    if part:
-        yield part
-
-
-def _import_part(database: Database, rows: list[PriceRow], survey: RowSurvey, *, dry_run: bool) -> MergeCounts:
-    by_source: dict[PriceSource, list[PriceRow]] = {}
-    for row in rows:
-        by_source.setdefault((row.provider, offer_kind_of(row, survey.kinds)), []).append(row)
-    batches = [ImportBatch(some, survey, source) for source, some in by_source.items()]
+def _import_part(database: Database, rows: PriceColumns, survey: RowSurvey, *, dry_run: bool) -> MergeCounts:
+    index = survey.index
+    source = index.source[rows.offer]
+    batches = []
+    for number in dict.fromkeys(source[np.sort(np.unique(source, return_index=True)[1])].tolist()):
+        name = index.sources[number]
+        batches.append(ImportBatch(rows.where(source == number), index, name, survey.sources[name]))
     if dry_run:
         with database.read() as connection:
             return _merge_all(connection, batches, dry_run=True)
@@ -159,9 +143,10 @@ def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: b
     total = MergeCounts()
     for batch in batches:
         merged = merge(connection, ids, batch, dry_run=dry_run)
-        if merged.changed_s and not dry_run:
-            aggregate_again(executor, ids, batch.name, merged.changed_s)
+        if len(merged.changed_s) and not dry_run:
+            mine = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
+            aggregate_again(executor, mine, merged.changed_s)
         total += merged
-    if total.changed_s and not dry_run:  # others must read the names and numbers anew
+    if len(total.changed_s) and not dry_run:  # others must read the names and numbers anew
         connection.execute(update(history_state).values(version=history_state.c.version + 1))
     return total

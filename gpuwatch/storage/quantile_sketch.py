@@ -53,7 +53,13 @@ def encode_sketch(seconds: Mapping[int, int]) -> bytes:
     packed = array("B" if max(values) < 256 else "H" if max(values) < 65_536 else "I", values)
     if _SWAP:
         packed.byteswap()
-    return _HEAD.pack(packed.itemsize, steps[0], len(values)) + bytes(gaps) + packed.tobytes()
+    return pack_sketch(steps[0], bytes(gaps), packed.tobytes())
+
+
+def pack_sketch(first_step: int, gaps: bytes, weights: bytes) -> bytes:
+    """A sketch of its parts, as the module says."""
+    count = len(gaps) + 1
+    return _HEAD.pack(len(weights) // count, first_step, count) + gaps + weights
 
 
 def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:

@@ -6,62 +6,29 @@ everything the file covers, for a rental type from its first row on; unless the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-import msgspec
+import numpy as np
 
 from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll, PollTimeline, price_runs, run_end
-from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, canonical_gpu, listing_of, offer_kind_of
-from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.market.offer import Identity, OfferKind
+from gpuwatch.domain.analysis.poll_timeline import NEVER_S, PollTimeline, price_runs, run_ends
+from gpuwatch.domain.analysis.price_columns import (
+    NO_LISTING,
+    OfferIndex,
+    PriceColumns,
+    PriceSource,
+    RowSurvey,
+    StatedPolls,
+    cheapest_at_once,
+    columns_of,
+    stated_polls,
+)
+from gpuwatch.domain.analysis.price_rows import PriceRow
+from gpuwatch.domain.market.offer import OfferKind
 
-PriceSource = tuple[str, OfferKind]  # provider, and the kind of its prices
 PollScope = tuple[PriceSource, str, bool]  # GPU ("": all), spot
-
-
-class SourceContents(msgspec.Struct):
-    """What a file contains from one source."""
-
-    gpus: set[str] = msgspec.field(default_factory=set)
-    moments: set[int] = msgspec.field(default_factory=set)
-    first_s: dict[bool, int] = msgspec.field(default_factory=dict)  # spot → its first row
-    has_explicit_polls: bool = False
-    rows: int = 0
-
-    def implied_polls_at(self, at_s: int) -> Iterator[bool]:
-        """The rental types that this time is a poll of, if the file has no explicit polls."""
-        if not self.has_explicit_polls:
-            yield from (spot for spot, first_s in sorted(self.first_s.items()) if first_s <= at_s)
-
-
-class RowSurvey:
-    """What the rows cover; complete only after all rows were added."""
-
-    def __init__(self, kinds: Mapping[str, OfferKind]) -> None:
-        self.kinds = kinds
-        self.sources: dict[PriceSource, SourceContents] = {}
-
-    def add(self, row: PriceRow) -> None:
-        """Add a row."""
-        source = (row.provider, offer_kind_of(row, self.kinds))
-        about = self.sources.get(source)
-        if about is None:
-            about = self.sources[source] = SourceContents()
-        if row.is_poll:
-            about.has_explicit_polls = True
-            return
-        about.rows += 1
-        about.moments.add(row.at_s)
-        about.gpus.add(canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0])
-        about.first_s[row.spot] = min(row.at_s, about.first_s.get(row.spot, row.at_s))
-
-
-def poll_of_row(row: PriceRow) -> tuple[str, CompletePoll]:
-    """The GPU of an explicit poll ("": all), and the poll."""
-    known = catalog().get(row.gpu_wire)
-    gpu = row.gpu_wire if known or not row.gpu_wire else canonical_gpu(row.gpu_wire, None)[0]
-    return gpu, CompletePoll(row.at_s, row.listed_microusd_hour or None)
+_Polled = Mapping[PollScope, StatedPolls]
 
 
 def history_of_rows(
@@ -72,56 +39,98 @@ def history_of_rows(
     Args:
         kinds: provider → the kind of its prices if the rows do not say; live if not named.
     """
-    survey, polled = RowSurvey(kinds or {}), dict[PollScope, set[CompletePoll]]()
-    offers: dict[tuple[Identity, OfferKind], dict[int, int]] = {}  # time → price
-    newest: dict[tuple[Identity, OfferKind], tuple[int, ListedOffer]] = {}
-    for row in rows:
-        survey.add(row)
-        if row.is_poll:
-            if row.listed_microusd_hour == SAW_NOTHING_MICROUSD:
-                continue
-            gpu, poll = poll_of_row(row)
-            polled.setdefault(((row.provider, offer_kind_of(row, survey.kinds)), gpu, row.spot), set()).add(poll)
-            continue
-        listing = listing_of(row, survey.kinds)
-        who = (listing.identity, listing.kind)
-        prices = offers.setdefault(who, {})
-        prices[row.at_s] = min(row.listed_microusd_hour, prices.get(row.at_s, row.listed_microusd_hour))
-        if who not in newest or newest[who][0] <= row.at_s:
-            newest[who] = (row.at_s, listing)
-    for origin, about in survey.sources.items():
-        for at_s in about.moments:
-            for spot in about.implied_polls_at(at_s):
-                polled.setdefault((origin, "", spot), set()).add(CompletePoll(at_s))
+    return history_of_columns(columns_of(rows), source, kinds or {})
+
+
+def history_of_columns(
+    rows: PriceColumns,
+    source: str,
+    kinds: Mapping[str, OfferKind],
+    wanted: Callable[[tuple[ListedOffer, ...]], list[bool]] | None = None,
+) -> MarketHistory:
+    """The same of columns.
+
+    Args:
+        wanted: all offers → which of them get their intervals; None: all of them.
+    """
+    index = OfferIndex(rows.offers, kinds)
+    survey = RowSurvey(index)
+    survey.add(rows)
+    polled = _polled(rows, index, survey)
+    listings, numbers = _listings(rows, index)
+    listing = numbers[index.listing[rows.offer]]
+    seen = listing != NO_LISTING
+    if wanted is not None:
+        seen &= np.append(np.array(wanted(listings), bool), False)[listing]
+    observed = cheapest_at_once(listing[seen], rows.at_s[seen], rows.microusd[seen])
     return MarketHistory(
-        listings=tuple(listing for _, listing in newest.values()),
-        intervals=_intervals(offers, polled),
-        polls=_polls(polled),
-        source=source,
+        listings=listings, intervals=_intervals(listings, observed, polled), polls=_polls(polled), source=source
     )
 
 
-def _intervals(
-    offers: Mapping[tuple[Identity, OfferKind], Mapping[int, int]],
-    polled: Mapping[PollScope, set[CompletePoll]],
-) -> list[OfferInterval]:
-    made: list[OfferInterval] = []
-    known: dict[PollScope, PollTimeline] = {}
-    for number, ((identity, kind), prices) in enumerate(offers.items()):
-        scope = ((identity.provider, kind), identity.gpu, identity.spot)
-        if scope not in known:
-            known[scope] = PollTimeline(polled.get(scope, set()) | polled.get((scope[0], "", scope[2]), set()))
-        mine = price_runs(sorted(prices.items()), known[scope])
-        for at, run in enumerate(mine):
-            gone_s = run_end(mine, at, known[scope])
-            made.append(OfferInterval(number, run.from_s, run.seen_s, gone_s, run.microusd, None))
-    return sorted(made, key=lambda interval: (interval.from_s, interval.listing))
+def _polled(rows: PriceColumns, index: OfferIndex, survey: RowSurvey) -> dict[PollScope, StatedPolls]:
+    polled: dict[PollScope, StatedPolls] = {}
+    for (source, gpu, spot), polls in stated_polls(rows, index).items():
+        polled[(index.sources[source], gpu, spot)] = polls
+    for origin, about in survey.sources.items():
+        for spot, at_s in about.implied_polls(about.moments):
+            polled.setdefault((origin, "", spot), StatedPolls()).add(at_s)
+    return polled
 
 
-def _polls(polled: Mapping[PollScope, set[CompletePoll]]) -> list[MarketPoll]:
-    polls = [
-        MarketPoll(poll.at_s, provider, gpu, spot, poll.to_microusd is None)
-        for ((provider, _), gpu, spot), found in polled.items()
-        for poll in found
+def _listings(rows: PriceColumns, index: OfferIndex) -> tuple[tuple[ListedOffer, ...], Any]:
+    """The offers that have rows, and their places by the index's numbers; the last place stands for no offer."""
+    newest, ordered = index.newest(rows), _by_first_row(rows, index)
+    numbers = np.full(len(index.identities) + 1, NO_LISTING, np.int64)
+    numbers[ordered] = np.arange(len(ordered))
+    return tuple(newest[number][1] for number in ordered), numbers
+
+
+def _by_first_row(rows: PriceColumns, index: OfferIndex) -> list[int]:
+    found, first = np.unique(index.listing[rows.offer], return_index=True)
+    order = found[np.argsort(first)]
+    return [number for number in order.tolist() if number != NO_LISTING]
+
+
+def _intervals(listings: tuple[ListedOffer, ...], observed: Any, polled: _Polled) -> list[OfferInterval]:
+    offer, at_s, microusd = observed
+    scopes: dict[PollScope, list[int]] = {}
+    for number, listing in enumerate(listings):
+        who = listing.identity
+        scopes.setdefault(((who.provider, listing.kind), who.gpu, who.spot), []).append(number)
+    part = np.empty(len(listings), np.int64)
+    for place, numbers in enumerate(scopes.values()):
+        part[numbers] = place
+    made: list[tuple[Any, ...]] = []
+    for place, scope in enumerate(scopes):
+        mine = part[offer] == place
+        if mine.any():
+            timeline = _timeline(polled, scope)
+            runs = price_runs(offer[mine], at_s[mine], microusd[mine], timeline)
+            made.append((*runs, run_ends(runs, timeline)))
+    if not made:
+        return []
+    offer, from_s, seen_s, microusd, gone_s = (np.concatenate(column) for column in zip(*made, strict=True))
+    order = np.lexsort((offer, from_s))
+    columns = (column[order].tolist() for column in (offer, from_s, seen_s, gone_s, microusd))
+    return [
+        OfferInterval(number, start, seen, None if gone == NEVER_S else gone, price, None)
+        for number, start, seen, gone, price in zip(*columns, strict=True)
     ]
-    return sorted(set(polls))
+
+
+def _timeline(polled: _Polled, scope: PollScope) -> PollTimeline:
+    """The polls of a GPU, and those of all."""
+    found = StatedPolls()
+    for one in (scope, (scope[0], "", scope[2])):
+        polls = polled.get(one, StatedPolls())
+        found.add(polls.complete_s, polls.bounded)
+    return PollTimeline(found.complete_s, found.bounded)
+
+
+def _polls(polled: _Polled) -> list[MarketPoll]:
+    polls: set[MarketPoll] = set()
+    for ((provider, _), gpu, spot), found in polled.items():
+        polls.update(MarketPoll(at_s, provider, gpu, spot, True) for at_s in found.complete_s.tolist())
+        polls.update(MarketPoll(poll.at_s, provider, gpu, spot, False) for poll in found.bounded)
+    return sorted(polls)

@@ -11,6 +11,7 @@ rental type; with a price, every offer at or under it. `history_from_rows` says 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -42,6 +43,7 @@ _KINDS = {"live": OfferKind.LIVE, "listed": OfferKind.LISTED}
 _LONGEST_PROVIDER = 17  # the store appends a suffix
 _LONGEST_MACHINE = 64
 _ENDINGS = {True: "/spot", False: "/ondemand"}
+_PLAIN_PRICE = re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?")
 _BEST = "/best"  # the cheapest of a seller or model, whichever offer that is; its key has no rental type
 
 
@@ -85,7 +87,7 @@ def read_row(cells: Mapping[str, str | None]) -> PriceRow:
     is_poll = not cells.get("offer_key") and not cells.get("gpu_count")
     spot = _spot(cells.get("spot") or "")
     return PriceRow(
-        _moment(cells.get("observed_at") or ""),
+        read_moment(cells.get("observed_at") or ""),
         provider,
         seller,
         "" if is_poll else _key(cells.get("offer_key") or "", spot),
@@ -94,7 +96,7 @@ def read_row(cells: Mapping[str, str | None]) -> PriceRow:
         0 if is_poll else _count(cells.get("gpu_count") or ""),
         _memory(cells.get("gpu_mem_gib") or ""),
         spot,
-        0 if is_poll and not cells.get("price_usd_hour") else _price(cells.get("price_usd_hour") or ""),
+        0 if is_poll and not cells.get("price_usd_hour") else read_price(cells.get("price_usd_hour") or ""),
         kind,
     )
 
@@ -185,7 +187,8 @@ def _text_cell(cells: Mapping[str, str | None], column: str, longest: int) -> st
 
 
 @lru_cache(maxsize=4096)
-def _moment(text: str) -> int:
+def read_moment(text: str) -> int:
+    """Seconds since 1970 of a UTC time. Raises ValueError, as `read_row`."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -224,8 +227,10 @@ def _spot(text: str) -> bool:
     return _SWITCH[text.lower()]
 
 
-@lru_cache(maxsize=4096)
-def _price(text: str) -> int:
+def read_price(text: str) -> int:
+    """Micro-dollars of dollars. Raises ValueError, as `read_row`."""
+    if _PLAIN_PRICE.fullmatch(text) and 0 < float(text) <= MAX_USD_HOUR:
+        return round(float(text) * MICRO)  # exact: less than 2^53 micro-dollars, and no digit beyond them
     try:
         found = Decimal(text)
     except InvalidOperation:

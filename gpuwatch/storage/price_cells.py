@@ -1,0 +1,147 @@
+"""The cells of files of price rows, in batches: for each column its distinct texts, and for each row which one it has.
+
+CSV (also gzipped) is read by pyarrow where the extra `analysis` is installed, in a seventh of the time; Python's own
+reader takes over at the first thing where the two might differ, so that the cells are the same.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from gpuwatch.domain.analysis.poll_timeline import Ints
+from gpuwatch.domain.analysis.price_rows import COLUMNS, missing_columns
+from gpuwatch.errors import UsageError
+
+OnBytesRead = Callable[[int, int], None]  # bytes done, bytes in all
+
+BATCH_ROWS = 100_000
+_BLOCK_BYTES = 8 << 20
+_FIRST_LINE = 2  # after the header
+_LONGEST_LINE = 100_000  # letters
+_GZIP = b"\x1f\x8b"
+
+
+class CellColumn(NamedTuple):
+    """One column of a batch."""
+
+    codes: Ints  # for each row the place of its text
+    texts: Sequence[str]  # distinct, nearly always
+
+
+class CellBatch(NamedTuple):
+    """Some rows of a file."""
+
+    columns: Sequence[CellColumn]  # in the order of COLUMNS
+    lines: Ints  # of each row; in Parquet its number, from 1 on
+
+
+def csv_batches(path: Path, on_progress: OnBytesRead) -> Iterator[CellBatch]:
+    """The cells of CSV. Raises UsageError: it cannot be read, or a column is missing."""
+    try:
+        done = yield from _arrow_cells(path, on_progress)
+        if done is not None:
+            yield from _plain_cells(path, on_progress, done)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as fault:
+        raise UsageError(f"{path}: it cannot be read: {fault}") from fault
+
+
+def encoded(values: Iterable[str]) -> CellColumn:
+    """A column out of its cells."""
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(value, len(numbers)) for value in values]
+    return CellColumn(np.array(codes, np.int64), list(numbers))
+
+
+@contextmanager
+def _binary(path: Path) -> Iterator[tuple[Any, IO[bytes]]]:
+    """A file's bytes, unpacked, and the file itself, to see how far it is read."""
+    with path.open("rb") as raw:
+        zipped = raw.read(2) == _GZIP
+        raw.seek(0)
+        yield gzip.GzipFile(fileobj=raw) if zipped else raw, raw
+
+
+def _arrow_cells(path: Path, on_progress: OnBytesRead) -> Generator[CellBatch, None, int | None]:
+    """Batches as far as pyarrow reads the file just as Python does; returns how many rows these are (None: all)."""
+    try:
+        import pyarrow  # noqa: PLC0415 an extra
+        from pyarrow import csv as arrow_csv  # noqa: PLC0415
+    except ImportError:
+        return 0
+    names = _header(path)
+    if missing_columns(names) or len(set(names)) < len(names):
+        return 0
+    kind, size, done = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), path.stat().st_size, 0
+    try:
+        with (
+            _binary(path) as (content, raw),
+            arrow_csv.open_csv(
+                content,
+                arrow_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+                arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+                arrow_csv.ConvertOptions(include_columns=COLUMNS, column_types=dict.fromkeys(COLUMNS, kind)),
+            ) as reader,
+        ):
+            for batch in reader:
+                columns = [
+                    CellColumn(column.indices.to_numpy().astype(np.int64), column.dictionary.to_pylist())
+                    for column in batch.columns
+                ]
+                if _may_differ(columns):
+                    return done
+                yield CellBatch(columns, np.arange(done, done + batch.num_rows) + _FIRST_LINE)
+                done += batch.num_rows
+                on_progress(raw.tell(), size)
+    except (pyarrow.ArrowException, OSError, EOFError, zlib.error):
+        return done  # Python's reader says what is wrong, if it is
+    return None
+
+
+def _may_differ(columns: Sequence[CellColumn]) -> bool:
+    """Whether a cell holds a line's end, or a row may be an empty line: both change the numbers of lines."""
+    if any("\n" in text or "\r" in text or "\0" in text for column in columns for text in column.texts):
+        return True
+    empty = [np.array([not text for text in texts], bool)[codes] for codes, texts in columns]
+    return bool(np.logical_and.reduce(empty).any())
+
+
+def _header(path: Path) -> list[str]:
+    with _binary(path) as (content, _), io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
+        return next(csv.reader(_lines(path, text)), [])
+
+
+def _plain_cells(path: Path, on_progress: OnBytesRead, skipped: int) -> Iterator[CellBatch]:
+    """The rows after some, by Python's reader."""
+    size = path.stat().st_size
+    with _binary(path) as (content, raw), io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(_lines(path, text))
+        names = next(filter(None, reader), [])
+        if missing := missing_columns(names):
+            raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
+        places = [len(names) - 1 - names[::-1].index(column) for column in COLUMNS]
+        rows = islice(((reader.line_num, row) for row in reader if row), skipped, None)
+        while some := list(islice(rows, BATCH_ROWS)):
+            width = max(places) + 1
+            whole = [row if len(row) >= width else [*row, *[""] * (width - len(row))] for _, row in some]
+            cells = list(zip(*(row[:width] for row in whole), strict=True))
+            yield CellBatch([encoded(cells[place]) for place in places], np.array([line for line, _ in some]))
+            on_progress(raw.tell(), size)
+    on_progress(size, size)
+
+
+def _lines(path: Path, text: IO[str]) -> Iterator[str]:
+    """Lines of a bounded length: what is no CSV may be one line of gigabytes."""
+    while line := text.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise UsageError(f"{path}: a line has more than {_LONGEST_LINE:,} letters: it does not contain price rows")
+        yield line
