@@ -1,47 +1,25 @@
 """A Bot API server on loopback, built from the API's documented answers; strict where Telegram is strict.
 
-`sendMessage` and `getChat`. Formatting: core.telegram.org/bots/api#html-style; failures: #responseparameters, and the
-texts that the API sends with 400, 401, 403 and 429.
+`sendMessage` and `getChat`; commands and buttons: `getUpdates`, `answerCallbackQuery`, `editMessageText`, `sendPhoto`
+and `setMyCommands`. Formatting: core.telegram.org/bots/api#html-style; failures: #responseparameters, and the texts
+that the API sends with 400, 401, 403, 409 and 429.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.telegram_formatting import CannotParse, Entity, parse
+
 TOKEN = "8123456789:AAH-TelegramTokenOfATest_0123456789ab"
 CHAT = "-4001"
-
-_TAGS = {
-    "b", "strong", "i", "em", "u", "ins", "s", "strike", "del", "code", "pre", "a", "tg-spoiler", "span",
-    "blockquote", "tg-emoji",
-}  # fmt: skip
-_NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
-_DETECTED = {
-    "url": re.compile(r"(?:[a-z][a-z0-9+.-]*://\S+)|(?<![\w@.])(?:[\w-]+\.)+[^\W\d_]{2,}|\b\d+\.\d+\.\d+\.\d+\b", re.I),
-    "mention": re.compile(r"(?<!\w)@\w{3,}"),
-    "hashtag": re.compile(r"(?<!\w)#\w*[^\W\d]\w*"),
-    "cashtag": re.compile(r"(?<!\w)\$[A-Z]{1,8}\b"),
-    "bot_command": re.compile(r"(?<![\w/<>])/[A-Za-z0-9_]{1,64}"),
-}
-
-
-class CannotParse(Exception):
-    """What stands behind "can't parse entities:"."""
-
-
-@dataclass(frozen=True)
-class Entity:
-    kind: str
-    text: str
-    url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +32,15 @@ class Shown:
     parse_mode: str | None
     previews: bool
     silent: bool = False
+    message_id: int = 0
+    buttons: tuple[tuple[tuple[str, str], ...], ...] = ()  # (label, data), by row
+
+    @property
+    def labels(self) -> list[str]:
+        return [label for row in self.buttons for label, _ in row]
+
+    def data(self, label: str) -> str:
+        return next(data for row in self.buttons for text, data in row if text.startswith(label))
 
 
 @dataclass(frozen=True)
@@ -97,25 +84,178 @@ class TelegramDouble:
         self.shown: list[Shown] = []
         self.asked: list[dict[str, Any]] = []
         self.asked_at_s: list[float] = []
+        self.updates: list[dict[str, Any]] = []
+        self.offsets: list[int] = []
+        self.answers: dict[str, tuple[str, float]] = {}  # press → text, seconds after the press was given out
+        self.edits: list[tuple[int, str]] = []  # (message, text)
+        self.photos: list[bytes] = []
+        self.methods: list[str] = []
+        self.webhook = ""
+        self._given_out_s: dict[str, float] = {}
+        self._next_update = 700_000_001
+        self._polls = 0
+        self._came = threading.Condition()
         self.released = threading.Event()
         self._lock = threading.Lock()
 
     def answer(self, path: str, body: bytes) -> tuple[Fault, bytes]:
+        method = path.removeprefix(f"/bot{self.token}/")
+        if method == "sendPhoto":
+            return self._photo(body)
+        if method == "getUpdates":
+            return self._poll(json.loads(body or b"{}"))
         with self._lock:
+            self.methods.append(method)
+            known = {
+                "sendMessage": self._take,
+                "getChat": self._chat,
+                "editMessageText": self._edit,
+                "answerCallbackQuery": self._press_answered,
+                "setMyCommands": self._yes,
+            }
             request = json.loads(body)
-            self.asked.append(request)
-            self.asked_at_s.append(time.monotonic())
-            fault = self.faults.pop(0) if self.faults else self.always
-            method = path.removeprefix(f"/bot{self.token}/")
-            if method not in {"sendMessage", "getChat"}:
+            if method not in {"answerCallbackQuery", "setMyCommands"}:
+                self.asked.append(request)
+                self.asked_at_s.append(time.monotonic())
+            if method not in known:
                 return _no(401, "Unauthorized")
+            fault = None if method == "setMyCommands" else self._next_fault()
             if fault is not None and not fault.accepted:
                 return fault, _refusal(fault)
-            if method == "getChat":
-                return self._chat(str(request.get("chat_id")))
-            return self._take(request, fault or Fault())
+            return known[method](request, fault or Fault())
 
-    def _chat(self, chat_id: str) -> tuple[Fault, bytes]:
+    def _next_fault(self) -> Fault | None:
+        return self.faults.pop(0) if self.faults else self.always
+
+    # --- commands and buttons -----------------------------------------------------------------------------------------
+
+    def write(self, text: str, user: int, chat: int | None = None) -> int:
+        """A person writes; the id of the update."""
+        chat_id = user if chat is None else chat
+        message = {
+            "message_id": 90_000,
+            "date": int(time.time()),
+            "from": {"id": user, "is_bot": False, "first_name": "A"},
+            "chat": {"id": chat_id, "type": "private" if chat_id > 0 else "group"},
+            "text": text,
+        }
+        return self._came_in({"message": message})
+
+    def press(self, shown: Shown, label: str, user: int, data: str | None = None) -> str:
+        """A person presses a button of a message as it stands now; the id of the press."""
+        shown = self.now(shown)
+        press_id = f"press-{self._next_update}"
+        markup = [[{"text": text, "callback_data": said} for text, said in row] for row in shown.buttons]
+        query = {
+            "id": press_id,
+            "from": {"id": user, "is_bot": False, "first_name": "A"},
+            "chat_instance": "77",
+            "data": shown.data(label) if data is None else data,
+            "message": {
+                "message_id": shown.message_id,
+                "date": int(time.time()),
+                "chat": {"id": int(shown.chat_id), "type": "private" if int(shown.chat_id) > 0 else "group"},
+                "text": shown.text,
+                "entities": _wire_entities(shown),
+                "reply_markup": {"inline_keyboard": markup},
+            },
+        }
+        self._came_in({"callback_query": query})
+        return press_id
+
+    def now(self, shown: Shown) -> Shown:
+        """The message as it stands now."""
+        return next(one for one in self.shown if one.message_id == shown.message_id)
+
+    def _came_in(self, what: dict[str, Any]) -> int:
+        with self._came:
+            update_id = self._next_update
+            self._next_update += 1
+            self.updates.append({"update_id": update_id, **what})
+            self._came.notify_all()
+        return update_id
+
+    def _poll(self, request: dict[str, Any]) -> tuple[Fault, bytes]:
+        """The newest request ends those before it, as Telegram does."""
+        if self.webhook:
+            return _no(409, "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first")
+        if self.always is not None and not self.always.accepted:
+            return self.always, _refusal(self.always)
+        ends_s = time.monotonic() + min(float(request.get("timeout", 0)), 1.0)
+        with self._came:
+            self._polls += 1
+            mine = self._polls
+            self._came.notify_all()
+            self._confirm(request.get("offset", 0))
+            self._came.wait_for(
+                lambda: bool(self.updates) or self._polls != mine or self.released.is_set(),
+                max(ends_s - time.monotonic(), 0.0),
+            )
+            if self._polls != mine:
+                said = (
+                    "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
+                )
+                return _no(409, said)
+            found = self.updates[: request.get("limit", 100)]
+            for one in found:
+                if "callback_query" in one:
+                    self._given_out_s.setdefault(one["callback_query"]["id"], time.monotonic())
+        return Fault(), json.dumps({"ok": True, "result": found}).encode()
+
+    def _confirm(self, offset: int) -> None:
+        if offset > 0:
+            self.offsets.append(offset)
+            self.updates = [one for one in self.updates if one["update_id"] >= offset]
+
+    def _press_answered(self, request: dict[str, Any], fault: Fault) -> tuple[Fault, bytes]:
+        press_id, text = request["callback_query_id"], request.get("text", "")
+        if press_id not in self._given_out_s or press_id in self.answers or len(text) > 200:
+            return _no(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
+        self.answers[press_id] = (text, time.monotonic() - self._given_out_s[press_id])
+        return self._yes(request, fault)
+
+    def _yes(self, _request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
+        return Fault(), b'{"ok": true, "result": true}'
+
+    def _edit(self, request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
+        found = [one for one in self.shown if one.message_id == request["message_id"]]
+        if not found or found[0].chat_id != str(request["chat_id"]):
+            return _no(400, "Bad Request: message to edit not found")
+        text, buttons = request["text"], _markup(request)
+        if len(text.encode("utf-16-le", "surrogatepass")) // 2 > 4096:
+            return _no(400, "Bad Request: message is too long")
+        if (text, buttons) == (found[0].text, found[0].buttons):
+            return _no(400, "Bad Request: message is not modified")
+        entities = tuple(_entity(text, one) for one in request.get("entities", ()))
+        changed = replace(found[0], text=text, buttons=buttons, entities=entities, parse_mode=None)
+        self.shown[self.shown.index(found[0])] = changed
+        self.edits.append((request["message_id"], text))
+        return Fault(), json.dumps({"ok": True, "result": {"message_id": request["message_id"]}}).encode()
+
+    def _photo(self, body: bytes) -> tuple[Fault, bytes]:
+        with self._lock:
+            self.methods.append("sendPhoto")
+            parts = body.split(body.split(b"\r\n", 1)[0])
+            fields = {
+                part.split(b'name="')[1].split(b'"')[0]: part.split(b"\r\n\r\n", 1)[1][:-2] for part in parts[1:-1]
+            }
+            assert fields[b"chat_id"].decode() in self.chats
+            self.photos.append(fields[b"photo"])
+            self.shown.append(
+                Shown(
+                    fields[b"chat_id"].decode(),
+                    fields[b"caption"].decode(),
+                    (),
+                    None,
+                    False,
+                    False,
+                    len(self.shown) + 1,
+                )
+            )
+        return Fault(), json.dumps({"ok": True, "result": {"message_id": len(self.shown)}}).encode()
+
+    def _chat(self, request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
+        chat_id = str(request.get("chat_id"))
         if chat_id not in self.chats:
             return _no(400, "Bad Request: chat not found")
         return Fault(), json.dumps({"ok": True, "result": {"id": int(chat_id), "type": "private"}}).encode()
@@ -134,110 +274,40 @@ class TelegramDouble:
             return _no(400, "Bad Request: message is too long")
         previews = not request.get("link_preview_options", {}).get("is_disabled", False)
         silent = bool(request.get("disable_notification"))
-        self.shown.append(Shown(chat_id, text, tuple(entities), request.get("parse_mode"), previews, silent))
+        buttons = _markup(request)
+        message_id = len(self.shown) + 1
+        shown = Shown(chat_id, text, tuple(entities), request.get("parse_mode"), previews, silent, message_id, buttons)
+        self.shown.append(shown)
         result = {"message_id": len(self.shown), "chat": {"id": int(chat_id)}, "text": text}
         return fault, json.dumps({"ok": True, "result": result}).encode()
 
 
-def parse(text: str, parse_mode: str | None) -> tuple[str, list[Entity]]:
-    """The visible text with its entities, those that Telegram finds by itself included."""
-    if parse_mode is None:
-        return text, _detected([(text, False)])
-    assert parse_mode == "HTML"
-    return _Html(text).parse()
+def _markup(request: dict[str, Any]) -> tuple[tuple[tuple[str, str], ...], ...]:
+    rows = request.get("reply_markup", {}).get("inline_keyboard", [])
+    for row in rows:
+        for one in row:
+            assert 1 <= len(one["callback_data"].encode()) <= 64, one
+            assert one["text"].strip(), one
+    return tuple(tuple((one["text"], one["callback_data"]) for one in row) for row in rows)
 
 
-class _Html:
-    """Telegram's HTML: few tags, each closed in order; a bare `<` always starts a tag."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.at = 0
-        self.out: list[tuple[str, bool]] = []  # text, and whether it is inside code or a link
-        self.open: list[tuple[str, int, str | None]] = []
-        self.entities: list[Entity] = []
-
-    def parse(self) -> tuple[str, list[Entity]]:
-        while self.at < len(self.source):
-            character = self.source[self.at]
-            if character == "<":
-                self._tag()
-            elif character == "&":
-                self._emit(self._reference())
-            else:
-                self._emit(character)
-                self.at += 1
-        if self.open:
-            raise CannotParse(f'Can\'t find end tag corresponding to start tag "{self.open[-1][0]}"')
-        return self._text(0), self.entities + _detected(self.out)
-
-    def _emit(self, text: str) -> None:
-        inside = any(tag in {"code", "pre", "a"} for tag, _, _ in self.open)
-        self.out.append((text, inside))
-
-    def _text(self, since: int) -> str:
-        return "".join(text for text, _ in self.out[since:])
-
-    def _offset(self) -> int:
-        return len(self.source[: self.at].encode("utf-8", "surrogatepass"))
-
-    def _tag(self) -> None:
-        closing = re.compile(r"</([a-z0-9-]*)\s*>", re.I).match(self.source, self.at)
-        opening = re.compile(
-            r"<([a-z0-9-]*)((?:\s+[a-z-]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>\"']+))?)*)\s*>", re.I
-        ).match(self.source, self.at)
-        if closing:
-            self._close(closing)
-        elif opening and opening[1].lower() in _TAGS:
-            self._start(opening)
-        else:
-            name = re.match(r"</?([^\s>]*)", self.source[self.at :])
-            raise CannotParse(f'Unsupported start tag "{name[1] if name else ""}" at byte offset {self._offset()}')
-
-    def _start(self, found: re.Match[str]) -> None:
-        tag = found[1].lower()
-        if any(name in {"code", "pre"} for name, _, _ in self.open):
-            raise CannotParse(f'Unsupported start tag "{tag}" inside code at byte offset {self._offset()}')
-        href = re.search(r"href\s*=\s*(?:\"([^\"]*)\"|'([^']*)')", found[2])
-        url = _unescaped(next((g for g in href.groups() if g is not None), "")) if href else None
-        self.open.append((tag, len(self.out), url))
-        self.at = found.end()
-
-    def _close(self, found: re.Match[str]) -> None:
-        if not self.open:
-            raise CannotParse(f"Unexpected end tag at byte offset {self._offset()}")
-        tag, since, url = self.open.pop()
-        if found[1].lower() not in {tag, ""}:
-            raise CannotParse(f'Unmatched end tag at byte offset {self._offset()}, expected "</{tag}>"')
-        self.entities.append(Entity("text_link" if tag == "a" else tag, self._text(since), url))
-        self.at = found.end()
-
-    def _reference(self) -> str:
-        found = re.compile(r"&(?:#x([0-9a-f]{1,6})|#([0-9]{1,7})|([a-z]+));", re.I).match(self.source, self.at)
-        text = _decoded(found) if found else None
-        if found is None or text is None:
-            self.at += 1
-            return "&"
-        self.at = found.end()
-        return text
+def _wire_entities(shown: Shown) -> list[dict[str, Any]]:
+    found, at = [], 0
+    for one in shown.entities:
+        start = shown.text.find(one.text, at)
+        if start >= 0 and one.kind in {"b", "code"}:
+            offset = len(shown.text[:start].encode("utf-16-le")) // 2
+            length = len(one.text.encode("utf-16-le")) // 2
+            found.append({"type": {"b": "bold"}.get(one.kind, one.kind), "offset": offset, "length": length})
+            at = start
+    return found
 
 
-def _decoded(found: re.Match[str]) -> str | None:
-    if found[3]:
-        return _NAMED.get(found[3])
-    return chr(int(found[1], 16) if found[1] else int(found[2]))
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(
-        r"&(?:#x([0-9a-f]{1,6})|#([0-9]{1,7})|([a-z]+));", lambda found: _decoded(found) or found[0], text, flags=re.I
-    )
-
-
-def _detected(stretches: list[tuple[str, bool]]) -> list[Entity]:
-    # what is inside code or a link is no link of its own
-    bare = "".join(" " * len(text) if inside else text for text, inside in stretches)
-    return [Entity(kind, found[0]) for kind, pattern in _DETECTED.items() for found in pattern.finditer(bare)]
+def _entity(text: str, given: dict[str, Any]) -> Entity:
+    wire = text.encode("utf-16-le")
+    start, length = given["offset"] * 2, given["length"] * 2
+    assert 0 <= start < start + length <= len(wire), given
+    return Entity({"bold": "b"}.get(given["type"], given["type"]), wire[start : start + length].decode("utf-16-le"))
 
 
 def _refusal(fault: Fault) -> bytes:
@@ -275,7 +345,8 @@ def telegram() -> Iterator[TelegramDouble]:
             for name, value in fault.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(BrokenPipeError):  # a program that ended no longer waits for its updates
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Keeps quiet."""

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_channels, build_hooks, http_client, new_id
 from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_previous_keys
 from gpuwatch.bootstrap.alert_log import log_alert
+from gpuwatch.bootstrap.buttons import give_buttons
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
@@ -100,6 +101,7 @@ class Service:
             settings, http, stop=self.stopping, time_source=time_source, holds=SqlHolds(store)
         )
         self.channels = {**build_channels(settings, http), **(extra_channels or {})}
+        give_buttons(store, self.channels.values())
         routing = build_routing(settings, self.channels)
         self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
         self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert)

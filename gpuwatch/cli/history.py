@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,7 @@ def history(
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
+    from gpuwatch.app.history_picture import draw_price_history
     from gpuwatch.app.price_history import PriceHistoryRequest, price_history
     from gpuwatch.bootstrap import real_now
 
@@ -106,7 +107,8 @@ def history(
         past.hint_at_older(settings, found.gpus, asked.since)
         return Exit.CANNOT_TELL
     if png:
-        _save_picture(png, found, f"{title}: USD per GPU-hour, commission included", zone)
+        heading = f"{title}: USD per GPU-hour, commission included"
+        save_png(png, lambda axes: draw_price_history(axes, found, heading, zone))
     return Exit.DONE
 
 
@@ -192,34 +194,3 @@ def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
             f"at or under {usd:.4f}: {percent} of the known time"
             f" ({share.under_s / 3600:.1f} of {share.known_s / 3600:.1f} h; gaps do not count)"
         )
-
-
-def _save_picture(path: Path, found: PriceHistoryResult, title: str, zone: tzinfo) -> None:
-    """The chart as a picture; grey where the market was not polled."""
-
-    def draw(axes: Any) -> None:
-        from matplotlib import dates
-
-        ticks: Any = dates  # only a part of it has types
-        points = [*found.track.points, found.track.points[-1]]  # the last step reaches to its end
-        times = [point.starts_at for point in points]
-        times[-1] += timedelta(hours=points[-1].hours)
-        nan = float("nan")
-        low, q1, median, q3 = (
-            [nan if (price := getattr(point, f"{name}_with_commission_microusd")) is None else price / 1e6
-             for point in points]
-            for name in ("min", "q1", "median", "q3")
-        )  # fmt: skip
-        axes.fill_between(times, q1, q3, step="post", alpha=0.2, label="25 – 75 %")
-        axes.step(times, median, where="post", label="median")
-        axes.step(times, low, where="post", label="lowest")
-        for gap in unobserved_gaps(found.track.series):
-            axes.axvspan(gap.starts_at, gap.starts_at + timedelta(hours=gap.hours), color="0.9", zorder=0)
-        axes.set_title(title)
-        locator = ticks.AutoDateLocator(tz=zone)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ticks.ConciseDateFormatter(locator, tz=zone))
-        axes.set_xlabel(str(zone))
-        axes.legend()
-
-    save_png(path, draw)

@@ -28,9 +28,10 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     import logging
     import os
 
+    from gpuwatch.chat.run import chat_interface
     from gpuwatch.daemon.process import serve
 
-    code = serve(config, log_format=log_format, verbose=verbose)
+    code = serve(config, log_format=log_format, verbose=verbose, interfaces=(chat_interface,))
     logging.shutdown()
     # Everything is in rows by now. A thread that still waits for a hanging provider must not hold up the end: the
     # interpreter would join it.

@@ -7,8 +7,8 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
 
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
@@ -81,8 +81,17 @@ class SignalHandler:
             os.write(self._wake_writer, b"!")
 
 
-def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -> int:
+# Something that people or programs reach a running service by; it runs while its block does, and nothing waits for it.
+Interface = Callable[[Service, TaskProgress], AbstractContextManager[object]]
+
+
+def serve(
+    config: str | None, log_format: str = "auto", verbose: bool = False, interfaces: Sequence[Interface] = ()
+) -> int:
     """Run until SIGTERM. Returns the exit code.
+
+    Args:
+        interfaces: opened over each service: anew after a reload.
 
     Raises:
         SettingsError: the first settings are wrong, and nothing is rented; else it starts in rescue mode. Later ones
@@ -105,7 +114,9 @@ def serve(config: str | None, log_format: str = "auto", verbose: bool = False) -
     ):
         while store is not None:
             keeper.use(settings)
-            with running(settings, store, progress=progress, notifier=notifier) as service:
+            with running(settings, store, progress=progress, notifier=notifier) as service, ExitStack() as beside:
+                for interface in interfaces:
+                    beside.enter_context(interface(service, progress))
                 notifier.ready()
                 _begun(settings)
                 fresh = _wait_for_signals(service, keeper, signals, notifier, config)

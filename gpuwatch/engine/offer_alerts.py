@@ -71,6 +71,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         created_at=decision.decided_at,
         headline=_offer_headline(watch, best, lines[0]),
         watch=watch.name,
+        approval_id=None if approval is None else approval.ask_id,
         facts=tuple(facts),
         offers=tuple(lines),
         why=decision_text(watch, decision),

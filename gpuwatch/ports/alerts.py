@@ -91,6 +91,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         severity: by default that of its kind.
         subject: what it is about: a watch, a provider, a launch id, a channel; by default the watch.
+        approval_id: the approval that it asks for.
     """
 
     alert_id: str
@@ -106,6 +107,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, sent in one message
     severity: Severity = None  # type: ignore[assignment]  # set by __post_init__: never None
     subject: str = ""
+    approval_id: str | None = None
 
     def __post_init__(self) -> None:
         """Fill what follows from the rest."""

@@ -40,12 +40,12 @@ class Billing(msgspec.Struct, frozen=True, kw_only=True):
 class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One key of `[providers.NAME.options]` or of `[notify.NAME]`.
 
-    `kind`: an id is text, or a whole number as its digits; templates are texts by kind of alert.
+    `kind`: an id is text, or a whole number as its digits; ids are whole numbers; templates are texts by kind of alert.
     """
 
     name: str
     kind: Literal[
-        "text", "id", "number", "integer", "switch", "texts", "templates"
+        "text", "id", "ids", "number", "integer", "switch", "texts", "templates"
     ]  # id: text, or a whole number as its digits
     about: str  # one line, for `config schema` and the documents
     default: Option = None

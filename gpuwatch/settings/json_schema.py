@@ -71,6 +71,7 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
         "text": word,
         "texts": {"anyOf": [word, {"type": "array", "items": word, "minItems": 0 if spec.default == () else 1}]},
         "id": {"type": ["string", "integer"]},
+        "ids": {"type": "array", "items": {"type": ["string", "integer"]}},
         "number": {"type": "number"} | bounds,
         "integer": {"type": "integer"} | bounds,
         "switch": {"type": "boolean"},

@@ -39,7 +39,15 @@ def _line(channel: str, spec: OptionSpec) -> str:
     """An option of a channel that declares no template."""
     if spec.secret:
         return f"# secret, better in the environment: {variable_of(('notify', channel, spec.name))}"
-    samples = {"text": '"…"', "id": '"…"', "texts": '["…"]', "number": "1.0", "integer": "1", "switch": "true"}
+    samples = {
+        "text": '"…"',
+        "id": '"…"',
+        "ids": "[]",
+        "texts": '["…"]',
+        "number": "1.0",
+        "integer": "1",
+        "switch": "true",
+    }
     value = samples[spec.kind] if spec.default is None else json.dumps(spec.default, ensure_ascii=False)
     return f"{spec.name} = {value}".ljust(31) + f" # {spec.about}"
 

@@ -89,8 +89,8 @@ EXAMPLES = {
     "domain/market/resold.py",
     "settings/template.py",
 }
-# Built-in ones themselves (some sell what others have), and the emulator, which is one of vast.ai.
-_THEMSELVES = re.compile(r"(providers|notifiers)/(?!toolkit)|emulator/")
+# Built-in ones themselves (some sell what others have), their chats, and the emulator, which is one of vast.ai.
+_THEMSELVES = re.compile(r"(providers|notifiers)/(?!toolkit)|emulator/|chat/\w+/")
 
 
 def test_nothing_else_names_a_built_in_provider_or_channel() -> None:

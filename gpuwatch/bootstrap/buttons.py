@@ -1,0 +1,44 @@
+"""What signs the buttons of a channel, and which alerts bear them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from hmac import digest
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.engine.alert_buttons import AlertButtons
+from gpuwatch.engine.signed_buttons import ButtonSigner
+from gpuwatch.ports.buttons import ButtonChannel
+from gpuwatch.storage.approvals import SqlApprovalRepository
+from gpuwatch.storage.installation import load_installation
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import Channel
+    from gpuwatch.storage.database import Database
+
+_NONCE = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
+    """Signs with what only this installation has: the channel's secret, and the salt in the database.
+
+    Raises:
+        StoreError: the installation cannot be read.
+    """
+    with store.write() as connection:
+        here = load_installation(connection, real_now())
+    said = f"gpuwatch buttons {here.install_id} {here.key_salt}"
+    return ButtonSigner(digest(channel.button_secret.encode(), said.encode(), "sha256"), channel.address, _nonce)
+
+
+def give_buttons(store: Database, channels: Iterable[Channel]) -> None:
+    """Let alerts bear buttons where somebody may press them. Raises StoreError."""
+    for channel in channels:
+        if isinstance(channel, ButtonChannel) and channel.users:
+            channel.buttons = AlertButtons(button_signer(channel, store), SqlApprovalRepository(store).get, real_now)
+
+
+def _nonce() -> str:
+    return "".join(secrets.choice(_NONCE) for _ in range(6))

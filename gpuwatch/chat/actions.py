@@ -1,0 +1,106 @@
+"""Every command and every button, by name: what a messenger calls with what a person typed or pressed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from gpuwatch.chat import deciding, reading
+from gpuwatch.chat.planning import plan
+from gpuwatch.chat.replies import ChatContext, ChatReply, said
+from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, subject_key
+from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.redaction import redact
+
+log = logging.getLogger(__name__)
+
+CommandHandler = Callable[[ChatContext, str], ChatReply]
+PressHandler = Callable[[ChatContext, SignedButton], ChatReply]
+FAILED = "That failed; gpuwatch's log says why. See what is so: /status"
+
+
+class ChatCommand(msgspec.Struct, frozen=True):
+    """One command: what it does, in a line, and who does it."""
+
+    about: str
+    run: CommandHandler
+
+
+COMMANDS: Mapping[str, ChatCommand] = {
+    "status": ChatCommand("Providers, launches, what waits for you", reading.status),
+    "watches": ChatCommand("Watches with their limits", reading.watches),
+    "offers": ChatCommand("Cheapest offers of a GPU: /offers H100", reading.offers),
+    "history": ChatCommand("Price over a month as a picture: /history H100", reading.history),
+    "launches": ChatCommand("What is rented, state and cost", reading.launches),
+    "costs": ChatCommand("This month, forecast, budgets", reading.costs),
+    "approve": ChatCommand("Rent what was quoted: /approve ID", deciding.approve),
+    "deny": ChatCommand("Do not rent it: /deny ID", deciding.deny),
+    "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
+    "extend": ChatCommand("A later end for a launch: /extend ID 2h", deciding.extend),
+    "pause": ChatCommand("Rent nothing new: /pause, /pause WATCH 6h", deciding.pause),
+    "resume": ChatCommand("Rent again: /resume all, /resume WATCH", deciding.resume),
+    "silence": ChatCommand("No alerts of a watch: /silence WATCH 6h", deciding.silence),
+    "plan": ChatCommand("GPUs that are enough: /plan 70b, /plan 48gb", plan),
+}
+
+
+def run_command(context: ChatContext, name: str, argument: str) -> ChatReply:
+    """Carry out a command; an unknown one gets the list. Never raises."""
+    command = COMMANDS.get(name)
+    if command is None:
+        return said(f"There is no command {name!r}; /help lists them.")
+    return _guarded(lambda: command.run(context, argument))
+
+
+def run_press(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Carry out what a button says. Never raises."""
+    return _guarded(lambda: _PRESSES[button.action](context, button))
+
+
+def _guarded(work: Callable[[], ChatReply]) -> ChatReply:
+    try:
+        return work()
+    except GpuwatchError as error:
+        text = redact(str(error))
+        return said(text[:1].upper() + text[1:])
+    except Exception:
+        log.exception("a command from the chat failed")
+        return said(FAILED)
+
+
+def _about(run: CommandHandler) -> PressHandler:
+    return lambda context, button: run(context, button.subject)
+
+
+def _of_gpu(run: CommandHandler) -> PressHandler:
+    def press(context: ChatContext, button: SignedButton) -> ChatReply:
+        found = next((name for name in reading.known_gpus(context) if subject_key(name) == button.subject), None)
+        if found is None:
+            raise UsageError("that GPU is not in the settings any more; name it: /offers H100")
+        return run(context, found)
+
+    return press
+
+
+_PRESSES: Mapping[ButtonAction, PressHandler] = {
+    ButtonAction.APPROVE: deciding.approve_pressed,
+    ButtonAction.DENY: deciding.deny_pressed,
+    ButtonAction.SILENCE: deciding.silence_pressed,
+    ButtonAction.WHY: _about(reading.why),
+    ButtonAction.STOP: _about(deciding.stop),
+    ButtonAction.STOP_NOW: deciding.stop_confirmed,
+    ButtonAction.EXTEND: _about(deciding.extend),
+    ButtonAction.EXTEND_BY: deciding.extend_by_pressed,
+    ButtonAction.EXTEND_NOW: deciding.extend_confirmed,
+    ButtonAction.COST: _about(reading.cost_of),
+    ButtonAction.PAUSE: deciding.pause_pressed,
+    ButtonAction.RESUME: deciding.resume_pressed,
+    ButtonAction.RESUME_NOW: deciding.resume_confirmed,
+    ButtonAction.OFFERS: _of_gpu(reading.offers),
+    ButtonAction.HISTORY: _of_gpu(reading.history),
+    ButtonAction.PLAN: _about(plan),
+    ButtonAction.CANCEL: deciding.cancelled,
+}
+assert set(_PRESSES) == set(ButtonAction)

@@ -1,0 +1,353 @@
+"""Actions that change something: approve, stop, extend, pause, silence. What is dangerous asks once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+from gpuwatch.app.alerts import silence as silence_watch
+from gpuwatch.app.approvals import approve as approve_quote
+from gpuwatch.app.approvals import deny as deny_quote
+from gpuwatch.app.approvals import recent_approvals
+from gpuwatch.app.extend import extend as extend_launch
+from gpuwatch.app.launches import all_launches
+from gpuwatch.app.pauses import pause as pause_renting
+from gpuwatch.app.pauses import pause_lines, pauses
+from gpuwatch.app.pauses import resume as resume_renting
+from gpuwatch.app.stop import stop as stop_launches
+from gpuwatch.app.watch_selection import no_such_watch
+from gpuwatch.chat.reading import launch_text
+from gpuwatch.chat.replies import ChatContext, ChatReply, listing, question, rows_of, said
+from gpuwatch.domain.launches.approval import Approval, ApprovalState
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.obligation import latest_end
+from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.durations import format_duration, parse_duration
+from gpuwatch.engine.alert_buttons import SILENCE_FOR, approval_binding, approval_buttons
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.engine.approval_handler import ApprovalOutcome
+from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, bound_to, subject_key
+from gpuwatch.errors import UsageError
+from gpuwatch.ports.buttons import ButtonRows
+
+_EXTENSIONS = ("1h", "2h", "6h")
+_EVERYTHING = "all"
+_SUBJECT = 18  # characters that a button's subject may have
+_FROM = "from the chat"
+
+# --- approvals --------------------------------------------------------------------------------------------------------
+
+
+def approve(context: ChatContext, argument: str) -> ChatReply:
+    """Rent what was quoted, or nothing; without an id, what waits."""
+    return _answer(context, argument) if argument else _open_approvals(context)
+
+
+def deny(context: ChatContext, argument: str) -> ChatReply:
+    """Do not rent it; without an id, what waits."""
+    if not argument:
+        return _open_approvals(context)
+    ask_id, _, reason = argument.partition(" ")
+    reply = deny_quote(context.settings, ask_id, reason or _FROM)
+    return said(reply.text, notice=reply.text)
+
+
+def _answer(context: ChatContext, ask_id: str) -> ChatReply:
+    reply = approve_quote(context.settings, ask_id)
+    still_open = reply.outcome in {ApprovalOutcome.NO_ANSWER, ApprovalOutcome.REFUSED} and reply.launch is None
+    ask = _approval(context, ask_id) if still_open else None
+    rows: ButtonRows = []
+    if ask is not None and ask.state_at(context.now) is ApprovalState.OPEN:
+        rows = [approval_buttons(ask, context.signer)]
+    elif reply.outcome is ApprovalOutcome.RENTED and reply.launch is not None:
+        rows = [context.launch_buttons(reply.launch.launch_id)]
+    return said(reply.text, rows, notice=reply.text)
+
+
+def approve_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Approve what this button was offered for, and nothing else."""
+    _require_same_quote(context, button)
+    return _answer(context, button.subject)
+
+
+def deny_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Deny what this button was offered for."""
+    _require_same_quote(context, button)
+    return deny(context, button.subject)
+
+
+def _require_same_quote(context: ChatContext, button: SignedButton) -> None:
+    ask = _approval(context, button.subject)
+    if ask is None or approval_binding(ask) != button.bound:
+        raise UsageError("this button was offered for another quote; nothing was done. See: /approve")
+
+
+def _approval(context: ChatContext, ask_id: str) -> Approval | None:
+    return next((one for one in recent_approvals(context.settings) if one.ask_id == ask_id), None)
+
+
+def _open_approvals(context: ChatContext) -> ChatReply:
+    found = [one for one in recent_approvals(context.settings) if one.state_at(context.now) is ApprovalState.OPEN]
+    if not found:
+        return said("No approval waits for you.")
+    zone = ZoneInfo(context.settings.timezone)
+    items = [(one.ask_id, f": {_quote(one)}, open until {format_moment(one.deadline, zone)}") for one in found]
+    rows = [approval_buttons(one, context.signer, one.ask_id) for one in found]
+    return listing("These quotes wait for you", items, rows)
+
+
+def _quote(ask: Approval) -> str:
+    offer, price = ask.match.offer, ask.match.price.price_microusd_hour
+    what = f"{offer.gpu} × {offer.gpu_count} at {offer.provider}"
+    per_gpu = price_text(usd(price) / offer.gpu_count)
+    return f"{ask.watch}: {what}, {dollars(usd(price))} per hour (${per_gpu} per GPU-hour)"
+
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+
+
+def stop(context: ChatContext, argument: str) -> ChatReply:
+    """End a launch, after asking once more; without an id, those that can be ended."""
+    if not argument:
+        return _alive_launches(context, "Which launch shall end?", "Stop", ButtonAction.STOP)
+    launch = _alive(context, argument)
+    text = launch_text(launch, context.now, context.settings.timezone)
+    rows = context.confirming(f"Yes, stop {launch.launch_id}", ButtonAction.STOP_NOW, launch.launch_id)
+    return question(f"Stop launch {launch.launch_id}? Its instance and the data on it are destroyed.\n{text}", rows)
+
+
+def stop_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """End it, and wait for the provider's confirmation."""
+    told: list[str] = []
+    is_over = stop_launches(context.settings, [button.subject], told.append)
+    end = f"Launch {button.subject} has ended." if is_over else "Its end is not confirmed yet; gpuwatch goes on."
+    rows = [[context.button("Cost", ButtonAction.COST, button.subject)]]
+    return said("\n".join([*told, end]), rows, notice=end)
+
+
+def extend(context: ChatContext, argument: str) -> ChatReply:
+    """Give a launch more time, after asking once more; without an id, those that run."""
+    launch_id, _, by = argument.partition(" ")
+    if not launch_id:
+        return _alive_launches(context, "Which launch shall run longer?", "Extend", ButtonAction.EXTEND)
+    launch = _alive(context, launch_id)
+    if not by.strip():
+        buttons = [
+            context.button(f"+{each}", ButtonAction.EXTEND_BY, f"{launch_id}-{each}", _end_binding(launch))
+            for each in _EXTENSIONS
+        ]
+        cancel = context.button("Cancel", ButtonAction.CANCEL, launch_id)
+        return question(f"{_ends(context, launch)} By how much? Or: /extend {launch_id} 90m", [buttons, [cancel]])
+    return _extend_question(context, launch, _duration(by.strip().removeprefix("--by").strip()))
+
+
+def extend_by_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Ask whether to extend by the pressed time."""
+    launch_id, _, by = button.subject.partition("-")
+    launch = _same_end(context, launch_id, button.bound)
+    return _extend_question(context, launch, _duration(by))
+
+
+def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Extend it; its end must still be the one that was shown, so that a second press adds nothing."""
+    launch_id, _, by = button.subject.partition("-")
+    launch = _same_end(context, launch_id, button.bound)
+    found = extend_launch(context.settings, launch.launch_id, float(_duration(by)))
+    until = format_moment(found.ends_at, ZoneInfo(context.settings.timezone))
+    text = f"Launch {launch_id} runs until {until} at the latest; up to {dollars(usd(found.more_microusd))} more."
+    return said(text, [context.launch_buttons(launch_id)], notice=text)
+
+
+def cancelled(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Nothing was done; what can be done about a living launch is offered again."""
+    launch_id = button.subject.partition("-")[0]
+    alive = [one.launch_id for one in all_launches(context.settings) if not one.is_over]
+    rows = [context.launch_buttons(launch_id)] if launch_id in alive else []
+    return said("Cancelled; nothing was done.", rows)
+
+
+def _extend_question(context: ChatContext, launch: Launch, by_s: float) -> ChatReply:
+    ends_at = latest_end(launch)
+    if ends_at is None:
+        raise UsageError(f"launch {launch.launch_id} has no max_runtime; it runs until you stop it")
+    by = format_duration(by_s)
+    more = dollars(usd(round(launch.bound_microusd_hour * by_s / 3600)))
+    until = format_moment(ends_at + timedelta(seconds=by_s), ZoneInfo(context.settings.timezone))
+    subject = f"{launch.launch_id}-{by}"
+    if len(subject) > _SUBJECT:
+        raise UsageError(f"{by} is too exact for a button; use: gpuwatch extend {launch.launch_id} --by {by}")
+    rows = context.confirming(f"Yes, +{by}", ButtonAction.EXTEND_NOW, subject, _end_binding(launch))
+    return question(f"Extend launch {launch.launch_id} by {by}, to {until}? It costs up to {more} more.", rows)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _end_binding(launch: Launch) -> str:
+    return bound_to(launch.launch_id, launch.max_runtime_s)
+
+
+def _same_end(context: ChatContext, launch_id: str, bound: str) -> Launch:
+    launch = _alive(context, launch_id)
+    if _end_binding(launch) != bound:
+        raise UsageError(f"its end has changed since. {_ends(context, launch)} To move it: /extend {launch_id}")
+    return launch
+
+
+def _ends(context: ChatContext, launch: Launch) -> str:
+    ends_at = latest_end(launch)
+    if ends_at is None:
+        return f"Launch {launch.launch_id} has no max_runtime: it runs until you stop it."
+    return f"Launch {launch.launch_id} ends {format_moment(ends_at, ZoneInfo(context.settings.timezone))}."
+
+
+def _alive(context: ChatContext, launch_id: str) -> Launch:
+    launch = next((one for one in all_launches(context.settings) if one.launch_id == launch_id), None)
+    if launch is None:
+        raise UsageError(f"there is no launch {launch_id!r}; see: /launches")
+    if launch.is_over:
+        raise UsageError(f"launch {launch_id} is {launch.state.value} already: {launch.end_reason or 'over'}")
+    return launch
+
+
+def _alive_launches(context: ChatContext, title: str, label: str, action: ButtonAction) -> ChatReply:
+    alive = [one for one in all_launches(context.settings) if not one.is_over]
+    if not alive:
+        return said("No launch is alive.")
+    items = [(one.launch_id, f": {launch_text(one, context.now, context.settings.timezone)}") for one in alive]
+    buttons = [context.button(f"{label} {one.launch_id}", action, one.launch_id) for one in alive]
+    return listing(title, items, rows_of(buttons, 1))
+
+
+# --- pauses and silences ----------------------------------------------------------------------------------------------
+
+
+def pause(context: ChatContext, argument: str) -> ChatReply:
+    """Rent nothing new: everything, one watch, or for a while. It is at once, for it only saves money."""
+    watch, for_s = _watch_and_time(context, argument)
+    found = pause_renting(context.settings, watch, for_s, _FROM)
+    return _pauses_reply(context, pause_lines(found, context.now, context.settings.timezone))
+
+
+def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Pause one watch, or everything."""
+    return pause(context, _watch_of(context, button.subject) or _EVERYTHING)
+
+
+def resume(context: ChatContext, argument: str) -> ChatReply:
+    """Rent again, after asking once more; without a name, what is paused."""
+    lines = pause_lines(pauses(context.settings), context.now, context.settings.timezone)
+    if not argument:
+        if not lines:
+            return said("Nothing is paused.")
+        return _pauses_reply(context, lines)
+    name = None if argument == _EVERYTHING else argument
+    whose = "everything" if name is None else f"watch {name}"
+    if name is not None:
+        _require_watch(context, name)
+    subject = _EVERYTHING if name is None else subject_key(name)
+    rows = context.confirming(f"Yes, resume {whose}", ButtonAction.RESUME_NOW, subject)
+    return question(f"Rent again: {whose}? An offer under the limit may be rented at once.", rows)
+
+
+def resume_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Ask whether to rent again."""
+    return resume(context, _watch_of(context, button.subject) or _EVERYTHING)
+
+
+def resume_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Rent again."""
+    name = _watch_of(context, button.subject)
+    lifted, left = resume_renting(context.settings, name)
+    whose = "everything" if name is None else f"watch {name}"
+    text = f"Resumed: {whose}." if lifted else f"Not paused: {whose}."
+    lines = pause_lines(left, context.now, context.settings.timezone)
+    return said("\n".join([text, *lines]), notice=text)
+
+
+def silence(context: ChatContext, argument: str) -> ChatReply:
+    """No alerts about a watch's offers for a while; launches and money are still reported."""
+    if not argument:
+        buttons = [
+            context.button(f"{one.name}, 6 h", ButtonAction.SILENCE, subject_key(one.name))
+            for one in context.settings.watches
+        ]
+        return said("Which watch? For example: /silence NAME 6h", rows_of(buttons, 2))
+    watch, for_s = _watch_and_time(context, argument)
+    if watch is None:
+        raise UsageError("name a watch to silence: /silence NAME 6h")
+    found = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds())
+    until = format_moment(found.until, ZoneInfo(context.settings.timezone))
+    text = f"No alerts of {watch} until {until}; launches and money are still reported."
+    return said(text, notice=text)
+
+
+def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Silence one watch for six hours."""
+    name = _watch_of(context, button.subject)
+    if name is None:
+        raise UsageError("name a watch to silence: /silence NAME 6h")
+    return silence(context, name)
+
+
+def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
+    held = pauses(context.settings)
+    named = [one.watch for one in held.holding(context.now)] + [one.watch for one in held.open_breakers()]
+    buttons = [
+        context.button(
+            f"Resume {one or 'everything'}", ButtonAction.RESUME, _EVERYTHING if one is None else subject_key(one)
+        )
+        for one in dict.fromkeys(named)
+    ]
+    return said("\n".join(lines) or "Nothing is paused.", rows_of(buttons, 1))
+
+
+def _watch_and_time(context: ChatContext, argument: str) -> tuple[str | None, float | None]:
+    """`NAME 6h`, `NAME`, `6h`, `all`, or nothing: a watch (None: all) and seconds (None: not said)."""
+    text = argument.strip()
+    head, _, last = text.rpartition(" ")
+    for_s = _duration_or_none(last)
+    if for_s is not None and text not in _watch_names(context):
+        text = head.removesuffix("--for").removesuffix(" for").strip()
+    if text.lower() in {"", _EVERYTHING}:
+        return None, for_s
+    _require_watch(context, text)
+    return text, for_s if text != argument.strip() else None
+
+
+def _duration_or_none(text: str) -> float | None:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return None
+
+
+def _watch_names(context: ChatContext) -> list[str]:
+    return [*(one.name for one in context.settings.watches), *context.settings.left_out]
+
+
+def _require_watch(context: ChatContext, name: str) -> None:
+    known = _watch_names(context)
+    held = pauses(context.settings)
+    paused = {one.watch for one in held.by_hand} | {one.watch for one in held.breakers}
+    if name not in known and name not in paused:
+        raise no_such_watch(name, known)
+
+
+def _watch_of(context: ChatContext, key: str) -> str | None:
+    """The watch that a button stands for; None: everything."""
+    if key == _EVERYTHING:
+        return None
+    held = pauses(context.settings)
+    paused = [*(one.watch for one in held.by_hand), *(one.watch for one in held.breakers)]
+    names = [*_watch_names(context), *(name for name in paused if name)]
+    found = next((name for name in names if subject_key(name) == key), None)
+    if found is None:
+        raise UsageError("that watch is not in the settings any more; nothing was done")
+    return found

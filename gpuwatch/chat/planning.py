@@ -1,0 +1,83 @@
+"""`/plan`: which GPUs are enough for a model, cheapest first, as last polled."""
+
+from __future__ import annotations
+
+import re
+
+from gpuwatch.app.plan_fit import FitRequest, plan_fit
+from gpuwatch.chat.replies import ChatContext, ChatReply, listing, rows_of, said
+from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.planning.language_models import model_of
+from gpuwatch.domain.planning.memory_need import Workload, WorkloadRequest
+from gpuwatch.engine.signed_buttons import ButtonAction
+from gpuwatch.errors import UsageError
+
+_SHOWN = 6
+_SIZES = ("7b", "13b", "70b", "24gb", "80gb")
+_WORDS = {"train": "training", "training": "training", "infer": "inference", "inference": "inference", "any": "any"}
+_USAGE = "say a model's size or the memory: /plan 70b, /plan 7b train, /plan 48gb"
+_GIGABYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:gb|gib|g)", re.IGNORECASE)
+_PARAMETERS = re.compile(r"\d+(?:\.\d+)?[bmt]", re.IGNORECASE)
+
+
+def plan(context: ChatContext, argument: str) -> ChatReply:
+    """The cheapest GPUs that hold a model of this size, or have this much memory."""
+    if not argument:
+        buttons = [context.button(size, ButtonAction.PLAN, size) for size in _SIZES]
+        return said(f"What is it for? You can {_USAGE}", rows_of(buttons))
+    asked = _request(argument)
+    found = plan_fit(asked, lambda: context.settings)
+    if not found.prices:
+        return said("Cannot tell: no price was polled yet.")
+    items = [
+        (f"{one.gpu.name} × {one.priced.cards}", f": {dollars(one.usd_hour)} per hour at {one.priced.provider}")
+        for one in found.ranked.choices[:_SHOWN]
+    ]
+    need = f"{found.needs.vram_gb:.0f} GB of GPU memory" if found.needs.vram_gb else "any memory"
+    if not items:
+        return said(f"No offer that is known has {need} on up to {asked.max_cards} cards.")
+    return listing(f"{argument}: {need} for {found.needs.task.value}", items)
+
+
+def _request(argument: str) -> FitRequest:
+    size, *words = argument.lower().split()
+    task = _WORDS.get(words[0]) if words else "inference"
+    memory = _GIGABYTES.fullmatch(size)
+    if task is None or len(words) > 1 or not (memory or _PARAMETERS.fullmatch(size)):
+        raise UsageError(_USAGE)
+    return FitRequest(
+        task="any" if memory and not words else task,
+        vram_gb=float(memory[1]) if memory else None,
+        workload=_workload(None if memory else size),
+        latency="batch",
+        max_cards=8,
+        any_link=False,
+        gpu=(),
+        prices=(),
+        poll=False,
+        data=None,
+        provider=None,
+        spot="no",
+        listed=False,
+        by=None,
+        against=None,
+    )
+
+
+def _workload(params: str | None) -> WorkloadRequest:
+    """As `gpuwatch plan fit --size-of` without further options."""
+    usual = Workload(model=model_of(params or "7b"))
+    return WorkloadRequest(
+        params=params,
+        shape=None,
+        method=None,
+        precision=usual.precision.value,
+        optimizer=usual.optimizer,
+        batch=usual.batch,
+        context=usual.context,
+        recompute=usual.recompute,
+        fused_attention=usual.fused_attention,
+        master=usual.master,
+        rank=usual.rank,
+        targets=usual.targets,
+    )

@@ -1,0 +1,1 @@
+"""Telegram's face of the chat: long polling, buttons, pictures."""

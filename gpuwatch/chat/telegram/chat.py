@@ -1,0 +1,82 @@
+"""One bot: its poller, its inbox, its messages, joined and run on a thread of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from hashlib import sha256
+
+from gpuwatch.bootstrap import new_id, open_http, real_now
+from gpuwatch.bootstrap.buttons import button_signer
+from gpuwatch.chat.telegram.poller import POLL_S, UpdatePoller
+from gpuwatch.chat.telegram.receiver import ChatMembers, UpdateReceiver
+from gpuwatch.chat.telegram.sender import MessageSender
+from gpuwatch.errors import StoreError
+from gpuwatch.notifiers.telegram import TelegramChannel
+from gpuwatch.notifiers.telegram.bot_api import BotApi
+from gpuwatch.settings import Settings
+from gpuwatch.storage.chat_inbox import ChatInbox
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_chat(
+    settings: Settings,
+    store: Database,
+    channel: TelegramChannel,
+    clock: Callable[[], datetime] = real_now,
+    poll_s: float = POLL_S,
+) -> Iterator[None]:
+    """Take commands and presses while the block runs; nothing else ever waits for it.
+
+    Args:
+        store: open and upgraded.
+        poll_s: how long Telegram may hold a request open.
+
+    Raises:
+        StoreError: the installation cannot be read.
+    """
+    inbox = ChatInbox(store, _bot_id(channel.button_secret), new_id())
+    stopping = threading.Event()
+    http = open_http(settings)
+    api = BotApi(channel.button_secret, http, channel.base_url)
+    sender = MessageSender(api, stopping.wait)
+    receiver = UpdateReceiver(settings, button_signer(channel, store), _members(channel, store), inbox, sender, clock)
+    poller = UpdatePoller(api, inbox, receiver, clock, stopping, poll_s)
+
+    def poll() -> None:
+        with suppress(Exception):  # the store and the network go away at the end
+            poller.run()
+        http.close()
+
+    thread = threading.Thread(target=poll, name="chat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        receiver.close()
+        with suppress(StoreError):  # else another daemon waits for the end of the lease
+            inbox.release(clock())
+        thread.join(0.2)
+
+
+def _members(channel: TelegramChannel, store: Database) -> ChatMembers:
+    """The configured chat, and where Telegram has moved it."""
+    chats = {channel.address}
+    with suppress(StoreError):
+        moved = Outbox(store).new_address(channel.name, channel.address)
+        chats |= {moved} if moved is not None else set()
+    return ChatMembers(frozenset(chats), channel.users)
+
+
+def _bot_id(token: str) -> str:
+    """The bot's public id; of a token in another form a digest."""
+    number, found, _ = token.partition(":")
+    return number[:32] if found and number.isdecimal() else sha256(token.encode()).hexdigest()[:12]

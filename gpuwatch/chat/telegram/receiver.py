@@ -1,0 +1,243 @@
+"""Carries out what came from Telegram: who may do it, is it ours, once. Every press is answered within two seconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import msgspec
+
+from gpuwatch.chat.actions import COMMANDS, run_command, run_press
+from gpuwatch.chat.replies import ChatContext, ChatReply
+from gpuwatch.chat.telegram.sender import MessageSender
+from gpuwatch.chat.telegram.updates import ButtonPress, ChatMessage, ChatUpdate
+from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton
+from gpuwatch.errors import StoreError
+from gpuwatch.notifiers.toolkit import Line, Piece, Role
+from gpuwatch.ports.buttons import ButtonRows, MessageButton
+from gpuwatch.settings import Settings
+from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
+
+log = logging.getLogger(__name__)
+
+ANSWER_WITHIN_S = 1.0  # of the two that are promised; the way to Telegram takes the rest
+_WORKERS = 4  # a stop waits for its provider; the others do not wait for it
+FOREIGN = "You may not use this gpuwatch. Nothing was done."
+AGAIN = "This button was pressed already. Nothing more was done."
+WORKING = "Working on it; this message will say what happened."
+_DECIDED = {ButtonAction.APPROVE, ButtonAction.DENY}
+
+
+class ChatMembers(msgspec.Struct, frozen=True):
+    """Who may use the bot, and where."""
+
+    chats: frozenset[str]
+    users: frozenset[str]
+
+    def allow(self, chat_id: int | None, user_id: int | None) -> bool:
+        """Whether this user may act in this chat."""
+        return str(chat_id) in self.chats and str(user_id) in self.users
+
+
+class PressAnswer:
+    """Answers one press, once, in time: with what is known by then."""
+
+    def __init__(self, press_id: str, send: Callable[[str, str], None]) -> None:
+        self._press_id = press_id
+        self._send = send
+        self._is_answered = threading.Event()
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(ANSWER_WITHIN_S, self.say, (WORKING,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def say(self, notice: str) -> None:
+        """Say it, unless something was said already."""
+        with self._lock:
+            if self._is_answered.is_set():
+                return
+            self._is_answered.set()
+        self._timer.cancel()
+        self._send(self._press_id, notice)
+
+
+class UpdateReceiver:
+    """What becomes of updates. Storing is done by the caller; this decides what is stored, and carries it out."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        signer: ButtonSigner,
+        members: ChatMembers,
+        inbox: ChatInbox,
+        sender: MessageSender,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._settings = settings
+        self._signer = signer
+        self._members = members
+        self._inbox = inbox
+        self._sender = sender
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="chat")
+        self._answers: dict[int, PressAnswer] = {}
+        self._foreign: set[int | None] = set()
+
+    def close(self) -> None:
+        """Begin nothing more; what runs goes on, and what waits is done after the next start."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- what came --------------------------------------------------------------------------------------------------
+
+    def accepted(self, update: ChatUpdate) -> ReceivedUpdate | None:
+        """What is to be stored and carried out; None: nothing is, and a press has its answer."""
+        if update.callback_query is not None:
+            return self._accepted_press(update, update.callback_query)
+        message = update.message
+        if message is None or message.text is None:
+            return None
+        if not self._members.allow(message.chat.id, message.sender.id if message.sender else None):
+            self._report_foreign(message.sender.id if message.sender else None)
+            return None
+        return ReceivedUpdate(update_id=update.update_id, body=_body(update))
+
+    def _accepted_press(self, update: ChatUpdate, press: ButtonPress) -> ReceivedUpdate | None:
+        chat_id = press.message.chat.id if press.message else None
+        if not self._members.allow(chat_id, press.sender.id):
+            self._report_foreign(press.sender.id)
+            self._in_background(lambda: self._sender.answer(press.id, FOREIGN))
+            return None
+        found = self._signer.read(press.data, self._clock())
+        if isinstance(found, ButtonFault):
+            self._in_background(lambda: self._sender.answer(press.id, found.value))
+            return None
+        self._answers[update.update_id] = PressAnswer(press.id, self._sender.answer)
+        return ReceivedUpdate(
+            update_id=update.update_id, body=_body(update), button=found.data if found.works_once else None
+        )
+
+    def _report_foreign(self, user_id: int | None) -> None:
+        if user_id not in self._foreign:
+            self._foreign.add(user_id)
+            log.warning("user %s may not use the bot: not in [notify.telegram] users, or not in its chat", user_id)
+
+    # --- carrying out -----------------------------------------------------------------------------------------------
+
+    def carry_out(self, stored: StoredUpdate) -> None:
+        """Do it on a thread of its own."""
+        self._in_background(lambda: self._carry_out(stored))
+
+    def _in_background(self, work: Callable[[], object]) -> None:
+        try:
+            self._pool.submit(_logged, work)
+        except RuntimeError:  # it ends
+            log.debug("the chat ends; the update is carried out after the next start")
+
+    def _carry_out(self, stored: StoredUpdate) -> None:
+        update = msgspec.json.decode(stored.body, type=ChatUpdate)
+        answer = self._answers.pop(stored.update_id, None)
+        if update.callback_query is not None:
+            self._press(update.callback_query, answer, stored.is_again)
+        elif update.message is not None:
+            self._command(update.message)
+        try:
+            self._inbox.finish(stored.update_id, self._clock())
+        except StoreError as error:
+            log.warning("an update may be carried out again after a restart: %s", error)
+
+    def _press(self, press: ButtonPress, answer: PressAnswer | None, is_again: bool) -> None:
+        say = answer.say if answer is not None else _said_before
+        if is_again:
+            say(AGAIN)
+            return
+        button = self._signer.read(press.data, self._clock())
+        if isinstance(button, ButtonFault):  # too late by now
+            say(button.value)
+            return
+        log.info("pressed by user %s: %s %s", press.sender.id, button.action.name.lower(), button.subject)
+        reply = run_press(self._context(), button)
+        say(reply.notice or _first_line(reply))
+        if press.message is None:
+            return
+        if reply.picture is not None:
+            self._sender.send(str(press.message.chat.id), reply)
+            return
+        self._sender.edit(press.message, reply, self._rows_after(press.message, button, reply))
+
+    def _rows_after(self, message: ChatMessage, button: SignedButton, reply: ChatReply) -> ButtonRows:
+        """The reply's buttons; else those that the message has, without what was decided by this press."""
+        if reply.rows and (reply.is_question or button.action in _DECIDED):
+            return reply.rows
+        there = message.reply_markup.inline_keyboard if message.reply_markup else ()
+        left = [
+            [
+                MessageButton(one.text, one.callback_data)
+                for one in row
+                if one.callback_data and self._stays(one.callback_data, button)
+            ]
+            for row in there
+        ]
+        return [*(row for row in left if row), *reply.rows]
+
+    def _stays(self, data: str, pressed: SignedButton) -> bool:
+        found = self._signer.read(data, self._clock())
+        if isinstance(found, ButtonFault):
+            return False
+        if pressed.action is ButtonAction.CANCEL or found.action is ButtonAction.CANCEL:
+            return False
+        if pressed.action in _DECIDED and found.action in _DECIDED:
+            return found.subject != pressed.subject
+        return found.data != pressed.data or not pressed.works_once
+
+    def _command(self, message: ChatMessage) -> None:
+        name, argument = command_in(message.text or "")
+        chat = str(message.chat.id)
+        if name is None:
+            if message.chat.type != "private":
+                return
+            name = "help"
+        if name in {"help", "start"}:
+            self._sender.send(chat, help_reply())
+        else:
+            self._sender.send(chat, run_command(self._context(), name, argument))
+
+    def _context(self) -> ChatContext:
+        return ChatContext(settings=self._settings, signer=self._signer, now=self._clock())
+
+
+def command_in(text: str) -> tuple[str | None, str]:
+    """The command of a message and what follows it; None: it is none. `/stop@some_bot ID` is `/stop ID`."""
+    head, _, rest = text.strip().partition(" ")
+    if not head.startswith("/") or len(head) < 2:
+        return None, text
+    return head[1:].partition("@")[0].lower(), " ".join(rest.split())
+
+
+def help_reply() -> ChatReply:
+    """Every command in a line."""
+    lines = [
+        Line(Role.ITEM, (Piece(f"/{name}", code=True), Piece(f" – {one.about}"))) for name, one in COMMANDS.items()
+    ]
+    return ChatReply(lines=(Line(Role.TITLE, (Piece("gpuwatch in this chat", bold=True),)), *lines))
+
+
+def _body(update: ChatUpdate) -> str:
+    return msgspec.json.encode(update).decode()
+
+
+def _first_line(reply: ChatReply) -> str:
+    return "".join(piece.text for piece in reply.lines[0].pieces) if reply.lines else "Done."
+
+
+def _said_before(notice: str) -> None:
+    """The press was answered before a restart; the message says the rest."""
+
+
+def _logged(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except Exception:
+        log.exception("an update from the chat failed")

@@ -1,0 +1,176 @@
+"""Sends and edits messages: within Telegram's limits, after the pauses that it asks for, never twice on purpose."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from gpuwatch.chat.replies import ChatReply
+from gpuwatch.chat.telegram.updates import ChatMessage
+from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply, keyboard
+from gpuwatch.notifiers.telegram.html import MAX_UNITS, marked_up
+from gpuwatch.notifiers.toolkit import Line, Piece, Role, plain
+from gpuwatch.ports.buttons import ButtonRows
+from gpuwatch.redaction import redact
+
+log = logging.getLogger(__name__)
+
+NOTICE_LENGTH = 200  # characters of an answer to a press (source: core.telegram.org/bots/api#answercallbackquery)
+CAPTION_UNITS = 1024  # of a picture's caption
+_MARK = "\n\n▸ "  # stands before what became of a press; what stood there before is replaced
+_DEADLINE_S = 10.0
+_ANSWER_DEADLINE_S = 5.0
+_TRIES = 3
+_LONGEST_PAUSE_S = 60.0
+_PAUSES_S = (1.0, 3.0)
+_KEPT_ENTITIES = frozenset({"bold", "italic", "underline", "strikethrough", "code", "pre", "text_link"})
+
+
+class MessageSender:
+    """One chat's messages, for all threads.
+
+    Args:
+        wait: sleeps so many seconds; returns early and true when the program ends.
+    """
+
+    def __init__(
+        self, api: BotApi, wait: Callable[[float], object], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api = api
+        self._wait = wait
+        self._monotonic = monotonic
+        self._not_before_s = float("-inf")
+        self._lock = threading.Lock()
+
+    def answer(self, press_id: str, notice: str) -> None:
+        """Answer a press, at once and once: late answers are worth nothing."""
+        text = redact(notice)[:NOTICE_LENGTH]
+        body: dict[str, object] = {"callback_query_id": press_id, "text": text, "show_alert": len(text) > 60}
+        reply = self._api.call("answerCallbackQuery", body, _ANSWER_DEADLINE_S)
+        if not reply.ok:
+            log.info("a press could not be answered: %s", reply.text)
+
+    def send(self, chat: str, reply: ChatReply) -> None:
+        """One new message; a picture with its caption, or text."""
+        if reply.picture is not None:
+            self._send_picture(chat, reply, reply.picture)
+            return
+        body = {"chat_id": chat, "text": _html(reply), "parse_mode": "HTML", **_plain_look(), **_buttons(reply.rows)}
+        self._call("sendMessage", body)
+
+    def edit(self, message: ChatMessage, reply: ChatReply, rows: ButtonRows) -> None:
+        """Write under a message what became of a press, and replace its buttons."""
+        if message.text is None:  # a picture, or too old to be edited
+            self.send(str(message.chat.id), reply)
+            return
+        text = redact("\n".join(plain(line) for line in reply.lines))
+        shown, entities = _appended(message, text)
+        body = {
+            "chat_id": message.chat.id,
+            "message_id": message.message_id,
+            "text": shown,
+            "entities": entities,
+            "reply_markup": keyboard(rows),
+            **_plain_look(),
+        }
+        answer = self._call("editMessageText", body)
+        if not answer.ok and "not modified" not in answer.description:
+            self.send(str(message.chat.id), reply)
+
+    def call(self, method: str, body: dict[str, object]) -> BotApiReply:
+        """Any other method, once more after a pause."""
+        return self._call(method, body)
+
+    def _send_picture(self, chat: str, reply: ChatReply, picture: bytes) -> None:
+        caption = _cut("\n".join(redact(plain(line)) for line in reply.lines), CAPTION_UNITS)
+        fields = {"chat_id": chat, "caption": caption}
+        if reply.rows:
+            fields["reply_markup"] = json.dumps(keyboard(reply.rows))
+        answer = self._retried("sendPhoto", lambda: self._api.send_photo(fields, picture, _DEADLINE_S * 2))
+        if not answer.ok:
+            self.send(chat, ChatReply(lines=reply.lines, rows=reply.rows))
+
+    def _call(self, method: str, body: dict[str, object]) -> BotApiReply:
+        return self._retried(method, lambda: self._api.call(method, body, _DEADLINE_S))
+
+    def _retried(self, method: str, work: Callable[[], BotApiReply]) -> BotApiReply:
+        """Again after a limit or a fault of the server; what is refused is refused."""
+        for attempt in range(_TRIES):
+            self._respect_pause()
+            reply = work()
+            if reply.ok or (400 <= reply.status < 500 and reply.status != 429):
+                break
+            if reply.status == 429:
+                self._pause(reply.retry_after_s or _PAUSES_S[-1])
+            elif attempt < _TRIES - 1 and self._wait(_PAUSES_S[attempt]):
+                break
+        if not reply.ok and "not modified" not in reply.description:
+            log.warning("%s failed: %s", method, reply.text)
+        return reply
+
+    def _pause(self, seconds: float) -> None:
+        with self._lock:
+            until_s = self._monotonic() + min(seconds, _LONGEST_PAUSE_S)
+            self._not_before_s = max(self._not_before_s, until_s)
+
+    def _respect_pause(self) -> None:
+        with self._lock:
+            left_s = self._not_before_s - self._monotonic()
+        if left_s > 0:
+            self._wait(left_s)
+
+
+def _html(reply: ChatReply) -> str:
+    """As much as one message may hold, cut between two lines."""
+    kept: list[str] = []
+    room = MAX_UNITS - 40
+    for line in reply.lines:
+        clean = Line(line.role, tuple(_redacted(piece) for piece in line.pieces))
+        room -= _units(plain(clean)) + 1
+        if room < 0:
+            kept.append(marked_up(Line(Role.ITEM, (Piece("… truncated"),))))
+            break
+        kept.append(marked_up(clean))
+    return "\n".join(kept)
+
+
+def _redacted(piece: Piece) -> Piece:
+    return Piece(redact(piece.text), piece.bold, piece.url, piece.code)
+
+
+def _appended(message: ChatMessage, text: str) -> tuple[str, list[dict[str, object]]]:
+    """The message's own text with its formatting, and `text` behind it."""
+    own = (message.text or "").partition(_MARK)[0]
+    room = MAX_UNITS - _units(_MARK)
+    text = _cut(text, room // 2)
+    own = _cut(own, room - _units(text))
+    end = _units(own)
+    entities = [one for one in message.entities if _is_kept(one, end)]
+    return f"{own}{_MARK}{text}", entities
+
+
+def _is_kept(entity: dict[str, object], end: int) -> bool:
+    offset, length = entity.get("offset"), entity.get("length")
+    is_inside = isinstance(offset, int) and isinstance(length, int) and offset + length <= end
+    return is_inside and entity.get("type") in _KEPT_ENTITIES
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le", "replace")) // 2
+
+
+def _cut(text: str, most: int) -> str:
+    if _units(text) <= most:
+        return text
+    return text.encode("utf-16-le", "replace")[: max(most - 1, 0) * 2].decode("utf-16-le", "ignore") + "…"
+
+
+def _buttons(rows: ButtonRows) -> dict[str, object]:
+    return {"reply_markup": keyboard(rows)} if rows else {}
+
+
+def _plain_look() -> dict[str, object]:
+    return {"link_preview_options": {"is_disabled": True}}

@@ -1,0 +1,98 @@
+"""What Telegram sends: the few fields that are used, of whatever comes (source: core.telegram.org/bots/api#update)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+_NO_UPDATES: tuple[msgspec.Raw, ...] = ()
+
+
+class ChatUser(msgspec.Struct, frozen=True):
+    """Who wrote or pressed."""
+
+    id: int
+
+
+class ChatPlace(msgspec.Struct, frozen=True):
+    """Where: a private chat has the id of its user."""
+
+    id: int
+    type: str = ""
+
+
+class PressableButton(msgspec.Struct, frozen=True):
+    """A button as it stands under a message; `callback_data` None: a link."""
+
+    text: str
+    callback_data: str | None = None
+
+
+class MessageKeyboard(msgspec.Struct, frozen=True):
+    """The buttons under a message, by row."""
+
+    inline_keyboard: tuple[tuple[PressableButton, ...], ...] = ()
+
+
+class ChatMessage(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    """A message; without `text` it is a picture, or too old to be shown."""
+
+    message_id: int
+    chat: ChatPlace
+    sender: ChatUser | None = None
+    text: str | None = None
+    entities: tuple[dict[str, object], ...] = ()
+    reply_markup: MessageKeyboard | None = None
+
+
+class ButtonPress(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    """A callback query."""
+
+    id: str
+    sender: ChatUser
+    message: ChatMessage | None = None
+    data: str = ""
+
+
+class ChatUpdate(msgspec.Struct, frozen=True):
+    """One update; other kinds than these two have neither."""
+
+    update_id: int
+    message: ChatMessage | None = None
+    callback_query: ButtonPress | None = None
+
+
+class _OnlyId(msgspec.Struct, frozen=True):
+    update_id: int
+
+
+class ReadUpdates(msgspec.Struct, frozen=True):
+    """Updates in order; `next_id`: from which on to ask; None: nothing came. `unread`: not understood."""
+
+    updates: Sequence[ChatUpdate]
+    next_id: int | None
+    unread: int = 0
+
+
+def read_updates(result: bytes | msgspec.Raw) -> ReadUpdates:
+    """The result of `getUpdates`. What cannot be understood is left out, so that it does not come again for ever.
+
+    Raises:
+        ValueError: it is no list of updates at all.
+    """
+    try:
+        raws = msgspec.json.decode(result, type=tuple[msgspec.Raw, ...])
+        ids = [msgspec.json.decode(raw, type=_OnlyId).update_id for raw in raws]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"no list of updates: {error}") from error
+    read = [one for one in map(_read, raws) if one is not None]
+    read.sort(key=lambda one: one.update_id)
+    return ReadUpdates(read, max(ids) + 1 if ids else None, len(raws) - len(read))
+
+
+def _read(raw: msgspec.Raw) -> ChatUpdate | None:
+    try:
+        return msgspec.json.decode(raw, type=ChatUpdate)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,88 @@
+"""The buttons of an alert: what its owner can do about it with one tap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.launches.approval import Approval, ApprovalState
+from gpuwatch.engine.signed_buttons import ButtonAction, ButtonSigner, bound_to, subject_key
+from gpuwatch.errors import StoreError
+from gpuwatch.ports import Alert, AlertKind
+from gpuwatch.ports.buttons import ButtonRows, MessageButton
+
+LIVES_FOR = timedelta(days=7)  # of buttons that expire with nothing; a store keeps presses for longer
+SILENCE_FOR = timedelta(hours=6)
+_SILENCE_OFFERED_FOR = timedelta(days=2)
+_PARTS = 5  # of one message with several approvals
+_LABEL = 20  # characters of a watch's name in a button
+_LAUNCH_ID = re.compile(r"[a-z2-7]{12}")
+_OF_LAUNCHES = {
+    AlertKind.RENT: (("Stop", ButtonAction.STOP), ("Extend", ButtonAction.EXTEND), ("Cost", ButtonAction.COST)),
+    AlertKind.HELD: (("Stop", ButtonAction.STOP), ("Cost", ButtonAction.COST)),
+    AlertKind.END: (("Cost", ButtonAction.COST),),
+}
+
+
+def approval_binding(ask: Approval) -> str:
+    """A digest of what was quoted: the offer, its price, and until when."""
+    offer, price = ask.match.offer.identity, ask.match.price.price_microusd_hour
+    return bound_to(ask.ask_id, offer, price, int(ask.deadline.timestamp()))
+
+
+def approval_buttons(ask: Approval, signer: ButtonSigner, of: str = "") -> list[MessageButton]:
+    """Approve and deny. `of`: which one, where a message has several."""
+    binding = approval_binding(ask)
+    return [
+        signer.button(f"Approve {of}".strip(), ButtonAction.APPROVE, ask.ask_id, ask.deadline, binding),
+        signer.button(f"Deny {of}".strip(), ButtonAction.DENY, ask.ask_id, ask.deadline, binding),
+    ]
+
+
+class AlertButtons:
+    """Says which buttons an alert bears (see `ports.buttons.ButtonSource`).
+
+    Args:
+        approval_of: an approval by its id.
+    """
+
+    def __init__(
+        self, signer: ButtonSigner, approval_of: Callable[[str], Approval | None], clock: Callable[[], datetime]
+    ) -> None:
+        self._signer = signer
+        self._approval_of = approval_of
+        self._clock = clock
+
+    def buttons_for(self, alert: Alert) -> ButtonRows:
+        """As `ButtonSource`."""
+        now = self._clock()
+        try:
+            return [row for row in self._rows(alert, now) if row]
+        except StoreError:  # the alert says what to type instead
+            return []
+
+    def _rows(self, alert: Alert, now: datetime) -> Iterator[list[MessageButton]]:
+        if alert.parts:
+            for part in alert.parts[:_PARTS]:
+                yield self._approval(part, now, (part.watch or "")[:_LABEL])
+            return
+        yield self._approval(alert, now)
+        if alert.watch and alert.kind in {AlertKind.MATCH, AlertKind.APPROVAL}:
+            yield [
+                self._signer.button(
+                    "Silence 6 h", ButtonAction.SILENCE, subject_key(alert.watch), now + _SILENCE_OFFERED_FOR
+                ),
+                self._signer.button("Why", ButtonAction.WHY, alert.alert_id, now + LIVES_FOR),
+            ]
+        elif alert.subject != alert.watch and _LAUNCH_ID.fullmatch(alert.subject):
+            yield [
+                self._signer.button(label, action, alert.subject, now + LIVES_FOR)
+                for label, action in _OF_LAUNCHES.get(alert.kind, ())
+            ]
+
+    def _approval(self, alert: Alert, now: datetime, of: str = "") -> list[MessageButton]:
+        ask = self._approval_of(alert.approval_id) if alert.approval_id else None
+        if ask is None or ask.state_at(now) is not ApprovalState.OPEN:
+            return []
+        return approval_buttons(ask, self._signer, of)

@@ -1,0 +1,136 @@
+"""What a button's data says, signed: which action, about what, until when. Pure; 64 bytes at most.
+
+`ACTION.SUBJECT.EXPIRY.NONCE.BOUND.SIGNATURE`: BOUND is a digest of what the action was offered for (a quote, the end of
+a launch), so that it does nothing about anything else. The nonce makes every button one of its own: it works once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+
+from gpuwatch.ports.buttons import DATA_BYTES, MessageButton
+
+_SHAPE = re.compile(r"([a-z]{1,2})\.([A-Za-z0-9_-]{0,18})\.([0-9a-f]{8})\.([a-z0-9]{6})\.([0-9a-f]{6})\.([\w-]{16})")
+
+
+class ButtonAction(StrEnum):
+    """What a press asks for; a value in data that was sent long ago. `…_NOW`: asked once more, and confirmed."""
+
+    APPROVE = "a"
+    DENY = "d"
+    SILENCE = "s"
+    WHY = "w"
+    STOP = "x"
+    STOP_NOW = "xx"
+    EXTEND = "e"
+    EXTEND_BY = "eb"
+    EXTEND_NOW = "ee"
+    COST = "c"
+    PAUSE = "p"
+    RESUME = "r"
+    RESUME_NOW = "rr"
+    OFFERS = "o"
+    HISTORY = "h"
+    PLAN = "l"
+    CANCEL = "n"
+
+
+# Those change something; the others read, or only ask whether to.
+_WORKS_ONCE = frozenset(
+    {
+        ButtonAction.APPROVE,
+        ButtonAction.DENY,
+        ButtonAction.SILENCE,
+        ButtonAction.STOP_NOW,
+        ButtonAction.EXTEND_NOW,
+        ButtonAction.PAUSE,
+        ButtonAction.RESUME_NOW,
+    }
+)
+
+
+class ButtonFault(StrEnum):
+    """Why a press does nothing; said to whoever pressed."""
+
+    FORGED = "This button is not of this gpuwatch. Nothing was done."
+    LATE = "This button is too old. Nothing was done; /help shows what you can do now."
+
+
+class SignedButton(msgspec.Struct, frozen=True, kw_only=True):
+    """What a press stands for.
+
+    Attributes:
+        subject: of an approval, a launch or an alert its id; of a watch or GPU its `subject_key`.
+        bound: a digest, see `bound_to`; empty: bound to nothing.
+        data: all of it, as it came: a press is known by it.
+    """
+
+    action: ButtonAction
+    subject: str
+    bound: str
+    data: str
+
+    @property
+    def works_once(self) -> bool:
+        """Whether a second press does nothing."""
+        return self.action in _WORKS_ONCE
+
+
+def subject_key(name: str) -> str:
+    """Stands for a name that may be longer than a button's data: 10 characters."""
+    return hashlib.sha256(name.encode()).hexdigest()[:10]
+
+
+def bound_to(*facts: object) -> str:
+    """A digest of what a button is offered for."""
+    return hashlib.sha256("\n".join(map(str, facts)).encode()).hexdigest()[:6]
+
+
+class ButtonSigner:
+    """Signs buttons for one chat and reads them back.
+
+    Args:
+        secret: of the installation and its bot; without it nobody makes a button.
+        chat: a button of one chat does nothing in another.
+        new_nonce: six characters of a-z and 0-9.
+    """
+
+    def __init__(self, secret: bytes, chat: str, new_nonce: Callable[[], str]) -> None:
+        self._secret = secret
+        self._chat = chat
+        self._new_nonce = new_nonce
+
+    def button(
+        self, label: str, action: ButtonAction, subject: str, expires_at: datetime, bound: str = ""
+    ) -> MessageButton:
+        """One button; it does nothing from `expires_at` on."""
+        expiry = f"{int(expires_at.timestamp()):08x}"
+        said = f"{action.value}.{subject}.{expiry}.{self._new_nonce()}.{bound or '000000'}"
+        data = f"{said}.{self._signature(said)}"
+        assert len(data.encode()) <= DATA_BYTES, data
+        return MessageButton(label, data)
+
+    def read(self, data: str, now: datetime) -> SignedButton | ButtonFault:
+        """What a press says; a fault: it does nothing."""
+        found = _SHAPE.fullmatch(data)
+        if found is None or not data.isascii():
+            return ButtonFault.FORGED
+        said, _, signature = data.rpartition(".")
+        if not hmac.compare_digest(signature, self._signature(said)) or found[1] not in set(ButtonAction):
+            return ButtonFault.FORGED
+        if now >= datetime.fromtimestamp(int(found[3], 16), UTC):
+            return ButtonFault.LATE
+        bound = "" if found[5] == "000000" else found[5]
+        return SignedButton(action=ButtonAction(found[1]), subject=found[2], bound=bound, data=data)
+
+    def _signature(self, said: str) -> str:
+        digest = hmac.digest(self._secret, f"{self._chat}\n{said}".encode(), "sha256")
+        return urlsafe_b64encode(digest[:12]).decode()  # 96 bits: nobody guesses them by pressing

@@ -1,0 +1,224 @@
+"""Telegram, over the Bot API (source: core.telegram.org/bots/api, read 2026-11)."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from gpuwatch.errors import DeliverLater, DeliveryRefused
+from gpuwatch.notifiers.telegram.bot_api import BASE_URL, BotApi, BotApiReply, keyboard
+from gpuwatch.notifiers.telegram.html import cut_text, render
+from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, checked
+from gpuwatch.ports import Alert, ChannelSettings
+from gpuwatch.ports.buttons import ButtonSource
+from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
+from gpuwatch.ports.settings import Option
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import HttpClient
+
+__all__ = ["INFO", "TelegramChannel", "TelegramSettings", "build", "render"]
+
+
+def _chat_id(value: object) -> str:
+    return parse_line(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
+def _user_ids(value: object) -> tuple[str, ...]:
+    """Whole numbers, alone or in a list; in the environment also as text. Raises ValueError."""
+    wrong = ValueError("expected ids of users, whole numbers as @userinfobot shows them, such as [123456789]")
+    given = value.strip("[] ").split(",") if isinstance(value, str) else value
+    found = [given] if isinstance(given, int) and not isinstance(given, bool) else given
+    if not isinstance(found, list | tuple) or any(isinstance(one, bool) for one in found):
+        raise wrong
+    ids = tuple(str(one).strip(" \"'") for one in found)
+    ids = tuple(one for one in ids if one)
+    if not all(one.isascii() and one.isdecimal() for one in ids):
+        raise wrong
+    return ids
+
+
+def _check(values: Mapping[str, Option]) -> None:
+    if values.get("users") and str(values.get("chat_id", "")).startswith("@"):
+        raise ValueError("a channel takes no commands: users needs the id of a private chat or a group as chat_id")
+
+
+INFO = ChannelInfo(
+    name="telegram",
+    title="Telegram",
+    options=(
+        OptionSpec(
+            name="bot_token",
+            kind="text",
+            about="Secret; the bot's token from @BotFather.",
+            secret=True,
+            needed=True,
+            parse=parse_token,
+        ),
+        OptionSpec(
+            name="chat_id",
+            kind="id",
+            about="Chat that gets the alerts: a number, or @channel.",
+            needed=True,
+            parse=_chat_id,
+        ),
+        OptionSpec(
+            name="base_url",
+            kind="text",
+            about="http(s) address of the Bot API.",
+            default=BASE_URL,
+            is_url=True,
+            parse=parse_url,
+        ),
+        OptionSpec(
+            name="users",
+            kind="ids",
+            about="Ids of users who may press buttons and send commands; default: the private chat's own user.",
+            default=(),
+            parse=_user_ids,
+        ),
+        TEMPLATES,
+    ),
+    check=_check,
+    template="""\
+chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN
+# users = [123456789]           # who may press buttons and send /commands; default: the private chat's own user
+""",
+    docs="alerts.md#telegram",
+    doctor=lambda settings, http: checked("telegram", build(settings, http).check),
+)
+_SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
+_DEADLINE_S = 10.0  # three requests at most (plain text, a moved chat) stay within a lease
+
+
+def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
+    """The channel of `[notify.telegram]`."""
+    options: dict[str, Any] = dict(settings.options)
+    return TelegramChannel(TelegramSettings(**options), http)
+
+
+class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`[notify.telegram]`. `bot_token` is a secret."""
+
+    bot_token: str
+    chat_id: str
+    base_url: str = BASE_URL
+    users: tuple[str, ...] = ()
+    templates: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"TelegramSettings({self.chat_id!r}, {self.base_url!r})"
+
+
+class TelegramChannel:
+    """One chat. `new_address` is set once Telegram says that the chat has another id."""
+
+    name = "telegram"
+    address_option = "chat_id"
+
+    def __init__(
+        self,
+        settings: TelegramSettings,
+        http: HttpClient,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.address = settings.chat_id
+        self.new_address: str | None = None
+        self.base_url = settings.base_url
+        self.button_secret = settings.bot_token
+        self.users = _who_may_press(settings)
+        self.buttons: ButtonSource | None = None
+        self._templates = settings.templates
+        self._api = BotApi(settings.bot_token, http, settings.base_url)
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._jitter = jitter
+        self._turn = threading.Lock()
+        self._next_at = float("-inf")
+
+    def send(self, alert: Alert) -> None:
+        """Deliver once: as HTML; as plain text if Telegram cannot read that; to the new chat if it has moved.
+
+        Raises:
+            DeliverLater: a limit, a server's fault, or an answer that never came (it may have been delivered).
+            DeliveryRefused: the token, the chat or the message is not accepted.
+        """
+        self._send(alert, silently=False)
+
+    def send_silently(self, alert: Alert, taken: Sequence[str] = ()) -> None:
+        """`send`, without a sound on the owner's devices. One chat: `taken` is always empty."""
+        self._send(alert, silently=True)
+
+    def _send(self, alert: Alert, silently: bool) -> None:
+        how: dict[str, object] = {"disable_notification": True} if silently else {}
+        if rows := self.buttons.buttons_for(alert) if self.buttons else ():
+            how["reply_markup"] = keyboard(rows)
+        reply = self._post({"text": render(alert, self._templates), "parse_mode": "HTML", **how})
+        if _is_unreadable(reply):
+            reply = self._post({"text": cut_text(as_text(alert)), **how})
+        if not reply.ok:
+            self._fail(reply)
+
+    def check(self) -> str:
+        """Whether Telegram knows the token and the chat; nothing is sent. Raises DeliverLater, DeliveryRefused."""
+        reply = self._api.call("getChat", {"chat_id": self.address}, CHECK_S)
+        if not reply.ok:
+            self._fail(reply)
+        return "its bot knows the chat"
+
+    def _post(self, message: dict[str, object]) -> BotApiReply:
+        reply = self._ask(message)
+        if reply.status == 400 and reply.moved_to is not None:
+            self.new_address = reply.moved_to
+            reply = self._ask(message)
+        return reply
+
+    def _ask(self, message: dict[str, object]) -> BotApiReply:
+        body = {
+            "chat_id": self.new_address or self.address,
+            "link_preview_options": {"is_disabled": True},
+            **message,
+        }
+        self._wait_for_turn()
+        reply = self._api.call("sendMessage", body, _DEADLINE_S)
+        if not reply.status:
+            raise DeliverLater(reply.text)
+        return reply
+
+    def _wait_for_turn(self) -> None:
+        with self._turn:
+            self._sleep(max(self._next_at - self._monotonic(), 0.0))
+            self._next_at = self._monotonic() + _SPACING_S
+
+    def _fail(self, reply: BotApiReply) -> NoReturn:
+        if reply.status == 429:
+            wait_s = reply.retry_after_s
+            # up to 5 %, 3 s at most: not all waiting alerts come back in the same second
+            raise DeliverLater(
+                reply.text, None if wait_s is None else wait_s + self._jitter() * min(3.0, wait_s * 0.05)
+            )
+        if 400 <= reply.status < 500 and reply.status != 408:
+            raise DeliveryRefused(reply.text)
+        raise DeliverLater(reply.text)
+
+
+def _who_may_press(settings: TelegramSettings) -> frozenset[str]:
+    """A private chat has the id of its user; groups have negative ones, channels names."""
+    if settings.chat_id.startswith("@"):
+        return frozenset()
+    if settings.users:
+        return frozenset(settings.users)
+    return frozenset({settings.chat_id}) if settings.chat_id.isdecimal() else frozenset()
+
+
+def _is_unreadable(reply: BotApiReply) -> bool:
+    said = reply.description.lower()
+    return reply.status == 400 and ("can't parse" in said or "too long" in said)

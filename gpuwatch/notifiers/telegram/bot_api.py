@@ -1,0 +1,125 @@
+"""Telegram's Bot API: one method is called once, and what it answered (source: core.telegram.org/bots/api, 2026-11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.ports.buttons import ButtonRows
+from gpuwatch.ports.http import NetError
+from gpuwatch.redaction import redact, register_secret
+
+if TYPE_CHECKING:
+    from gpuwatch.ports.http import HttpClient, HttpReply
+
+BASE_URL = "https://api.telegram.org"
+_MAX_BYTES = 1_000_000
+_NO_RESULT = msgspec.Raw(b"null")
+_BOUNDARY = "gpuwatch-8f14e45fceea167a5a36dedd4bea2543"  # in no picture and no text of ours
+
+
+class _Parameters(msgspec.Struct):
+    migrate_to_chat_id: int | None = None
+    retry_after: float | None = None
+
+
+class _Answer(msgspec.Struct):
+    ok: bool = False
+    description: str = ""
+    parameters: _Parameters | None = None
+    result: msgspec.Raw = _NO_RESULT
+
+
+class BotApiReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What Telegram answered, whatever it was.
+
+    Attributes:
+        status: of HTTP; 0: no answer came, `description` says why.
+        result: JSON, if `ok`.
+        retry_after_s: how long it wants to be left alone.
+        moved_to: the chat's new id.
+    """
+
+    status: int
+    ok: bool
+    description: str
+    result: msgspec.Raw = _NO_RESULT
+    retry_after_s: float | None = None
+    moved_to: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What went wrong, one redacted line."""
+        return redact(f"telegram: {self.status or ''} {self.description}".replace("  ", " ").strip())[:300]
+
+
+class BotApi:
+    """One bot. Its token is in the address, so that no error may show it."""
+
+    def __init__(self, token: str, http: HttpClient, base_url: str = BASE_URL) -> None:
+        register_secret(token)
+        self._url = f"{base_url.rstrip('/')}/bot{token}/"
+        self._http = http
+
+    def call(self, method: str, body: dict[str, object], deadline_s: float) -> BotApiReply:
+        """Call a method once. Never raises an error of the network: then `status` is 0."""
+        try:
+            answered = self._http.ask(
+                "POST", self._url + method, json=body, deadline_s=deadline_s, max_bytes=_MAX_BYTES
+            )
+        except NetError as error:
+            return BotApiReply(status=0, ok=False, description=str(error))
+        return _read(answered)
+
+    def send_photo(self, fields: dict[str, str], picture: bytes, deadline_s: float) -> BotApiReply:
+        """Send a PNG. `fields`: the other parameters; `caption` and `reply_markup` among them."""
+        parts = [
+            f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+            for name, value in fields.items()
+        ]
+        head = f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="photo"; filename="history.png"\r\n'
+        content = b"".join(
+            [*parts, head.encode(), b"content-type: image/png\r\n\r\n", picture, f"\r\n--{_BOUNDARY}--\r\n".encode()]
+        )
+        try:
+            answered = self._http.ask(
+                "POST",
+                self._url + "sendPhoto",
+                headers={"content-type": f"multipart/form-data; boundary={_BOUNDARY}"},
+                content=content,
+                deadline_s=deadline_s,
+                max_bytes=_MAX_BYTES,
+            )
+        except NetError as error:
+            return BotApiReply(status=0, ok=False, description=str(error))
+        return _read(answered)
+
+
+def keyboard(rows: ButtonRows) -> dict[str, object]:
+    """An `InlineKeyboardMarkup`; without rows it takes the buttons of a message away."""
+    return {"inline_keyboard": [[{"text": one.label, "callback_data": one.data} for one in row] for row in rows]}
+
+
+def _read(answered: HttpReply) -> BotApiReply:
+    try:
+        answer = msgspec.json.decode(answered.body, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        answer = _Answer(description="an answer that is not Telegram's")
+    parameters = answer.parameters or _Parameters()
+    moved_to = parameters.migrate_to_chat_id
+    return BotApiReply(
+        status=answered.status,
+        ok=answer.ok and answered.status == 200,
+        description=answer.description,
+        result=answer.result,
+        retry_after_s=_retry_after(answered, parameters),
+        moved_to=None if moved_to is None else str(moved_to),
+    )
+
+
+def _retry_after(answered: HttpReply, parameters: _Parameters) -> float | None:
+    if parameters.retry_after is not None:
+        return parameters.retry_after
+    header = answered.headers.get("retry-after", "")
+    return float(header) if header.isdecimal() else None

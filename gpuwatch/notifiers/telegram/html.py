@@ -1,0 +1,80 @@
+"""Telegram's HTML: an alert's lines as a message, every foreign text escaped. Pure.
+
+source: core.telegram.org/bots/api#html-style, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+
+from gpuwatch.notifiers.toolkit import Line, Piece, Role, footer, lines, own_text
+from gpuwatch.ports import Alert
+
+MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
+_MORE = Line(Role.ITEM, (Piece("… truncated; the whole alert: gpuwatch alerts"),))
+
+
+def render(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
+    """The message as Telegram's HTML, at most 4096 characters as shown; cut between two lines.
+
+    Args:
+        templates: the owner's own texts by kind; what Telegram would not take whole is not used.
+    """
+    own = own_text(templates, alert, marked_up)
+    if own and len(own.encode("utf-16-le")) // 2 <= MAX_UNITS:
+        return own
+    ending = footer(alert)
+    room = MAX_UNITS - sum(_units(line) for line in (_MORE, *ending))
+    kept: list[Line] = []
+    whole = lines(alert)
+    for line in whole:
+        room -= _units(line)
+        if room < 0:
+            kept.append(_MORE)
+            break
+        kept.append(line)
+    return "\n".join(marked_up(line) for line in (*kept, *ending))
+
+
+def _units(line: Line) -> int:
+    return sum(len(piece.text.encode("utf-16-le")) // 2 for piece in line.pieces) + 1
+
+
+def marked_up(line: Line) -> str:
+    """One line as HTML."""
+    return "".join(map(_mark_up, line.pieces))
+
+
+def _mark_up(piece: Piece) -> str:
+    if piece.url:
+        marked = f'<a href="{html.escape(piece.url)}">{_escaped(piece.text)}</a>'
+        return f"<b>{marked}</b>" if piece.bold else marked
+    if piece.code:
+        return f"<code>{_escaped(piece.text)}</code>"
+    stretches = _LINKS_ITSELF.split(piece.text)  # every second one would become a link
+    return "".join(
+        f"<code>{_escaped(text)}</code>" if index % 2 else _emphasised(text, piece.bold)
+        for index, text in enumerate(stretches)
+        if text
+    )
+
+
+# Telegram turns bare domains, @names, #tags, $TICKERS and /commands into links by itself, but never inside <code>.
+_LINKS_ITSELF = re.compile(r"(\S*(?:(?<!\w)[@#/]\w|\$[^\W\d]|\w\.[^\W\d_]{2}|://|\d\.\d+\.\d+\.\d)\S*)")
+
+
+def _emphasised(text: str, bold: bool) -> str:
+    return f"<b>{_escaped(text)}</b>" if bold and text.strip() else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def cut_text(text: str) -> str:
+    """As much as one message may hold."""
+    units = text.encode("utf-16-le")[: (MAX_UNITS - 1) * 2]
+    cut = units.decode("utf-16-le", "ignore")
+    return cut if cut == text else cut + "…"

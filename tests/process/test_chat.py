@@ -1,0 +1,174 @@
+"""Commands and buttons of a chat, with the real daemon, the embedded marketplace and a Bot API on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_for_searches
+from tests.telegram_double import TOKEN, Shown, TelegramDouble, telegram
+
+pytestmark = pytest.mark.slow
+OWNER, STRANGER, GROUP = 5001, 6666, -4001
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=5, key="demo-key", size=40, delays=Delays(running_s=0.5)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def double() -> Iterator[TelegramDouble]:
+    with telegram() as opened:
+        opened.chats = {str(OWNER), str(GROUP)}
+        yield opened
+
+
+def chat_by(double: TelegramDouble, chat: int = OWNER, more: str = "") -> str:
+    return f'[notify.telegram]\nbot_token = "{TOKEN}"\nchat_id = {chat}\nbase_url = "{double.base_url}"\n{more}'
+
+
+def a_message(double: TelegramDouble, text: str = "", label: str = "") -> Shown:
+    """The first message that holds this text and a button of this label."""
+
+    def found() -> Shown | None:
+        fits = (one for one in tuple(double.shown) if text in one.text)
+        return next((one for one in fits if not label or any(got.startswith(label) for got in one.labels)), None)
+
+    return wait_for(found)
+
+
+def pressed(double: TelegramDouble, shown: Shown, label: str, user: int = OWNER, data: str | None = None) -> str:
+    """Press it; what the press was answered, within the two seconds that are promised."""
+    press_id = double.press(shown, label, user, data)
+    text, after_s = wait_for(lambda: double.answers.get(press_id))
+    assert after_s < 2.0
+    return str(text)
+
+
+def edited(double: TelegramDouble, shown: Shown, text: str) -> Shown:
+    wait_for(lambda: text in double.now(shown).text)
+    return double.now(shown)
+
+
+def states(home: Home) -> list[str]:
+    return [str(one["state"]) for one in home.launches()]
+
+
+def test_one_press_rents_what_was_quoted_once(market: Marketplace, double: TelegramDouble, tmp_path: Path) -> None:
+    bargain(market, 0.5)
+    home = Home(tmp_path, market.url, action="ask", extra=chat_by(double))
+    with home.daemon() as child:
+        double.write("/status", OWNER)
+        assert "1 watches, renting is on" in a_message(double, "Status at").text
+        alert = a_message(double, "gpuwatch approve", "Approve")
+        assert alert.labels == ["Approve", "Deny", "Silence 6 h", "Why"]
+        assert market.ledger.creates == ()
+        data = alert.data("Approve")
+        pressed(double, alert, "Approve")
+        after = edited(double, alert, "▸ rented H100 SXM")
+        assert "gpuwatch approve" in after.text
+        assert after.labels == ["Stop", "Extend", "Cost"]
+        assert "already" in pressed(double, alert, "Approve", data=data)
+        wait_for(lambda: states(home) == ["running"])
+        terminate(child)
+    assert len(market.ledger.creates) == 1
+    assert "Traceback" not in home.log()
+    assert TOKEN not in home.log()
+
+
+def test_a_press_after_a_restart_counts_and_comes_to_one_instance(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    bargain(market, 0.5)
+    home = Home(tmp_path, market.url, action="ask", extra=chat_by(double))
+    with home.daemon() as child:
+        alert = a_message(double, "gpuwatch approve", "Approve")
+        terminate(child)
+    press_id = double.press(alert, "Approve", OWNER)
+    double.press(alert, "Approve", OWNER)
+    with home.daemon() as child:
+        wait_for(lambda: press_id in double.answers)
+        edited(double, alert, "▸ rented H100 SXM")
+        wait_for(lambda: states(home) == ["running"])
+        terminate(child)
+    assert len(market.ledger.creates) == 1
+
+
+@pytest.mark.parametrize("users", [(), (OWNER,)])
+def test_presses_of_strangers_and_forged_ones_never_rent(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path, users: tuple[int, ...]
+) -> None:
+    bargain(market, 0.5)
+    chat = GROUP if users else OWNER
+    home = Home(tmp_path, market.url, action="ask", extra=chat_by(double, chat, f"users = {list(users)}\n"))
+    with home.daemon() as child:
+        alert = a_message(double, "gpuwatch approve", "Approve")
+        assert "may not" in pressed(double, alert, "Approve", STRANGER)
+        good = alert.data("Approve")
+        forged = [
+            good[:-1] + ("A" if good[-1] != "A" else "B"),
+            good.replace("a.", "d.", 1),
+            "approve:" + good[2:14],
+            "",
+            "x" * 64,
+            "é" * 20,
+        ]
+        for data in forged:
+            assert "not of this gpuwatch" in pressed(double, alert, "Approve", data=data)
+        double.write("/approve " + good.split(".")[1], STRANGER, chat)
+        double.write("/status", STRANGER)
+        wait_for_searches(market)
+        assert market.ledger.creates == ()
+        assert not any("Status at" in one.text for one in double.shown)
+        pressed(double, alert, "Approve")  # the owner's own still works
+        edited(double, alert, "▸ rented")
+        terminate(child)
+    assert len(market.ledger.creates) == 1
+
+
+def test_a_launch_is_stopped_after_asking_once_more(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    bargain(market)
+    home = Home(tmp_path, market.url, extra=chat_by(double))
+    with home.daemon() as child:
+        alert = a_message(double, "Launch", "Stop")
+        assert alert.labels == ["Stop", "Extend", "Cost"]
+        wait_for(lambda: states(home) == ["running"])
+        pressed(double, alert, "Cost")
+        edited(double, alert, "· cost")
+        pressed(double, alert, "Stop")
+        edited(double, alert, "are destroyed")
+        assert market.ledger.alive()
+        pressed(double, alert, "Cancel")
+        assert edited(double, alert, "Cancelled").labels[:1] == ["Stop"]
+        pressed(double, alert, "Extend")
+        edited(double, alert, "By how much?")
+        pressed(double, alert, "+2h")
+        edited(double, alert, "Extend launch")
+        again = double.now(alert).data("Yes, +2h")
+        pressed(double, alert, "Yes, +2h")
+        edited(double, alert, "runs until")
+        assert "already" in pressed(double, alert, "", data=again)
+        assert _runtime(home) == 3 * 3600
+        pressed(double, alert, "Stop")
+        edited(double, alert, "are destroyed")
+        pressed(double, alert, "Yes, stop")
+        edited(double, alert, "has ended")
+        terminate(child)
+    assert not market.ledger.alive()
+
+
+def _runtime(home: Home) -> float:
+    import sqlite3
+
+    with sqlite3.connect(home.folder / "gpuwatch.db") as connection:
+        found: Any = connection.execute("SELECT max_runtime_s FROM launch").fetchone()[0]
+    connection.close()
+    return float(found)
