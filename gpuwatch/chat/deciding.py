@@ -120,11 +120,11 @@ def stop(context: ChatContext, argument: str) -> ChatReply:
 
 def stop_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     """End it, and wait for the provider's confirmation."""
-    told: list[str] = []
-    is_over = stop_launches(context.settings, [button.subject], told.append)
+    reported: list[str] = []
+    is_over = stop_launches(context.settings, [button.subject], reported.append)
     end = f"Launch {button.subject} has ended." if is_over else "Its end is not confirmed yet; gpuwatch goes on."
     rows = [[context.button("Cost", ButtonAction.COST, button.subject)]]
-    return said("\n".join([*told, end]), rows, notice=end)
+    return said("\n".join([*reported, end]), rows, notice=end)
 
 
 def extend(context: ChatContext, argument: str) -> ChatReply:

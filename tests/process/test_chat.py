@@ -13,7 +13,7 @@ from tests.process.daemon_child import Home, bargain, terminate, wait_for, wait_
 from tests.telegram_double import TOKEN, Shown, TelegramDouble, telegram
 
 pytestmark = pytest.mark.slow
-OWNER, STRANGER, GROUP = 5001, 6666, -4001
+OWNER, FOREIGNER, GROUP = 5001, 6666, -4001
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_press_after_a_restart_counts_and_comes_to_one_instance(
 
 
 @pytest.mark.parametrize("users", [(), (OWNER,)])
-def test_presses_of_strangers_and_forged_ones_never_rent(
+def test_foreign_and_forged_presses_never_rent(
     market: Marketplace, double: TelegramDouble, tmp_path: Path, users: tuple[int, ...]
 ) -> None:
     bargain(market, 0.5)
@@ -109,7 +109,7 @@ def test_presses_of_strangers_and_forged_ones_never_rent(
     home = Home(tmp_path, market.url, action="ask", extra=chat_by(double, chat, f"users = {list(users)}\n"))
     with home.daemon() as child:
         alert = a_message(double, "gpuwatch approve", "Approve")
-        assert "may not" in pressed(double, alert, "Approve", STRANGER)
+        assert "may not" in pressed(double, alert, "Approve", FOREIGNER)
         good = alert.data("Approve")
         forged = [
             good[:-1] + ("A" if good[-1] != "A" else "B"),
@@ -121,8 +121,8 @@ def test_presses_of_strangers_and_forged_ones_never_rent(
         ]
         for data in forged:
             assert "not of this gpuwatch" in pressed(double, alert, "Approve", data=data)
-        double.write("/approve " + good.split(".")[1], STRANGER, chat)
-        double.write("/status", STRANGER)
+        double.write("/approve " + good.split(".")[1], FOREIGNER, chat)
+        double.write("/status", FOREIGNER)
         wait_for_searches(market)
         assert market.ledger.creates == ()
         assert not any("Status at" in one.text for one in double.shown)

@@ -79,13 +79,13 @@ def read_updates(result: bytes | msgspec.Raw) -> ReadUpdates:
     """The result of `getUpdates`. What cannot be understood is left out, so that it does not come again for ever.
 
     Raises:
-        ValueError: it is no list of updates at all.
+        ValueError: it is not a list of updates.
     """
     try:
         raws = msgspec.json.decode(result, type=tuple[msgspec.Raw, ...])
         ids = [msgspec.json.decode(raw, type=_OnlyId).update_id for raw in raws]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"no list of updates: {error}") from error
+        raise ValueError(f"not a list of updates: {error}") from error
     read = [one for one in map(_read, raws) if one is not None]
     read.sort(key=lambda one: one.update_id)
     return ReadUpdates(read, max(ids) + 1 if ids else None, len(raws) - len(read))
