@@ -97,7 +97,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
     ):
         repository = SqlLaunchRepository(store, obligation_file(settings))
         wanted = [known_launch(repository, launch_id) for launch_id in launch_ids]
-        stopping = [_mark_stopping(repository, launch) for launch in wanted]
+        stopping = [mark_stopping(repository, launch) for launch in wanted]
         accounts = [
             (launcher, provider_account(each, store, launcher, takes_older=each is settings))
             for name in dict.fromkeys(launch.provider for launch in stopping if not launch.is_over)
@@ -219,7 +219,7 @@ def _reconciler(
     )
 
 
-def _mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
+def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
     """Record that the launch must end. If a daemon changes it at the same time, its newest row counts."""
     for _ in range(_CONFLICTS_MAX):
         if launch.is_over or launch.state is LaunchState.STOPPING:

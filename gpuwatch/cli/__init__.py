@@ -28,6 +28,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "check": ("Poll once: which watches are at or under their threshold.", "check:check"),
         "run": ("Run the daemon: poll, alert, rent.", "run_daemon:run"),
         "demo": ("Run the daemon against an embedded marketplace.", "demo:demo"),
+        "web": ("Serve the web page and the HTTP API.", "web:web"),
         "alerts": ("List what happened: offers, launches, faults.", "alerts:alerts"),
         "silence": ("Send no alerts of a watch for a while.", "alerts:silence"),
     },

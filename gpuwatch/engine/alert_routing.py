@@ -33,7 +33,9 @@ class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
     zone: tzinfo = UTC
 
     def channels_for(self, one: UnroutedAlert) -> tuple[str, ...]:
-        """The channels that are to send it; none if its watch is silenced."""
+        """The channels that are to send it; none if its watch is silenced, and none for what the owner did."""
+        if one.alert.kind is AlertKind.AUDIT:
+            return ()
         if one.silenced and one.alert.kind in SILENCED_KINDS:
             return ()
         wanted = self.watch_channels.get(one.alert.watch or "", self.channels)

@@ -15,6 +15,7 @@ _LIFETIMES = {
     AlertKind.MATCH: _HOUR,  # by then somebody else has rented it, or it is reported again
     AlertKind.APPROVAL: _HOUR,  # or until its deadline
     AlertKind.TEST: timedelta(minutes=10),
+    AlertKind.AUDIT: _DAY,
     AlertKind.REFUSED: 6 * _HOUR,
     AlertKind.RENT: _DAY,
     AlertKind.END: _DAY,

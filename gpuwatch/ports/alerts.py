@@ -27,6 +27,7 @@ class AlertKind(StrEnum):
     DRIFT = "drift"  # a provider's format changed
     CHANNEL = "channel"  # a channel is broken
     DAEMON = "daemon"  # gpuwatch itself: a task hangs or fails
+    AUDIT = "audit"  # the owner changed something through the page, the API or a chat; stored, not sent
     TEST = "test"
 
 

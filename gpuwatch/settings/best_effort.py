@@ -122,7 +122,7 @@ def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
     """
     if loc[0] == "database_url":
         return ()
-    most = {"watch": 4 if loc[2:3] == ("launch",) else 3, "providers": 3}.get(str(loc[0]), 2)
+    most = {"watch": 4 if loc[2:3] == ("launch",) else 3, "providers": 3, "web": 1}.get(str(loc[0]), 2)
     there = loc[:1]
     for part in loc[1:most]:
         if not _has(_at(tree, there), part):

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import ChannelSettings, ProviderSettings
+from gpuwatch.settings.web import WebSettings
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
     watch_ended_s: float = 604_800.0  # after its end: so long a launch is reopened when its instance is listed
     heartbeat_url: str | None = None  # a secret: whoever has it can report this daemon as healthy
+    web: WebSettings = WebSettings()
     source_file: str | None  # None: defaults and environment alone
     left_out: tuple[str, ...] = ()  # invalid watches; only settings for stopping leave any out
     rescue: str = ""  # why nothing is rented with these settings: they are what could be saved of wrong ones

@@ -19,6 +19,7 @@ from gpuwatch.ports.settings import Option
 
 KeyPath = tuple[str, ...]  # of a setting: ("providers", "vastai", "api_key")
 HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
+WEB_SECRETS: tuple[KeyPath, ...] = (("web", "password_hash"), ("web", "tokens"))
 _TOP_LEVEL = ("timezone", "database_url", "dry_run")  # below a [table], TOML makes them keys of that table
 OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
 
@@ -83,6 +84,7 @@ def is_secret_key(path: KeyPath) -> bool:
         case (
             ("database_url",)
             | ("watchdog", "heartbeat_url")
+            | ("web", "password_hash" | "tokens")
             | ("providers", _, "api_key" | "previous_api_key")
             | ("watch", _, "launch", "registry", "password")
         ):
@@ -95,6 +97,7 @@ def secret_keys() -> Iterator[KeyPath]:
     """Every secret key of the providers and channels that are installed."""
     yield ("database_url",)
     yield HEARTBEAT_URL
+    yield from WEB_SECRETS
     for name in providers.names():
         yield ("providers", name, "api_key")
         yield ("providers", name, "previous_api_key")

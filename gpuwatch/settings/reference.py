@@ -19,8 +19,8 @@ from gpuwatch.settings.options import NOTIFY_OPTIONS, KeyPath, options_of
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import variable_of
 
-# of providers, of the registry of a launch, of the watchdog
-_SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url")
+# of providers, of the registry of a launch, of the watchdog, of the web page
+_SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url", "password_hash", "tokens")
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,11 @@ def watch_rows() -> list[SettingRow]:
 def model_in(field: FieldInfo) -> type[BaseModel] | None:
     """The table that a field holds, if it can be nothing else."""
     found = [kind for kind in _parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return found[0] if found and found[0].__name__ not in {"CommissionTable", "GpuCount", "HookTable"} else None
+    return (
+        found[0]
+        if found and found[0].__name__ not in {"CommissionTable", "GpuCount", "HookTable", "TokenTable"}
+        else None
+    )
 
 
 def shown(value: Any) -> str:
@@ -75,6 +79,8 @@ def shown(value: Any) -> str:
         return f'"{format_duration(value)}"'
     if isinstance(value, (int, Decimal)):
         return str(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(f'"{one}"' for one in value) + "]"
     if isinstance(value, BaseModel):
         parts = value.model_dump()
         return str(parts["min"]) if "min" in parts else str(parts)

@@ -15,6 +15,7 @@ from gpuwatch.domain.watches.fields import Span, SpanFrom1s, Switch, Table, Whol
 from gpuwatch.domain.watches.launch_schema import BudgetTable
 from gpuwatch.domain.watches.schema import WatchTable, check_gpus
 from gpuwatch.ports.declarations import parse_token, parse_url
+from gpuwatch.settings.web_schema import WebTable
 
 _DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg")
 
@@ -175,6 +176,7 @@ class Root(Table):
     watchdog: WatchdogTable = Field(
         default=WatchdogTable(), description="Who notices when gpuwatch, its machine or its network is gone."
     )
+    web: WebTable = Field(default=WebTable(), description="The web page and the HTTP API.")
     watch: tuple[WatchTable, ...] = Field(default=(), description="The watches.")
 
 

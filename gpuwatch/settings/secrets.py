@@ -15,8 +15,16 @@ from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Watch
 from gpuwatch.ports import ChannelSettings, ProviderSettings
 from gpuwatch.settings.interpolation import HOOKS
 from gpuwatch.settings.model import Settings
-from gpuwatch.settings.options import HEARTBEAT_URL, KeyPath, secret_options, secret_texts, secrets_of_options
+from gpuwatch.settings.options import (
+    HEARTBEAT_URL,
+    WEB_SECRETS,
+    KeyPath,
+    secret_options,
+    secret_texts,
+    secrets_of_options,
+)
 from gpuwatch.settings.sources import ExternalValue, Sources, from_outside
+from gpuwatch.settings.web import web_tokens
 
 # The keys of a launch that are secret, may hold a secret, or are read anew at every start.
 _OF_A_LAUNCH: tuple[KeyPath, ...] = (
@@ -38,7 +46,7 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
     providers = tree.get("providers")
     names = providers if isinstance(providers, dict) else ()
     keys = [("providers", name, key) for name in names for key in _KEYS]
-    paths: list[KeyPath] = [("database_url",), HEARTBEAT_URL, *keys]
+    paths: list[KeyPath] = [("database_url",), HEARTBEAT_URL, *WEB_SECRETS, *keys]
     found = {path: _at(tree, path) for path in paths}
     for index, watch in enumerate(_watches(tree)):
         for key in _OF_A_LAUNCH:
@@ -60,6 +68,7 @@ def without_secrets(settings: Settings) -> Settings:
         settings,
         database_url=BLANK if "@" in url else url,
         heartbeat_url=None,
+        web=msgspec.structs.replace(settings.web, password_hash=None, tokens=()),
         providers={
             name: msgspec.structs.replace(
                 _with_options(one, ("providers", name, "options"), {}), **dict.fromkeys(_KEYS)
@@ -83,6 +92,9 @@ def with_secrets(
         settings,
         database_url=database_url(secrets.get(("database_url",)) or settings.database_url, sources.env, sources.cwd),
         heartbeat_url=secrets.get(HEARTBEAT_URL),
+        web=msgspec.structs.replace(
+            settings.web, **{path[-1]: secrets[path] for path in WEB_SECRETS if path in secrets}
+        ),
         providers={
             name: msgspec.structs.replace(
                 _with_options(one, ("providers", name, "options"), secrets),
@@ -99,7 +111,8 @@ def with_secrets(
 
 def secret_values(settings: Settings) -> list[str]:
     """Every secret of the settings, to be removed from every text."""
-    found: list[str | None] = [settings.heartbeat_url]
+    web = settings.web
+    found: list[str | None] = [settings.heartbeat_url, web.password_hash, *(one.token for one in web.tokens)]
     for name, provider in settings.providers.items():
         found += [
             provider.api_key,
@@ -183,7 +196,9 @@ def _launch_with_secrets(
 
 def _plain(path: KeyPath, value: Any) -> Any:
     """As the schema reads it."""
-    if path[-1] in {*_KEYS, "database_url"}:
+    if path == ("web", "tokens"):
+        return web_tokens(value)
+    if path[-1] in {*_KEYS, "database_url", "password_hash"}:
         return str(value).strip()
     if path == HEARTBEAT_URL:
         return str(value).strip().rstrip("/")

@@ -21,6 +21,7 @@ from gpuwatch.settings.options import MIN_SEVERITY, NOTIFY_OPTIONS, KeyPath, rea
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import ExternalValue, Sources
 from gpuwatch.settings.watch_rules import launch_errors, missing_limits, price_errors
+from gpuwatch.settings.web import listen_fault
 
 Error = tuple[Location, str]
 
@@ -117,6 +118,7 @@ def _settings(root: Root, sources: Sources) -> Settings:
         quiet_hours=_quiet_hours(root),
         heartbeat_url=root.watchdog.heartbeat_url.get_secret_value() if root.watchdog.heartbeat_url else None,
         watches=tuple(watch.value() for watch in root.watch),
+        web=root.web.value(),
         source_file=str(sources.file) if sources.file else None,
     )
 
@@ -165,6 +167,7 @@ def _cross_checks(root: Root) -> Iterator[Error]:
     """The rules between keys."""
     polled = enabled_providers(root)
     yield from _missing_provider_options(root, polled)
+    yield from _web_errors(root)
     channels = list(_channels(root))
     names: set[str] = set()
     for index, watch in enumerate(root.watch):
@@ -180,6 +183,18 @@ def _cross_checks(root: Root) -> Iterator[Error]:
         yield from ((here + key, text) for key, text in (*price_errors(watch), *launch_errors(watch)))
         if not root.dry_run:
             yield from ((here + key, text) for key, text in missing_limits(watch, root.budget))
+
+
+def _web_errors(root: Root) -> Iterator[Error]:
+    web = root.web.value()
+    if (text := listen_fault(web)) is not None:
+        yield ("web", "listen"), text
+    if (web.tls_certificate is None) != (web.tls_key is None):
+        yield ("web", "tls_key"), "expected both tls_certificate and tls_key, or neither"
+    names = [one.name for one in web.tokens]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield ("web", "tokens", index, "name"), "expected a unique name; another token has this one"
 
 
 def _wrong_renames(old: str | None, index: int, root: Root) -> Iterator[str]:

@@ -21,6 +21,7 @@ from gpuwatch.domain.launches.launch import EndReason, LaunchState
 from gpuwatch.domain.watches.decide import Decision, DecisionReason
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine import channel_alerts, health_alerts
+from gpuwatch.engine.audit_alerts import audit_alert
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.offer_alerts import offer_alert
 from gpuwatch.notifiers.email.page import as_html
@@ -113,8 +114,15 @@ def alerts_by_kind() -> dict[AlertKind, Alert]:
         AlertKind.DRIFT: health_alerts.drift_alert("vastai", ["new field: sla_tier"], alert_id=_id(), now=NOON),
         AlertKind.CHANNEL: channel_alerts.channel_alert("email", "535 login refused", alert_id=_id(), now=NOON),
         AlertKind.DAEMON: task_alert(hanging, is_essential=True, now=NOON),
+        AlertKind.AUDIT: _audit(),
         AlertKind.TEST: channel_alerts.test_alert(alert_id=_id(), now=NOON),
     }
+
+
+def _audit() -> Alert:
+    by, what = "web page (password)", "launch k3m5pq7rstuv stopped"
+    subject, watch = "k3m5pq7rstuv", "h100-night"
+    return audit_alert(by, what, subject=subject, watch=watch, details=(), alert_id=_id(), now=NOON).alert
 
 
 def golden_files() -> Mapping[Path, str]:

@@ -1,0 +1,183 @@
+"""What the owner does from a page, the API or a chat: idempotent, and each change leaves an audit event.
+
+A button may be pressed twice, late, or by two people: the same wish again changes nothing, the opposite is a conflict.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app import pauses as pauses_app
+from gpuwatch.app.approvals import approval_json, approve, deny, reply_json
+from gpuwatch.app.launches import known_launch
+from gpuwatch.app.stop import mark_stopping, stop
+from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
+from gpuwatch.bootstrap.keeper import obligation_file
+from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
+from gpuwatch.engine.approval_handler import ApprovalOutcome, ApprovalReply
+from gpuwatch.engine.audit_alerts import audit_alert
+from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.storage.approvals import SqlApprovalRepository
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.pauses import PauseTable
+
+log = logging.getLogger(__name__)
+
+_WISHES = {True: ApprovalState.APPROVED, False: ApprovalState.DENIED}
+
+
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of an answer. `changed`: this call decided it; `conflict`: it is decided otherwise, and stays so."""
+
+    approval: Approval
+    reply: ApprovalReply
+    changed: bool
+    conflict: bool
+
+
+class ActionOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of something else than an approval. `changed`: False: it was so already."""
+
+    changed: bool
+    text: str
+
+
+def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str, why: str = "") -> ApprovalAnswer:
+    """Approve (`wanted`) or deny a quote. The same answer again changes nothing.
+
+    Args:
+        actor: who answers and by what way, such as "web page (password)".
+
+    Raises:
+        UsageError: no such approval, or the settings no longer allow it.
+        StoreError: whether a launch was started is in the store.
+    """
+    before = approval_of(settings, ask_id)
+    state = before.state_at(real_now())
+    if state is not ApprovalState.OPEN:
+        return _settled(before, state, wanted)
+    reply = approve(settings, ask_id) if wanted else deny(settings, ask_id, why)
+    after = approval_of(settings, ask_id)
+    state = after.state_at(real_now())
+    is_mine = reply.launch is not None or reply.outcome is ApprovalOutcome.DENIED or state is not _WISHES[wanted]
+    if not is_mine:  # somebody else gave the same answer meanwhile
+        return _settled(after, state, wanted)
+    word = "approved" if wanted else "denied"
+    record_audit(settings, actor, f"approval {ask_id} {word}: {reply.text}", subject=ask_id, watch=before.watch)
+    return ApprovalAnswer(approval=after, reply=reply, changed=state is not ApprovalState.OPEN, conflict=False)
+
+
+def _settled(approval: Approval, state: ApprovalState, wanted: bool) -> ApprovalAnswer:
+    """It was decided before."""
+    is_same = state is _WISHES[wanted]
+    outcome = ApprovalOutcome.REFUSED
+    if is_same:
+        outcome = ApprovalOutcome.RENTED if wanted else ApprovalOutcome.DENIED
+    launch = f", launch {approval.launch_id}" if approval.launch_id else ""
+    text = f"it was {state.value} already{launch}; nothing was changed"
+    reply = ApprovalReply(outcome=outcome, text=text)
+    return ApprovalAnswer(approval=approval, reply=reply, changed=False, conflict=not is_same)
+
+
+def approval_of(settings: Settings, ask_id: str) -> Approval:
+    """One approval. Raises UsageError: there is none; StoreError."""
+    with open_store_read_only(settings) as store:
+        found = SqlApprovalRepository(store).get(ask_id) if is_approval_id(ask_id) else None
+    if found is None:
+        raise UsageError(f"there is no approval {ask_id[:40]!r}; see: gpuwatch asks")
+    return found
+
+
+def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
+    """JSON of an answer: as `gpuwatch approve --json`, and the approval as it is now."""
+    now = real_now()
+    return {
+        **reply_json(answer.reply),
+        "launch_id": answer.approval.launch_id,
+        "state": answer.approval.state_at(now).value,
+        "changed": answer.changed,
+        "approval": approval_json(answer.approval, now),
+    }
+
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+
+
+def request_stop(settings: Settings, launch_id: str, *, actor: str) -> tuple[Launch, bool]:
+    """Mark a launch to be ended, and end it on a thread of its own; a daemon does so, too.
+
+    Returns:
+        The launch, and whether this call changed it: one that is ending or over stays as it is.
+
+    Raises:
+        UsageError: no such launch.
+        StoreError: nothing was marked.
+    """
+    with open_store(settings) as store:
+        repository = SqlLaunchRepository(store, obligation_file(settings))
+        before = known_launch(repository, launch_id)
+        after = mark_stopping(repository, before)
+    changed = after.version != before.version
+    if changed:
+        record_audit(settings, actor, f"launch {launch_id} stopped", subject=launch_id, watch=before.watch)
+    if not after.is_over:
+        threading.Thread(target=_end, args=(settings, launch_id), name=f"stop {launch_id}", daemon=True).start()
+    return after, changed
+
+
+def _end(settings: Settings, launch_id: str) -> None:
+    try:
+        stop(settings, [launch_id], lambda line: log.info("%s", line))
+    except GpuwatchError as error:
+        log.warning("%s", error)
+    except Exception:
+        log.exception("launch %s could not be ended; gpuwatch run keeps trying", launch_id)
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------------
+
+
+def pause(
+    settings: Settings, watch: str | None, for_s: float | None, why: str, *, actor: str
+) -> tuple[PauseTable, bool]:
+    """Rent nothing new; the same pause again changes nothing. Raises UsageError (no such watch), StoreError."""
+    now = real_now()
+    standing = [one for one in pauses_app.pauses(settings).holding(now) if one.watch == watch]
+    if standing and for_s is None and standing[0].until is None:
+        return pauses_app.pauses(settings), False
+    found = pauses_app.pause(settings, watch, for_s, why)
+    what = "renting" if watch is None else f"watch {watch}"
+    record_audit(settings, actor, f"{what} paused{f': {why}' if why else ''}", subject=watch or "renting", watch=watch)
+    return found, True
+
+
+def resume(settings: Settings, watch: str | None, *, actor: str) -> tuple[PauseTable, bool]:
+    """Allow renting again. Raises UsageError (no such watch), StoreError."""
+    lifted, found = pauses_app.resume(settings, watch)
+    if lifted:
+        what = "renting" if watch is None else f"watch {watch}"
+        record_audit(settings, actor, f"{what} resumed", subject=watch or "renting", watch=watch)
+    return found, lifted
+
+
+# --- audit ------------------------------------------------------------------------------------------------------------
+
+
+def record_audit(
+    settings: Settings, actor: str, what: str, *, subject: str, watch: str | None = None, details: Sequence[str] = ()
+) -> None:
+    """Store who did what, as an event that no channel sends. Raises StoreError: it is done, but not recorded."""
+    alert = audit_alert(actor, what, subject=subject, watch=watch, details=details, alert_id=new_id(), now=real_now())
+    log.info("%s: %s", actor, what)
+    with open_store(settings) as store:
+        SqlLaunchRepository(store).enqueue(alert)

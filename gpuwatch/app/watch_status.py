@@ -1,0 +1,211 @@
+"""Each watch as it stands: its best offer in the store, the distance to its limit, and why it does not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.check import limits_in_force
+from gpuwatch.app.current_offers import current_offers
+from gpuwatch.app.offers import match_json
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.rules import commissions_of, max_ages
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.decide import Match, Observation, WatchMemory, decide
+from gpuwatch.domain.watches.match import failures, is_near, match_of, price_for, rank
+from gpuwatch.engine.browse import OfferFilter
+from gpuwatch.engine.offer_alerts import decision_text
+from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.storage.poll_queries import last_poll
+from gpuwatch.storage.silences import SqlSilences
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.market.offer import Offer
+    from gpuwatch.domain.watches.decide import Decision
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.pauses import PauseTable
+
+# What the store keeps of an offer. A clause about anything else cannot be judged from it, and rejects nothing here.
+_RECORDED = frozenset(
+    {"providers", "gpu", "kind", "rentable", "gpu_count", "max_price", "spot", "min_vram_gib", "regions"}
+    | {"min_reliability", "verified", "max_job_cost", "job"}
+)
+_LIVE = OfferFilter(spots=(False, True))
+
+
+class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One watch now.
+
+    Attributes:
+        matches: the offers in the store that it accepts, as far as the store can tell; cheapest first.
+        nearest: the cheapest offer that only the price keeps out, or the best match.
+        unchecked: clauses about facts that the store does not keep.
+        why: why it fires, or why not; one sentence.
+    """
+
+    watch: Watch
+    matches: tuple[Match, ...]
+    nearest: Match | None
+    unchecked: tuple[str, ...]
+    why: str
+    fires: bool
+    fired_at: datetime | None
+    under_since: datetime | None
+    paused: str | None
+    silenced_until: datetime | None
+    seen_at: datetime | None  # the newest complete poll of its providers
+    next_poll_at: datetime | None
+
+    @property
+    def limit_usd_gpu_hour(self) -> float:
+        """The threshold in force."""
+        return float(self.watch.max_price_usd_gpu_hour)
+
+    @property
+    def distance(self) -> float | None:
+        """How far the nearest offer is above the limit: 0.06 is 6 %; 0 or less is at or under it."""
+        if self.nearest is None or not self.limit_usd_gpu_hour:
+            return None
+        return self.nearest.price_microusd_gpu_hour / MICRO / self.limit_usd_gpu_hour - 1
+
+    @property
+    def state(self) -> str:
+        """One of "paused", "no data", "matched", "waiting"."""
+        if self.paused is not None:
+            return "paused"
+        if self.seen_at is None:
+            return "no data"
+        return "matched" if self.matches else "waiting"
+
+
+def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -> list[WatchStatus]:
+    """Every watch, or these, in the order of the settings. Sends no request.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    limits = limits_in_force(settings, settings.watches if watches is None else watches, keep=False)
+    offers = [offer for offer, _ in current_offers(settings, _LIVE).offers]
+    with open_store_read_only(settings) as store:
+        known = _Known(settings, store, real_now())
+        return [known.status(watch, offers) for watch in limits.watches]
+
+
+class _Known:
+    """What the store says beside the market, read once for all watches."""
+
+    def __init__(self, settings: Settings, store: Database, now: datetime) -> None:
+        self._settings = settings
+        self._now = now
+        self._memories = SqlDecisionStore(store).memories()
+        self._pauses: PauseTable = SqlPauseRepository(store).load()
+        self._silences = {one.watch: one.until for one in SqlSilences(store).in_force(now)}
+        self._polls = {name: last_poll(store, name) for name in settings.providers}
+        self._ages = max_ages(settings, list(settings.providers))
+        self._commissions = commissions_of(settings)
+
+    def status(self, watch: Watch, offers: Sequence[Offer]) -> WatchStatus:
+        polled = [name for name in self._settings.providers if is_polled_for(name, watch)]
+        seen = [poll.at for name in polled if (poll := self._polls[name]) is not None]
+        memory = self._memories.get(watch.name, WatchMemory())
+        judged = _judged(watch, offers, self._commissions, self._now)
+        decision = self._decision(watch, judged.matches, offers, memory, polled)
+        return WatchStatus(
+            watch=watch,
+            matches=judged.matches,
+            nearest=judged.nearest,
+            unchecked=judged.unchecked,
+            why=decision_text(watch, decision),
+            fires=decision.fires,
+            fired_at=memory.fired_at,
+            under_since=memory.under_since,
+            paused=self._paused(watch.name),
+            silenced_until=self._silences.get(watch.name),
+            seen_at=max(seen, default=None),
+            next_poll_at=self._next_poll(polled),
+        )
+
+    def _decision(
+        self, watch: Watch, matches: tuple[Match, ...], offers: Sequence[Offer], memory: WatchMemory, polled: list[str]
+    ) -> Decision:
+        polls = {name: self._polls[name] for name in polled}
+        known = bool(polled) and all(
+            poll is not None and self._now - poll.at <= self._ages[name] for name, poll in polls.items()
+        )
+        near = bool(matches) or is_near(watch, offers, self._commissions, self._now)
+        seen = Observation(matches=matches, known=known, near=near, observed_at=self._now)
+        return decide(watch, seen, memory, self._now, self._settings.timezone)
+
+    def _paused(self, name: str) -> str | None:
+        for pause in self._pauses.holding(self._now):
+            if pause.watch in {None, name}:
+                return pause.why or ("renting is paused" if pause.watch is None else "this watch is paused")
+        breaker = self._pauses.breaker_of(name)
+        return None if breaker is None or breaker.is_closed else breaker.why
+
+    def _next_poll(self, polled: Sequence[str]) -> datetime | None:
+        due = [
+            poll.at + timedelta(seconds=self._settings.providers[name].poll_every_s)
+            for name in polled
+            if (poll := self._polls[name]) is not None
+        ]
+        return max(min(due), self._now) if due else None
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    matches: tuple[Match, ...]
+    nearest: Match | None
+    unchecked: tuple[str, ...]
+
+
+def _judged(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _Judged:
+    """The offers that a watch accepts, as far as the store keeps what it asks for."""
+    matches, dearer, unchecked = [], [], dict[str, None]()
+    for offer in offers:
+        if offer.gpu not in watch.gpu_names or not offer.rentable:
+            continue
+        price = price_for(watch, offer, commissions)
+        broken = {failure.clause for failure in failures(watch, offer, price, now)}
+        unchecked |= dict.fromkeys(sorted(broken - _RECORDED))
+        broken &= _RECORDED
+        if not broken:
+            matches.append(match_of(watch, offer, price))
+        elif broken <= {"max_price", "max_job_cost"}:
+            dearer.append(match_of(watch, offer, price))
+    matches.sort(key=rank)
+    nearest = matches[0] if matches else min(dearer, key=rank, default=None)
+    return _Judged(tuple(matches), nearest, tuple(unchecked))
+
+
+def watch_status_json(one: WatchStatus) -> dict[str, Any]:
+    """JSON of one watch: the keys of `gpuwatch check --json`, and how it stands."""
+    watch = one.watch
+    is_job = watch.max_job_cost_usd is not None
+    return {
+        "name": watch.name,
+        "max_price": None if is_job else one.limit_usd_gpu_hour,
+        **({"max_job_cost_usd": float(watch.max_job_cost_usd)} if watch.max_job_cost_usd is not None else {}),
+        "matched": bool(one.matches),
+        "offers": [match_json(match) for match in one.matches],
+        "action": watch.action.value,
+        "gpu": list(watch.gpu),
+        "state": one.state,
+        "why": one.why,
+        "best_price_usd_gpu_hour": None if one.nearest is None else one.nearest.price_microusd_gpu_hour / MICRO,
+        "distance": None if one.distance is None else round(one.distance, 6),
+        "unchecked": list(one.unchecked),
+        "paused": one.paused,
+        "silenced_until": rfc3339(one.silenced_until),
+        "fired_at": rfc3339(one.fired_at),
+        "under_since": rfc3339(one.under_since),
+        "seen_at": rfc3339(one.seen_at),
+        "next_poll_at": rfc3339(one.next_poll_at),
+    }

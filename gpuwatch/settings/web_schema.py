@@ -1,0 +1,113 @@
+"""The schema of `[web]`, by pydantic."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
+
+from gpuwatch.domain.watches.fields import Line, Switch, Table, Words
+from gpuwatch.settings.web import DEFAULT_LISTEN, WebSettings, WebToken, split_listen
+
+_HIDDEN = {"type": "string", "writeOnly": True}
+_HASH = re.compile(r"scrypt\$\d{1,2}\$\d{1,2}\$\d{1,2}\$[0-9a-f]{16,128}\$[0-9a-f]{64,128}")
+_LEAST_TOKEN = 16  # characters: fewer can be guessed
+
+
+def _listen(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text in quotes")  # noqa: TRY004 pydantic turns ValueErrors into faults
+    split_listen(value)
+    return value.strip()
+
+
+def _password_hash(value: Any) -> str | None:
+    if isinstance(value, str) and not value.strip():
+        return None
+    if not isinstance(value, str) or not _HASH.fullmatch(value.strip()):
+        raise ValueError("expected what `gpuwatch web --hash-password` prints")
+    return value.strip()
+
+
+def _token(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]+", value.strip()):
+        raise ValueError("expected text without spaces")
+    if len(value.strip()) < _LEAST_TOKEN:
+        raise ValueError(f"expected at least {_LEAST_TOKEN} characters, as from: openssl rand -hex 32")
+    return value.strip()
+
+
+def _proxies(value: Any) -> Any:
+    found = [value] if isinstance(value, str) else value
+    for one in found if isinstance(found, list | tuple) else ():
+        try:
+            ipaddress.ip_network(one, strict=False)
+        except (ValueError, TypeError):
+            raise ValueError('expected addresses or networks, such as ["10.0.0.1", "172.16.0.0/12"]') from None
+    return found
+
+
+class TokenTable(Table):
+    """One of `tokens`."""
+
+    name: Line = Field(description="Its name, for the log.")
+    token: Annotated[SecretStr, BeforeValidator(_token), WithJsonSchema(_HIDDEN)] | None = Field(
+        default=None, description="Secret; better in a file: token_file."
+    )
+    token_file: Line | None = Field(default=None, description="File that holds the token.")
+    scopes: tuple[Literal["read", "approve", "manage"], ...] = Field(
+        min_length=1, description="read: all pages; approve: answer approvals; manage: stop, pause, resume, silence."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TokenTable:
+        if (self.token is None) == (self.token_file is None):
+            raise ValueError("expected either token or token_file")
+        return self
+
+
+class WebTable(Table):
+    """`[web]`."""
+
+    enabled: Switch = Field(default=False, description="true: `gpuwatch run` serves the page and the API, too.")
+    listen: Annotated[str, BeforeValidator(_listen)] = Field(
+        default=DEFAULT_LISTEN,
+        description="Address and port. Another address than loopback needs password_hash or tokens.",
+    )
+    password_hash: Annotated[SecretStr | None, BeforeValidator(_password_hash), WithJsonSchema(_HIDDEN)] = Field(
+        default=None, description="Secret. Printed by `gpuwatch web --hash-password`."
+    )
+    tokens: tuple[TokenTable, ...] = Field(
+        default=(), description="Secret. Bearer tokens: { name, token or token_file, scopes }."
+    )
+    trusted_hosts: Words = Field(
+        default=("localhost",), description="Names in the Host header that are answered, beside loopback."
+    )
+    trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_proxies)] = Field(
+        default=(), description="Addresses or networks of proxies whose X-Forwarded-* headers count."
+    )
+    tls_certificate: Line | None = Field(default=None, description="PEM file of the certificate and its chain.")
+    tls_key: Line | None = Field(default=None, description="PEM file of its key.")
+
+    def value(self) -> WebSettings:
+        """Return the plain value."""
+        return WebSettings(
+            enabled=self.enabled,
+            listen=self.listen,
+            password_hash=self.password_hash.get_secret_value() if self.password_hash else None,
+            tokens=tuple(
+                WebToken(
+                    name=one.name,
+                    token=one.token.get_secret_value() if one.token else None,
+                    token_file=one.token_file,
+                    scopes=tuple(one.scopes),
+                )
+                for one in self.tokens
+            ),
+            trusted_hosts=self.trusted_hosts,
+            trusted_proxies=self.trusted_proxies,
+            tls_certificate=self.tls_certificate,
+            tls_key=self.tls_key,
+        )

@@ -1,0 +1,158 @@
+"""POST: answer an approval, stop a launch, pause, resume. Each again is 200 and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpuwatch.app import owner_actions
+from gpuwatch.app.pauses import pauses_json
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.launches.launch_json import launch_json
+from gpuwatch.domain.watches.durations import DURATION_PATTERN, parse_duration
+from gpuwatch.engine.approval_handler import ApprovalOutcome
+from gpuwatch.errors import UsageError
+from gpuwatch.web.api.lists import PREFIX
+from gpuwatch.web.guard import access_in
+from gpuwatch.web.problems import HttpProblem
+from gpuwatch.web.security.access import require_csrf_token, require_scope
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+    from gpuwatch.web.context import WebContext
+
+Body = TypeVar("Body")
+_Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own record.")]
+
+
+class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing is needed."""
+
+
+class DenyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a denial may say."""
+
+    why: _Why = ""
+
+
+class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is paused, and for how long."""
+
+    watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    duration: Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, examples=["12h"])] | None = (
+        msgspec.field(name="for", default=None)
+    )
+    why: _Why = ""
+
+
+class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may rent again."""
+
+    watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+
+
+class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
+    """One POST. `run` gets the settings, the id in the path, the body and who asks; it returns JSON."""
+
+    path: str
+    summary: str
+    scope: str
+    body: type[Any]
+    run: Callable[[Settings, str, Any, str], dict[str, Any]]
+
+
+def _approve(settings: Settings, ask_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    return _answered(owner_actions.answer_approval(settings, ask_id, wanted=True, actor=actor))
+
+
+def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> dict[str, Any]:
+    return _answered(owner_actions.answer_approval(settings, ask_id, wanted=False, actor=actor, why=body.why))
+
+
+def _answered(answer: owner_actions.ApprovalAnswer) -> dict[str, Any]:
+    """Raises HttpProblem: 409 (decided otherwise, or refused), 503 (the provider did not answer; it stays open)."""
+    found = owner_actions.approval_answer_json(answer)
+    if answer.conflict or (answer.reply.outcome is ApprovalOutcome.REFUSED and answer.reply.launch is None):
+        raise HttpProblem(409, answer.reply.text, more={"state": found["state"], "launch_id": found["launch_id"]})
+    if answer.reply.outcome is ApprovalOutcome.NO_ANSWER and not answer.changed:
+        raise HttpProblem(503, answer.reply.text, more={"state": found["state"]})
+    return found
+
+
+def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    launch, changed = owner_actions.request_stop(settings, launch_id, actor=actor)
+    return {**launch_json(launch, real_now()), "changed": changed}
+
+
+def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
+    try:
+        for_s = None if body.duration is None else parse_duration(body.duration)
+    except ValueError as error:
+        raise HttpProblem(422, f"for: {error}") from None
+    found, changed = owner_actions.pause(settings, body.watch, for_s, body.why, actor=actor)
+    return {"items": pauses_json(found), "changed": changed}
+
+
+def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> dict[str, Any]:
+    found, changed = owner_actions.resume(settings, body.watch, actor=actor)
+    return {"items": pauses_json(found), "changed": changed}
+
+
+ACTIONS = (
+    ApiAction(path="/approvals/{id}/approve", summary="Rent what was quoted, at its price or less, or nothing.",
+              scope="approve", body=EmptyBody, run=_approve),
+    ApiAction(path="/approvals/{id}/deny", summary="Decline a quote; it is not offered again for a day.",
+              scope="approve", body=DenyBody, run=_deny),
+    ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
+              scope="manage", body=EmptyBody, run=_stop),
+    ApiAction(path="/pause", summary="Rent nothing new, at all or for one watch.",
+              scope="manage", body=PauseBody, run=_pause),
+    ApiAction(path="/resume", summary="Allow renting again.", scope="manage", body=ResumeBody, run=_resume),
+)  # fmt: skip
+
+
+def action_routes(context: WebContext) -> list[Route]:
+    """One route for each action."""
+    return [Route(PREFIX + one.path, _acts(context, one), methods=["POST"]) for one in ACTIONS]
+
+
+def _acts(context: WebContext, action: ApiAction) -> Callable[[Request], Awaitable[Response]]:
+    async def act(request: Request) -> Response:
+        access = access_in(request)
+        require_scope(access, action.scope)
+        require_csrf_token(access, [request.headers.get("x-csrf-token")])
+        if request.query_params:
+            raise HttpProblem(400, "this address takes no parameters")
+        body = _body(await request.body(), request.headers.get("content-type", ""), action.body)
+        actor = f"API ({access.name})"
+        identity = str(request.path_params.get("id", ""))
+        return JSONResponse(await run_in_threadpool(_run, action, context.settings, identity, body, actor))
+
+    return act
+
+
+def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor: str) -> dict[str, Any]:
+    try:
+        return action.run(settings, identity, body, actor)
+    except UsageError as error:
+        is_of_body = "watch" in action.body.__struct_fields__
+        missing = str(error).startswith("there is no ") and not is_of_body
+        raise HttpProblem(404 if missing else 422, str(error)) from None
+
+
+def _body(given: bytes, content_type: str, kind: type[Body]) -> Body:
+    """An empty body is an empty object. Raises HttpProblem: 400, 422."""
+    if given.strip() and content_type.partition(";")[0].strip().lower() not in {"", "application/json"}:
+        raise HttpProblem(422, "expected Content-Type: application/json")
+    try:
+        return msgspec.json.decode(given.strip() or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise HttpProblem(422, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise HttpProblem(400, "expected JSON") from None

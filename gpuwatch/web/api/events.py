@@ -1,0 +1,168 @@
+"""Server-sent events: one reader of the store for all clients; `Last-Event-ID` resumes.
+
+The reader is a thread that follows the events as `gpuwatch alerts --follow` does. It begins with the first client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from gpuwatch.app.alerts import event_filter, event_with_delivery, follow_events
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.web.api.lists import PREFIX
+from gpuwatch.web.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.events import StoredEvent
+    from gpuwatch.web.context import WebContext
+
+log = logging.getLogger(__name__)
+
+_KEPT = 1000  # events that a client can resume from
+_SINCE_S = 86_400.0
+_PING_S = 15.0  # a comment, so that proxies and clients notice a dead connection
+_AGAIN_S = 2.0  # after an error of the store
+_WAITING_MAX = 1000  # events; a client that reads none is dropped
+MAX_CLIENTS = 200
+
+
+class SentEvent(msgspec.Struct, frozen=True):
+    """One event, encoded once for all clients."""
+
+    event_id: str
+    wire: bytes
+
+
+class _Stopped(Exception):
+    """The server ends."""
+
+
+class EventFanout:
+    """Reads each event once and hands it to every client."""
+
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept: deque[SentEvent] = deque(maxlen=_KEPT)
+        self._clients: set[asyncio.Queue[SentEvent | None]] = set()
+        self._caught_up = asyncio.Event()
+
+    async def join(self, last_event_id: str | None) -> tuple[asyncio.Queue[SentEvent | None], list[SentEvent]]:
+        """A queue of what happens from now on, and what the client missed. Raises HttpProblem: 503, too many."""
+        if len(self._clients) >= MAX_CLIENTS:
+            raise HttpProblem(503, f"there are {MAX_CLIENTS} clients already")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            threading.Thread(target=self._read, name="web events", daemon=True).start()
+        with suppress(TimeoutError):  # without a store there is nothing to catch up with
+            await asyncio.wait_for(self._caught_up.wait(), _AGAIN_S)
+        queue: asyncio.Queue[SentEvent | None] = asyncio.Queue(_WAITING_MAX)
+        self._clients.add(queue)
+        kept = list(self._kept)
+        ids = [one.event_id for one in kept]
+        missed = kept[ids.index(last_event_id) + 1 :] if last_event_id in ids else []
+        return queue, missed
+
+    def leave(self, queue: asyncio.Queue[SentEvent | None]) -> None:
+        """The client is gone."""
+        self._clients.discard(queue)
+
+    def close(self) -> None:
+        """End every stream; from the loop's thread."""
+        for queue in tuple(self._clients):
+            with suppress(asyncio.QueueFull):
+                queue.put_nowait(None)
+
+    # --- the reader's thread ------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        seen: set[str] = set()
+        while not self._context.stopping.is_set():
+            try:
+                for event in follow_events(self._context.settings, event_filter(_SINCE_S), self._sleep):
+                    if event.alert.alert_id in seen:
+                        continue
+                    seen.add(event.alert.alert_id)
+                    self._call(self._hand_out, _encoded(event))
+            except _Stopped:
+                return
+            except GpuwatchError as error:
+                log.debug("web events: %s", error)
+            except Exception:
+                log.exception("the web page's events failed; they are tried again")
+            self._context.stopping.wait(_AGAIN_S)
+
+    def _sleep(self, seconds: float) -> None:
+        """Between two looks; whoever joined meanwhile may begin."""
+        self._call(self._caught_up.set)
+        if self._context.stopping.wait(seconds):
+            raise _Stopped
+
+    def _call(self, work: object, *given: object) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(work, *given)  # type: ignore[arg-type]
+        except RuntimeError:  # the loop is closed
+            raise _Stopped from None
+
+    def _hand_out(self, event: SentEvent) -> None:
+        self._kept.append(event)
+        if not self._caught_up.is_set():
+            return  # of the past
+        for queue in tuple(self._clients):
+            try:
+                queue.put_nowait(event)
+            except asyncio.QueueFull:
+                self._clients.discard(queue)
+
+
+def _encoded(event: StoredEvent) -> SentEvent:
+    event_id, kind = event.alert.alert_id, event.alert.kind.value
+    data = msgspec.json.encode(event_with_delivery(event))  # has no line break
+    return SentEvent(event_id, b"id: %s\nevent: %s\ndata: %s\n\n" % (event_id.encode(), kind.encode(), data))
+
+
+def event_routes(context: WebContext, fanout: EventFanout) -> list[Route]:
+    """The stream."""
+
+    async def events(request: Request) -> Response:
+        last = request.headers.get("last-event-id")
+        queue, missed = await fanout.join(last)
+        return StreamingResponse(
+            _stream(fanout, queue, missed),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    return [Route(f"{PREFIX}/events", events, methods=["GET"])]
+
+
+async def _stream(
+    fanout: EventFanout, queue: asyncio.Queue[SentEvent | None], missed: list[SentEvent]
+) -> AsyncIterator[bytes]:
+    try:
+        yield b"retry: 3000\n\n"
+        for event in missed:
+            yield event.wire
+        while True:
+            try:
+                got = await asyncio.wait_for(queue.get(), _PING_S)
+            except TimeoutError:
+                yield b": ping\n\n"
+                continue
+            if got is None:
+                return
+            yield got.wire
+    finally:
+        fanout.leave(queue)

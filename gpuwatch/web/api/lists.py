@@ -1,0 +1,80 @@
+"""GET of a resource: parameters, a page of items, ETag."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpuwatch.errors import UsageError
+from gpuwatch.web.api.resources import RESOURCES, Paging, Resource
+from gpuwatch.web.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+PREFIX = "/api/v1"
+_IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "password", "code"})
+
+
+def list_routes(context: WebContext) -> list[Route]:
+    """One route for each resource."""
+    return [Route(f"{PREFIX}/{one.name}", _reads(context, one), methods=["GET"]) for one in RESOURCES]
+
+
+def _reads(context: WebContext, resource: Resource) -> Callable[[Request], Awaitable[Response]]:
+    async def read(request: Request) -> Response:
+        asked = parameters(request, resource.parameters)
+        body = await run_in_threadpool(_page, context, resource, asked)
+        return with_etag(request, body)
+
+    return read
+
+
+def parameters(request: Request, kind: type[Paging]) -> Paging:
+    """The query, by its type. Raises HttpProblem: 400 (a secret in it), 422."""
+    pairs = request.query_params.multi_items()
+    if any(name.lower() in _IN_QUERY for name, _ in pairs):
+        raise HttpProblem(400, "a secret does not belong into an address: send Authorization: Bearer TOKEN")
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise HttpProblem(422, "expected each parameter once")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise HttpProblem(422, str(error)) from None
+
+
+def _page(context: WebContext, resource: Resource, asked: Paging) -> bytes:
+    try:
+        found = resource.read(context.settings, asked)
+    except UsageError as error:
+        raise HttpProblem(422, str(error)) from None
+    end = asked.offset + asked.limit
+    items = found.items[asked.offset : end]
+    following = _next(resource, asked, end) if end < len(found.items) else None
+    return msgspec.json.encode({"items": items, "next": following, **found.beside})
+
+
+def _next(resource: Resource, asked: Paging, offset: int) -> str:
+    """The address of the next page."""
+    defaults = resource.parameters()
+    given: Mapping[str, Any] = msgspec.structs.asdict(msgspec.structs.replace(asked, offset=offset))
+    changed = {name: value for name, value in given.items() if value != getattr(defaults, name)}
+    return f"{PREFIX}/{resource.name}?{urlencode(changed)}"
+
+
+def with_etag(request: Request, body: bytes, media_type: str = "application/json") -> Response:
+    """The body, or 304 if the client has it already."""
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    if tag in known or "*" in known:
+        return Response(status_code=304, headers={"ETag": tag})
+    return Response(body, media_type=media_type, headers={"ETag": tag})

@@ -1,0 +1,128 @@
+"""The OpenAPI 3.1 document, generated from the resources, the actions and their types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.web.api.actions import ACTIONS, ApiAction
+from gpuwatch.web.api.lists import PREFIX
+from gpuwatch.web.api.resources import RESOURCES, Resource
+
+_STATUS_TEXTS = {
+    "400": "Not understood.", "401": "Log in, or send a token.", "403": "The token lacks the scope.",
+    "404": "There is no such thing.", "409": "Decided otherwise already, or refused.",
+    "413": "The body is too large.", "421": "The Host is not trusted.", "422": "A value is wrong.",
+    "429": "Too many wrong passwords.", "503": "The database or the provider cannot be used now.",
+}  # fmt: skip
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"}, "title": {"type": "string"},
+        "status": {"type": "integer"}, "detail": {"type": "string"},
+    },
+}  # fmt: skip
+
+
+def openapi() -> dict[str, Any]:
+    """The document."""
+    paths: dict[str, Any] = {f"{PREFIX}/{one.name}": {"get": _list(one)} for one in RESOURCES}
+    paths |= {PREFIX + one.path: {"post": _action(one)} for one in ACTIONS}
+    paths[f"{PREFIX}/events"] = {"get": _events()}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "gpuwatch",
+            "version": __version__,
+            "description": "What gpuwatch's commands print as JSON, and what they do. docs/web.md",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Problem": _PROBLEM},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _list(resource: Resource) -> dict[str, Any]:
+    items = {"type": "object", "required": list(resource.keys)}
+    body = {
+        "type": "object",
+        "required": ["items", "next"],
+        "properties": {
+            "items": {"type": "array", "items": items},
+            "next": {"type": ["string", "null"], "description": "Address of the next page; null: there is none."},
+        },
+    }
+    not_modified = {"304": {"description": "The client's copy is current (If-None-Match)."}}
+    return {
+        "operationId": f"list_{resource.name}",
+        "summary": resource.summary,
+        "parameters": _parameters(resource),
+        "responses": _responses(body) | not_modified | _problems("400", "401", "403", "421", "422", "503"),
+    }
+
+
+def _parameters(resource: Resource) -> list[dict[str, Any]]:
+    (_,), components = msgspec.json.schema_components([resource.parameters])
+    properties: dict[str, Any] = components[resource.parameters.__name__]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": _plain(schema)}
+        for name, schema in properties.items()
+    ]
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query cannot hold null: left out means that."""
+    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return (
+        choices[0]
+        if choices
+        else {key: value for key, value in schema.items() if key != "default" or value is not None}
+    )
+
+
+def _action(action: ApiAction) -> dict[str, Any]:
+    schema = msgspec.json.schema(action.body)
+    (body,) = schema["$defs"].values()
+    described: dict[str, Any] = {
+        "operationId": action.path.strip("/").replace("/", "_").replace("{id}_", ""),
+        "summary": f"{action.summary} Scope: {action.scope}.",
+        "responses": _responses({"type": "object"})
+        | _problems("400", "401", "403", "404", "409", "413", "421", "422", "503"),
+        "requestBody": {"required": False, "content": {"application/json": {"schema": body}}},
+    }
+    if "{id}" in action.path:
+        described["parameters"] = [
+            {
+                "name": "id",
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "minLength": 1, "maxLength": 60},
+            }
+        ]
+    return described
+
+
+def _events() -> dict[str, Any]:
+    return {
+        "operationId": "events",
+        "summary": "Events as they happen: id, event = kind, data = JSON of an alert. Last-Event-ID resumes.",
+        "responses": {
+            "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            **_problems("401", "403", "421"),
+        },
+    }
+
+
+def _responses(body: dict[str, Any]) -> dict[str, Any]:
+    return {"200": {"description": "Done.", "content": {"application/json": {"schema": body}}}}
+
+
+def _problems(*statuses: str) -> dict[str, Any]:
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": _STATUS_TEXTS[status], "content": content} for status in statuses}

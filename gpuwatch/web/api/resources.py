@@ -1,0 +1,200 @@
+"""What can be read: each resource with its parameters, its items, and the keys that every item has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gpuwatch.app.alerts import event_filter, event_with_delivery, stored_events
+from gpuwatch.app.approvals import approval_json, recent_approvals
+from gpuwatch.app.costs import cost_report, cost_report_json
+from gpuwatch.app.current_offers import current_offers
+from gpuwatch.app.launches import all_launches
+from gpuwatch.app.offers import offer_json
+from gpuwatch.app.price_history import PriceHistoryRequest, period_json, price_history
+from gpuwatch.app.provider_status import provider_status_json, provider_statuses
+from gpuwatch.app.watch_status import watch_status_json, watch_statuses
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.launches.launch_json import launch_json
+from gpuwatch.domain.watches.durations import DURATION_PATTERN, parse_duration
+from gpuwatch.engine.browse import offer_filter
+from gpuwatch.errors import UsageError
+from gpuwatch.settings import Settings
+
+Item = dict[str, Any]
+DEFAULT_LIMIT, MAX_LIMIT = 500, 1000
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Span = Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, examples=["24h", "7d"])]
+_MONTHS_FROM, _MONTHS_TO = 1970, 9998
+
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of every list."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="Items at most.")] = DEFAULT_LIMIT
+    offset: Annotated[int, msgspec.Meta(ge=0, le=10**9, description="Items to skip; `next` holds it.")] = 0
+
+
+class OfferParameters(Paging, frozen=True, kw_only=True):
+    """Offers that fit."""
+
+    gpu: _Text | None = None
+    provider: _Text | None = None
+    count: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,3}(-[0-9]{1,3})?$")] | None = None
+    spot: Literal["no", "only", "any"] = "any"
+    max_price: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
+    verified: bool = False
+
+
+class AlertParameters(Paging, frozen=True, kw_only=True):
+    """Events of a time."""
+
+    since: _Span = "7d"
+    kind: _Text | None = None
+    severity: Literal["info", "warning", "critical"] = "info"
+
+
+class CostParameters(Paging, frozen=True, kw_only=True):
+    """Costs of a month."""
+
+    by: Literal["watch", "provider", "day", "launch"] = "watch"
+    month: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$")] | None = None
+
+
+class HistoryParameters(Paging, frozen=True, kw_only=True):
+    """Prices over time."""
+
+    gpu: _Text | None = None
+    since: _Span = "7d"
+    every: Literal["1h", "1d", "1w"] = "1h"
+    spot: Literal["no", "only", "any"] = "no"
+
+
+class ResourceAnswer(msgspec.Struct, frozen=True):
+    """All items, and members beside them."""
+
+    items: Sequence[Item]
+    beside: Mapping[str, Any] = {}
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """One list. `keys`: what every item has, so that clients can rely on it."""
+
+    name: str
+    summary: str
+    parameters: type[Paging]
+    read: Callable[[Settings, Any], ResourceAnswer]
+    keys: tuple[str, ...]
+
+
+def _offers(settings: Settings, asked: OfferParameters) -> ResourceAnswer:
+    wanted = offer_filter([asked.gpu] if asked.gpu else [], count=asked.count, spot=asked.spot, verified=asked.verified)
+    found = current_offers(settings, wanted, [asked.provider] if asked.provider else [])
+    most = None if asked.max_price is None else round(asked.max_price * 1e6)
+    fitting = [
+        (offer, price)
+        for offer, price in found.offers
+        if most is None or price.price_microusd_hour <= most * offer.gpu_count
+    ]
+    fitting.sort(key=lambda one: (one[1].price_microusd_hour / one[0].gpu_count, one[0].provider, one[0].offer_id))
+    return ResourceAnswer([offer_json(offer, price) for offer, price in fitting])
+
+
+def _watches(settings: Settings, _asked: Paging) -> ResourceAnswer:
+    return ResourceAnswer([watch_status_json(one) for one in watch_statuses(settings)])
+
+
+def _launches(settings: Settings, _asked: Paging) -> ResourceAnswer:
+    now = real_now()
+    return ResourceAnswer([launch_json(one, now) for one in all_launches(settings)])
+
+
+def _approvals(settings: Settings, _asked: Paging) -> ResourceAnswer:
+    now = real_now()
+    return ResourceAnswer([approval_json(one, now) for one in recent_approvals(settings)])
+
+
+def _alerts(settings: Settings, asked: AlertParameters) -> ResourceAnswer:
+    try:
+        wanted = event_filter(parse_duration(asked.since), [asked.kind] if asked.kind else (), asked.severity)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return ResourceAnswer([event_with_delivery(one) for one in stored_events(settings, wanted)])
+
+
+def _providers(settings: Settings, _asked: Paging) -> ResourceAnswer:
+    return ResourceAnswer([dict(provider_status_json(one)) for one in provider_statuses(settings)])
+
+
+def _costs(settings: Settings, asked: CostParameters) -> ResourceAnswer:
+    month = None
+    if asked.month is not None:
+        year, number = map(int, asked.month.split("-"))
+        if not _MONTHS_FROM <= year <= _MONTHS_TO:
+            raise UsageError("month: expected a month such as 2026-11")
+        month = datetime(year, number, 1, tzinfo=ZoneInfo("UTC")).date()
+    found = cost_report_json(cost_report(settings, asked.by, month), asked.by)
+    return ResourceAnswer(found.pop("lines"), found)
+
+
+def _history(settings: Settings, asked: HistoryParameters) -> ResourceAnswer:
+    """One GPU; without one all that are watched or recorded."""
+    now = real_now()
+    try:
+        since = now - timedelta(seconds=parse_duration(asked.since))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    spot = {"no": False, "only": True, "any": None}[asked.spot]
+    items: list[Item] = []
+    for gpu in [asked.gpu] if asked.gpu else kept_gpus(settings):
+        wanted = PriceHistoryRequest(
+            gpu=gpu, scope=MarketFilter(spot=spot), since=since, until=now, data=None, every=asked.every,
+            is_for_programs=True, zone=ZoneInfo(settings.timezone), under_usd=(),
+        )  # fmt: skip
+        items += [{"gpu": gpu, **period_json(one)} for one in price_history(settings, wanted).track.points]
+    return ResourceAnswer(items)
+
+
+def kept_gpus(settings: Settings) -> list[str]:
+    """The GPUs that the settings name: of the watches and of [record]."""
+    named = [gpu for watch in settings.watches for gpu in watch.gpu]
+    return list(dict.fromkeys([*named, *settings.record_gpus]))
+
+
+def _jobs(_settings: Settings, _asked: Paging) -> ResourceAnswer:
+    return ResourceAnswer([])
+
+
+_OFFER_KEYS = (
+    "provider", "offer_id", "machine_id", "gpu", "gpu_family", "gpu_count", "gpu_memory_gib", "spot", "region",
+    "country", "listed_usd_hour", "commission", "price_usd_hour", "price_usd_gpu_hour", "reliability", "verified",
+    "observed_at",
+)  # fmt: skip
+_LAUNCH_KEYS = (
+    "launch_id", "watch", "provider", "offer_id", "instance_id", "state", "dry_run", "label", "price_usd_hour",
+    "requested_at", "running_at", "ended_at", "end_reason", "cost_usd", "account", "install_id", "watch_id",
+)  # fmt: skip
+RESOURCES = (
+    Resource(name="offers", summary="The offers on sale, as the store has them; cheapest GPU first.",
+             parameters=OfferParameters, read=_offers, keys=_OFFER_KEYS),
+    Resource(name="watches", summary="Each watch: state, best offer, distance to the limit.",
+             parameters=Paging, read=_watches, keys=("name", "max_price", "matched", "offers", "state", "why")),
+    Resource(name="launches", summary="What was rented, newest first.",
+             parameters=Paging, read=_launches, keys=_LAUNCH_KEYS),
+    Resource(name="approvals", summary="Quotes that wait for a decision, and those of the last week.",
+             parameters=Paging, read=_approvals, keys=("ask_id", "watch", "state", "deadline", "launch_id", "offer")),
+    Resource(name="alerts", summary="What happened, newest last.", parameters=AlertParameters, read=_alerts,
+             keys=("alert_id", "at", "kind", "severity", "subject", "headline", "facts", "delivered")),
+    Resource(name="providers", summary="Each provider: status, health, quota.",
+             parameters=Paging, read=_providers, keys=("provider", "status", "enabled", "complete_at", "blind_since")),
+    Resource(name="costs", summary="What was spent in a month.", parameters=CostParameters, read=_costs,
+             keys=("launches", "billed_hours", "listed_usd", "effective_usd")),
+    Resource(name="history", summary="Prices over time.", parameters=HistoryParameters, read=_history,
+             keys=("gpu", "starts_at", "looked", "offers", "min_price_usd_gpu_hour")),
+    Resource(name="jobs", summary="Jobs.", parameters=Paging, read=_jobs, keys=("job_id", "name", "state")),
+)  # fmt: skip

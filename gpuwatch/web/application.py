@@ -1,0 +1,53 @@
+"""The ASGI application: the routes behind the guard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route, Router
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gpuwatch.web.api.actions import action_routes
+from gpuwatch.web.api.events import EventFanout, event_routes
+from gpuwatch.web.api.lists import PREFIX, list_routes, with_etag
+from gpuwatch.web.api.openapi import openapi
+from gpuwatch.web.context import WebContext
+from gpuwatch.web.guard import Guard
+from gpuwatch.web.login import login_routes
+from gpuwatch.web.page_routes import page_routes
+
+STATIC = Path(__file__).with_name("static")
+
+
+def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
+    """Everything that is served."""
+    document = msgspec.json.encode(openapi())
+
+    async def health(_request: Request) -> Response:
+        failing = context.failing_task()
+        if failing is None:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "failing", "task": failing}, status_code=503)
+
+    async def described(request: Request) -> Response:
+        return with_etag(request, document)
+
+    async def unknown(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise HTTPException(404)
+
+    routes = [
+        Route("/healthz", health, methods=["GET"]),
+        Route(f"{PREFIX}/openapi.json", described, methods=["GET"]),
+        *list_routes(context),
+        *action_routes(context),
+        *event_routes(context, fanout),
+        *login_routes(context),
+        *page_routes(context),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    return Guard(Router(routes, default=unknown), context)

@@ -1,0 +1,132 @@
+"""What every request passes first: host, encryption, size, access; and what every answer bears."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.web.errors import error_response
+from gpuwatch.web.problems import HttpProblem, problem_of
+from gpuwatch.web.security import access
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 256 * 1024  # a settings file; everything else is far smaller
+_POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # with no-referrer a browser would send forms with `Origin: null`
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_DETAILS = {404: "there is no such page", 405: "this page does not take this method"}
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_OPEN = frozenset({"/healthz", "/login", "/api/v1/session"})  # and /static/: nothing there is anybody's
+
+
+class Guard:
+    """The middleware. It finishes every error, so that none leaves as a traceback."""
+
+    def __init__(self, app: ASGIApp, context: WebContext) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        is_begun = False
+
+        async def send_marked(message: Message) -> None:
+            nonlocal is_begun
+            if message["type"] == "http.response.start":
+                is_begun = True
+                _add_headers(MutableHeaders(scope=message), scope)
+            await send(message)
+
+        scope["app"] = self  # then Starlette raises its 405 instead of answering it
+        request = Request(scope)
+        try:
+            self._admit(request)
+            await self._app(scope, _limited(receive), send_marked)
+        except Exception as error:
+            found = _problem(error, scope)
+            if is_begun:
+                raise found from None
+            await error_response(request, self._context, found)(scope, receive, send_marked)
+
+    def _admit(self, request: Request) -> None:
+        """Raises HttpProblem."""
+        web, path = self._context.web, request.url.path
+        request.state.access = access.Access(name=None, scopes=frozenset())
+        access.require_trusted_host(request, web)
+        length = request.headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            raise HttpProblem(413, f"expected a body of at most {MAX_BODY_BYTES} bytes")
+        if path == "/healthz":
+            return
+        request.state.origin = origin = access.origin_of(request, web)
+        access.require_encryption(origin)
+        if request.method not in _SAFE:
+            access.require_own_page(request)
+        if path.startswith("/static/"):
+            return
+        request.state.access = found = access.access_of(request, self._context, origin)
+        if request.method in _SAFE and path not in _OPEN:
+            access.require_scope(found, "read")
+        elif path not in _OPEN and found.name is None:
+            access.require_scope(found, "manage")  # 401 before anything says what exists
+
+
+def _problem(error: Exception, scope: Scope) -> HttpProblem:
+    if isinstance(error, HttpProblem):
+        return error
+    if isinstance(error, HTTPException):  # of Starlette: no such path, or not by this method
+        return HttpProblem(error.status_code, _DETAILS.get(error.status_code, error.detail), error.headers)
+    if isinstance(error, GpuwatchError):
+        return problem_of(error)
+    log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+    return HttpProblem(500, "gpuwatch has a defect here; the log has the traceback")
+
+
+def access_in(connection: HTTPConnection) -> access.Access:
+    """What the request may do, as the guard found."""
+    found: access.Access = connection.state.access
+    return found
+
+
+def _add_headers(headers: MutableHeaders, scope: Scope) -> None:
+    for name, value in HEADERS.items():
+        headers.setdefault(name, value)
+    if not scope["path"].startswith("/static/"):
+        headers.setdefault("Cache-Control", "no-cache, private")
+        headers.add_vary_header("Cookie")
+    if scope.get("scheme") == "https":
+        headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+
+
+def _limited(receive: Receive) -> Receive:
+    """Count what arrives: a body without Content-Length is bounded, too."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        if message["type"] == "http.request":
+            seen += len(message.get("body", b""))
+            if seen > MAX_BODY_BYTES:
+                raise HttpProblem(413, f"expected a body of at most {MAX_BODY_BYTES} bytes")
+        return message
+
+    return counted

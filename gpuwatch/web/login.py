@@ -1,0 +1,111 @@
+"""Logging in and out: a form for people, `/api/v1/session` for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from math import ceil
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from gpuwatch.web.guard import access_in
+from gpuwatch.web.page_routes import form_fields, session_cookie
+from gpuwatch.web.problems import HttpProblem
+from gpuwatch.web.rendering import render
+from gpuwatch.web.security.access import require_csrf_token
+from gpuwatch.web.security.sessions import COOKIE, WebSession
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+log = logging.getLogger(__name__)
+
+_FIELDS = ("code", "password", "token")
+
+
+class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of POST /api/v1/session: one of them."""
+
+    code: str = ""
+    password: str = ""
+    token: str = ""
+
+
+def login_routes(context: WebContext) -> list[Route]:
+    """/login, /logout and /api/v1/session."""
+
+    async def page(request: Request) -> Response:
+        return render(request, context, "login.html", {"problem": None})
+
+    async def log_in(request: Request) -> Response:
+        form = await form_fields(request)
+        given = next((form[name] for name in _FIELDS if form.get(name)), "")
+        cookie, _ = await _opened(request, context, given)
+        return _with_cookie(request, RedirectResponse(_next(form.get("next", "")), status_code=303), cookie)
+
+    async def log_out(request: Request) -> Response:
+        form = await form_fields(request)
+        require_csrf_token(access_in(request), [form.get("csrf_token")])
+        context.sessions.close(request.cookies.get(COOKIE))
+        return _with_cookie(request, RedirectResponse("/", status_code=303), "")
+
+    async def open_session(request: Request) -> Response:
+        try:
+            body = msgspec.json.decode(await request.body(), type=SessionRequest)
+        except msgspec.ValidationError as error:
+            raise HttpProblem(422, str(error)) from None
+        except msgspec.DecodeError:
+            raise HttpProblem(400, "expected JSON") from None
+        cookie, session = await _opened(request, context, body.code or body.password or body.token)
+        return _with_cookie(request, JSONResponse(_session_json(session)), cookie)
+
+    async def close_session(request: Request) -> Response:
+        require_csrf_token(access_in(request), [request.headers.get("x-csrf-token")])
+        context.sessions.close(request.cookies.get(COOKIE))
+        return _with_cookie(request, Response(status_code=204), "")
+
+    return [
+        Route("/login", page, methods=["GET"]),
+        Route("/login", log_in, methods=["POST"]),
+        Route("/logout", log_out, methods=["POST"]),
+        Route("/api/v1/session", open_session, methods=["POST"]),
+        Route("/api/v1/session", close_session, methods=["DELETE"]),
+    ]
+
+
+async def _opened(request: Request, context: WebContext, given: str) -> tuple[str, WebSession]:
+    """The cookie and the session. Raises HttpProblem: 401, 429."""
+    client = request.state.origin.client
+    wait_s = context.login_limit.attempt(client)
+    if wait_s is not None:
+        raise HttpProblem(
+            429, f"too many wrong passwords; try again in {ceil(wait_s)} s", {"Retry-After": f"{ceil(wait_s)}"}
+        )
+    found = await run_in_threadpool(context.credentials.login, given)
+    if found is None:
+        await asyncio.sleep(context.login_limit.delay_s(client))
+        log.warning("web: a wrong password or code from %s", client)
+        raise HttpProblem(401, "that is not right")
+    context.login_limit.succeeded(client)
+    log.info("web: logged in from %s by %s", client, found[0])
+    return context.sessions.open(*found)
+
+
+def _session_json(session: WebSession) -> dict[str, object]:
+    return {"scopes": sorted(session.scopes), "csrf_token": session.csrf_token}
+
+
+def _with_cookie(request: Request, response: Response, cookie: str) -> Response:
+    session_cookie(response, cookie, is_encrypted=request.state.origin.is_encrypted)
+    return response
+
+
+def _next(path: str) -> str:
+    """Where to go after logging in: a page of this server."""
+    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_own else "/"

@@ -1,0 +1,94 @@
+"""What a page is: an address, a template, a function that reads, and what its forms do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gpuwatch.settings import Settings
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, as a page sees it. Pages are plain functions and run in a thread pool.
+
+    Attributes:
+        query: of the address; the first value of each.
+        path: the parts in braces of the page's address.
+        form: what was posted, without the CSRF token; empty for a GET.
+        actor: who posted it, for the audit event.
+    """
+
+    settings: Settings
+    now: datetime
+    query: Mapping[str, str]
+    path: Mapping[str, str]
+    form: Mapping[str, str] = {}
+    actor: str = ""
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """A form did its work: the browser goes to `to`, where `text` is shown once."""
+
+    text: str
+    to: str
+    is_error: bool = False
+
+
+class Confirm(msgspec.Struct, frozen=True, kw_only=True):
+    """A form must be confirmed: it is shown once more, and posted again with `confirmed=yes`.
+
+    Attributes:
+        question: what is about to happen, with the money in it.
+        facts: label → value.
+    """
+
+    question: str
+    button: str
+    back: str
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A form shows the page again with other values, such as a preview."""
+
+    values: Mapping[str, Any]
+
+
+FormResult = Done | Confirm | Shown
+
+
+class FormAction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a form of a page does: POST to `path`."""
+
+    path: str
+    scope: str  # read | approve | manage
+    run: Callable[[View], FormResult]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """One page.
+
+    Attributes:
+        name: of the link, as CONTRACT lists it.
+        path: such as "/launches" or "/gpu/{name}".
+        show: the values of the template. Raises UsageError (404, 422), StoreError (503).
+        order: of the links.
+        scripts: files below static/ that only this page needs.
+    """
+
+    name: str
+    path: str
+    template: str
+    show: Callable[[View], Mapping[str, Any]]
+    order: int
+    actions: tuple[FormAction, ...] = ()
+    in_nav: bool = True
+    scripts: tuple[str, ...] = ()
+
+
+def is_confirmed(view: View) -> bool:
+    """Whether the person has seen the question."""
+    return view.form.get("confirmed") == "yes"

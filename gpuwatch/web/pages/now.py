@@ -1,0 +1,60 @@
+"""Now: the watches, the providers, what is spent, and what waits for you."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuwatch.app import owner_actions
+from gpuwatch.app.approvals import recent_approvals
+from gpuwatch.app.costs import cost_report
+from gpuwatch.app.launches import all_launches
+from gpuwatch.app.pauses import pauses
+from gpuwatch.app.provider_status import blind_lanes, provider_statuses
+from gpuwatch.app.watch_status import watch_statuses
+from gpuwatch.domain.launches.approval import ApprovalState
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.web.page import Done, FormAction, Page, View
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    settings, now = view.settings, view.now
+    launches = [one for one in all_launches(settings) if not one.is_over]
+    report = cost_report(settings, "watch")
+    return {
+        "watches": watch_statuses(settings),
+        "providers": [(one, blind_lanes(one)) for one in provider_statuses(settings) if one.is_on],
+        "launches": launches,
+        "held": [one for one in launches if one.state is LaunchState.HELD],
+        "approvals": [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN],
+        "burn": report.burn,
+        "budgets": [(use, use.percent(use.used)) for use in report.budgets],
+        "pauses": list(pauses(settings).holding(now)),
+    }
+
+
+def _pause(view: View) -> Done:
+    watch = view.form.get("watch") or None
+    _, changed = owner_actions.pause(view.settings, watch, None, "", actor=view.actor)
+    what = "Renting" if watch is None else f"Watch {watch}"
+    return Done(text=f"{what} is paused." if changed else f"{what} was paused already.", to="/")
+
+
+def _resume(view: View) -> Done:
+    watch = view.form.get("watch") or None
+    _, changed = owner_actions.resume(view.settings, watch, actor=view.actor)
+    what = "Renting" if watch is None else f"Watch {watch}"
+    return Done(text=f"{what} is resumed." if changed else f"{what} was not paused.", to="/")
+
+
+PAGE = Page(
+    name="Now",
+    path="/",
+    template="now.html",
+    show=_show,
+    order=0,
+    actions=(
+        FormAction(path="/pause", scope="manage", run=_pause),
+        FormAction(path="/resume", scope="manage", run=_resume),
+    ),
+)

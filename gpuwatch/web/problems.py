@@ -1,0 +1,58 @@
+"""Errors as `application/problem+json` (RFC 9457), and what gpuwatch's own errors mean in HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from gpuwatch.errors import GpuwatchError, ProviderError, ProviderStateUnknown, SettingsError, StoreError, UsageError
+from gpuwatch.redaction import redact
+
+
+class HttpProblem(Exception):
+    """An answer that is an error.
+
+    Args:
+        detail: one line for a person: what is wrong, what to do.
+        headers: such as Retry-After.
+        more: further members of the JSON.
+    """
+
+    def __init__(
+        self, status: int, detail: str, headers: Mapping[str, str] | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.more = dict(more or {})
+
+
+def problem_of(error: GpuwatchError) -> HttpProblem:
+    """What one of gpuwatch's errors is in HTTP."""
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    if isinstance(error, UsageError):
+        status = HTTPStatus.NOT_FOUND if str(error).startswith("there is no ") else HTTPStatus.UNPROCESSABLE_ENTITY
+    elif isinstance(error, StoreError | SettingsError | ProviderError | ProviderStateUnknown):
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+    return HttpProblem(status, redact(str(error)))
+
+
+def problem_json(problem: HttpProblem) -> dict[str, Any]:
+    """The members that RFC 9457 names, and those of its own."""
+    title = HTTPStatus(problem.status).phrase
+    return {"type": "about:blank", "title": title, "status": problem.status, "detail": problem.detail, **problem.more}
+
+
+def problem_response(problem: HttpProblem) -> Response:
+    """The answer."""
+    return Response(
+        msgspec.json.encode(problem_json(problem)),
+        status_code=problem.status,
+        headers=problem.headers,
+        media_type="application/problem+json",
+    )

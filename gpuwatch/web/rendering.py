@@ -1,0 +1,117 @@
+"""Templates: Jinja with autoescape, and how figures and times are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from gpuwatch import __version__
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.market.text import clean
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def wants_page(request: Request) -> bool:
+    """Whether it is a browser that asks for a page."""
+    is_api = request.url.path.startswith(("/api/", "/healthz", "/metrics", "/static/"))
+    return not is_api and "text/html" in request.headers.get("accept", "")
+
+
+def render(
+    request: Request,
+    context: WebContext,
+    template: str,
+    values: Mapping[str, Any],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A page. Every template gets the links, the access and the zone beside its own values."""
+    from gpuwatch.web.pages import nav  # noqa: PLC0415 the pages render themselves
+
+    access = request.state.access
+    shared = {
+        "nav": nav(),
+        "path": request.url.path,
+        "access": access,
+        "csrf_token": access.session.csrf_token if access.session else "",
+        "login_field": login_field(context),
+        "zone": context.settings.timezone,
+        "dry_run": context.settings.dry_run,
+        "version": __version__,
+        "now": real_now(),
+    }
+    zone = ZoneInfo(context.settings.timezone)
+    body = environment().get_template(template).render(**shared, **values, local=lambda at: local(at, zone))
+    return HTMLResponse(body, status_code=status, headers=dict(headers or {}))
+
+
+def login_field(context: WebContext) -> str:
+    """What a browser logs in with: "code", "password" or "token"."""
+    if context.credentials.is_open:
+        return "code"
+    return "password" if context.credentials.has_password else "token"
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The templates; autoescape is on for all of them."""
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("gpuwatch.web"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters |= {"usd": usd, "percent": percent, "span": span, "clean": clean, "query": query}
+    return found
+
+
+def usd(value: float | None, decimals: int = 3) -> str:
+    """An amount of dollars; "–": unknown."""
+    return "–" if value is None else f"{value:,.{decimals}f}"
+
+
+def percent(value: float | None, decimals: int = 1) -> str:
+    """A fraction; "–": unknown."""
+    return "–" if value is None else f"{value * 100:.{decimals}f} %"
+
+
+def span(seconds: float | None) -> str:
+    """A duration for a person: 45 s, 12 min, 3 h 05 min, 2 d 4 h."""
+    if seconds is None:
+        return "–"
+    whole = max(0, round(seconds))
+    if whole < 2 * _MINUTE:
+        return f"{whole} s"
+    if whole < 2 * _HOUR:
+        return f"{whole // _MINUTE} min"
+    if whole < 2 * _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+
+
+def local(at: datetime | str | None, zone: ZoneInfo) -> str:
+    """A time in the configured zone; "–": there is none. Takes RFC 3339 as well."""
+    if at is None:
+        return "–"
+    moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def query(values: Mapping[str, Any], **changes: Any) -> str:
+    """`?a=1&b=2` of these values with some changed; None leaves one out."""
+    merged = {key: value for key, value in {**values, **changes}.items() if value not in {None, ""}}
+    return f"?{urlencode(merged)}" if merged else "?"

@@ -1,0 +1,1 @@
+"""Who may do what through HTTP: passwords, tokens, sessions, hosts and proxies."""

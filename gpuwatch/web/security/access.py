@@ -1,0 +1,143 @@
+"""Who sends a request, from where, and what that allows."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from gpuwatch.settings.web import WebSettings, is_loopback, split_listen
+from gpuwatch.web.problems import HttpProblem
+from gpuwatch.web.security.sessions import COOKIE, WebSession
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+CSRF_HEADER = "X-CSRF-Token"
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gpuwatch"'}
+_WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 compared with, not bound to
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a request comes from. `is_local`: from this machine; `is_encrypted`: by TLS, here or at a proxy."""
+
+    client: str
+    is_local: bool
+    is_encrypted: bool
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request may do. `name` is None for somebody who showed nothing."""
+
+    name: str | None
+    scopes: frozenset[str]
+    session: WebSession | None = None
+
+
+def require_trusted_host(connection: HTTPConnection, web: WebSettings) -> None:
+    """A page of somebody else whose name points here must get nothing (DNS rebinding). Raises HttpProblem: 421."""
+    host = _host_of(connection.headers.get("host", ""))
+    listening = split_listen(web.listen)[0]
+    own = {*map(str.lower, web.trusted_hosts), *({listening.lower()} - _WILDCARDS)}
+    here = connection.scope.get("server") or ("",)
+    if host and (is_loopback(host) or host in own or (host == here[0] and _is_address(host))):
+        return
+    raise HttpProblem(421, "this Host is not trusted; add it to web.trusted_hosts")
+
+
+def origin_of(connection: HTTPConnection, web: WebSettings) -> Origin:
+    """Where it comes from, by the connection, and by the headers of a trusted proxy."""
+    peer = connection.client.host if connection.client else ""
+    is_encrypted = connection.scope.get("scheme") == "https"
+    server = (connection.scope.get("server") or ("",))[0]
+    if not _is_in(peer, web.trusted_proxies):
+        return Origin(client=peer, is_local=is_loopback(peer) or peer == server, is_encrypted=is_encrypted)
+    named = [one.strip() for one in connection.headers.get("x-forwarded-for", "").split(",") if one.strip()]
+    client = next((one for one in reversed(named) if not _is_in(one, web.trusted_proxies)), peer)
+    forwarded = connection.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+    return Origin(client=client, is_local=not named and is_loopback(peer), is_encrypted=forwarded == "https")
+
+
+def require_encryption(origin: Origin) -> None:
+    """Passwords and tokens must not cross a network readable. Raises HttpProblem: 403."""
+    if not origin.is_local and not origin.is_encrypted:
+        raise HttpProblem(
+            403,
+            "plain HTTP is answered on this machine only: set web.tls_certificate and web.tls_key, or "
+            "web.trusted_proxies with a proxy that sends X-Forwarded-Proto: https",
+        )
+
+
+def access_of(connection: HTTPConnection, context: WebContext, origin: Origin) -> Access:
+    """What the request may do. Raises HttpProblem: 401, its token is unknown."""
+    if (header := connection.headers.get("authorization")) is not None:
+        kind, _, text = header.partition(" ")
+        found = context.credentials.token(text.strip()) if kind.lower() == "bearer" and text.strip() else None
+        if found is None:
+            raise HttpProblem(401, "this token is not known", CHALLENGE)
+        return Access(name=f"token {found[0]}", scopes=found[1])
+    session = context.sessions.get(connection.cookies.get(COOKIE))
+    if session is not None:
+        return Access(name=session.name, scopes=session.scopes, session=session)
+    if context.credentials.is_open and origin.is_local:
+        return Access(name=None, scopes=frozenset({"read"}))
+    return Access(name=None, scopes=frozenset())
+
+
+def require_scope(access: Access, scope: str) -> None:
+    """Raises HttpProblem: 401 (log in first), 403 (a token without this scope)."""
+    if scope in access.scopes:
+        return
+    if access.name is None:
+        raise HttpProblem(401, "log in first, or send Authorization: Bearer TOKEN", CHALLENGE)
+    raise HttpProblem(403, f"the scope {scope!r} is needed; this token has {', '.join(sorted(access.scopes))}")
+
+
+def require_own_page(connection: HTTPConnection) -> None:
+    """A form of another site changes nothing here. Raises HttpProblem: 403."""
+    origin, site = connection.headers.get("origin"), connection.headers.get("sec-fetch-site")
+    host = connection.headers.get("host", "").lower()
+    if (origin is not None and urlsplit(origin).netloc.lower() != host) or site in {"cross-site", "same-site"}:
+        raise HttpProblem(403, "this request comes from another site")
+
+
+def require_csrf_token(access: Access, tokens: Iterable[str | None]) -> None:
+    """A change through a session bears its token, in a header or a form. Raises HttpProblem: 403."""
+    if access.session is not None and not any(one and access.session.accepts(one) for one in tokens):
+        raise HttpProblem(403, f"the CSRF token is missing or wrong: send it as {CSRF_HEADER} or csrf_token")
+
+
+def _host_of(header: str) -> str:
+    """The name in a Host header, in lower case, without port and brackets; empty: it is none."""
+    text = header.strip().lower()
+    if text.startswith("["):
+        host, closed, port = text[1:].partition("]")
+        return host if closed and (not port or _is_port(port)) else ""
+    host, colon, port = text.partition(":")
+    return host.rstrip(".") if not colon or _is_port(f":{port}") else ""
+
+
+def _is_port(text: str) -> bool:
+    return text[:1] == ":" and text[1:].isascii() and (text[1:].isdigit() or text == ":")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_in(host: str, networks: Sequence[str]) -> bool:
+    if not networks:
+        return False
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in ipaddress.ip_network(one, strict=False) for one in networks)

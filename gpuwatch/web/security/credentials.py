@@ -1,0 +1,86 @@
+"""The configured password and tokens, and the one-time code that stands in for them on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuwatch.errors import SettingsError
+from gpuwatch.settings.web import SCOPES, WebSettings, WebToken
+from gpuwatch.web.security.passwords import is_password
+
+EVERYTHING = frozenset(SCOPES)
+_CODE_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that is mistaken for another
+_LEAST_TOKEN = 16
+_MAX_TOKEN_FILE = 4096  # bytes
+
+
+class Credentials:
+    """Answers who somebody is. Holds hashes of tokens, not the tokens.
+
+    Args:
+        announce: gets each new one-time code, while neither a password nor a token is configured.
+
+    Raises:
+        SettingsError: the file of a token cannot be used.
+    """
+
+    def __init__(self, web: WebSettings, announce: Callable[[str], None]) -> None:
+        self._hash = web.password_hash
+        self._tokens = {_digest(_text_of(one)): (one.name, frozenset(one.scopes)) for one in web.tokens}
+        self._announce = announce
+        self.has_password = self._hash is not None
+        self.is_open = not web.has_credentials  # reading needs nothing, on loopback
+        self._code = ""
+
+    def print_code(self) -> None:
+        """Make a new one-time code and announce it."""
+        if self.is_open:
+            parts = ("".join(secrets.choice(_CODE_LETTERS) for _ in range(4)) for _ in range(3))
+            self._code = "-".join(parts)  # 59 bits
+            self._announce(self._code)
+
+    def token(self, text: str) -> tuple[str, frozenset[str]] | None:
+        """Name and scopes of a bearer token; None: it is unknown."""
+        return self._tokens.get(_digest(text))
+
+    def login(self, text: str) -> tuple[str, frozenset[str]] | None:
+        """Name and scopes of whoever knows the one-time code, the password or a token; None: nobody.
+
+        A code is taken once; then a new one is announced.
+        """
+        if self.is_open:
+            given = text.strip().lower().replace("-", "")
+            if self._code and hmac.compare_digest(given.encode(), self._code.replace("-", "").encode()):
+                self.print_code()
+                return "one-time code", EVERYTHING
+            return None
+        if self._hash is not None and is_password(text, self._hash):
+            return "password", EVERYTHING
+        return self.token(text)
+
+
+def _text_of(token: WebToken) -> str:
+    if token.token is not None:
+        return token.token
+    assert token.token_file is not None
+    try:
+        with Path(token.token_file).expanduser().open("rb") as opened:
+            text = opened.read(_MAX_TOKEN_FILE).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "expected ASCII text"
+        raise SettingsError(
+            [f"web.tokens: {token.name}: token_file {token.token_file} cannot be read: {why}"]
+        ) from None
+    if len(text) < _LEAST_TOKEN or any(letter.isspace() for letter in text):
+        wanted = f"expected one token of at least {_LEAST_TOKEN} characters"
+        raise SettingsError([f"web.tokens: {token.name}: token_file {token.token_file}: {wanted}"])
+    return text
+
+
+def _digest(text: str) -> str:
+    """Random tokens need no slow hash; an equal digest is looked up without comparing secrets."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

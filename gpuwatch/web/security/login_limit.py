@@ -1,0 +1,46 @@
+"""Wrong passwords are slowed, and end in 429."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+WINDOW_S = 300.0
+PER_CLIENT = 5  # wrong ones in the window
+IN_ALL = 100
+_STEP_S, _LONGEST_S = 0.1, 1.0
+
+
+class LoginLimit:
+    """Counts wrong passwords by client address and in all.
+
+    Args:
+        monotonic: seconds that never go back.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._failures: list[tuple[float, str]] = []
+
+    def attempt(self, client: str) -> float | None:
+        """Count an attempt as a wrong one until `succeeded`, so that parallel ones are not free.
+
+        Returns:
+            How many seconds this client must wait, also with the right password; None: it may try.
+        """
+        now_s = self._monotonic()
+        self._failures = [one for one in self._failures if now_s - one[0] < WINDOW_S]
+        mine = [at_s for at_s, who in self._failures if who == client]
+        if len(mine) >= PER_CLIENT:
+            return mine[-PER_CLIENT] + WINDOW_S - now_s
+        if len(self._failures) >= IN_ALL:
+            return self._failures[-IN_ALL][0] + WINDOW_S - now_s
+        self._failures.append((now_s, client))
+        return None
+
+    def delay_s(self, client: str) -> float:
+        """How long the answer to a wrong password is held back: doubled each time."""
+        return min(_LONGEST_S, _STEP_S * 2.0 ** (sum(who == client for _, who in self._failures) - 1))
+
+    def succeeded(self, client: str) -> None:
+        """Forget its wrong ones."""
+        self._failures = [one for one in self._failures if one[1] != client]

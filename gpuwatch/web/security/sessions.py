@@ -1,0 +1,67 @@
+"""Sessions of browsers: in memory, so that a restart ends them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+COOKIE = "gpuwatch_session"
+LIVES_S = 12 * 3600.0
+_MOST = 1000
+
+
+class WebSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One browser that has logged in."""
+
+    name: str  # how: "password", "one-time code", or the name of a token
+    scopes: frozenset[str]
+    csrf_token: str
+    ends_s: float  # monotonic
+
+    def accepts(self, csrf_token: str) -> bool:
+        """Whether a form or a request bears this session's token."""
+        return hmac.compare_digest(csrf_token.encode("utf-8", "replace"), self.csrf_token.encode())
+
+
+class SessionStore:
+    """Cookie → session. Any thread may ask.
+
+    Args:
+        monotonic: seconds that never go back.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._sessions: dict[str, WebSession] = {}  # by the hash of the cookie
+
+    def open(self, name: str, scopes: frozenset[str]) -> tuple[str, WebSession]:
+        """The value of the cookie, and the session."""
+        now_s, cookie = self._monotonic(), secrets.token_urlsafe(32)
+        kept = {key: one for key, one in self._sessions.items() if one.ends_s > now_s}
+        while len(kept) >= _MOST:
+            kept.pop(next(iter(kept)))
+        session = WebSession(name=name, scopes=scopes, csrf_token=secrets.token_urlsafe(32), ends_s=now_s + LIVES_S)
+        self._sessions = kept | {_key(cookie): session}
+        return cookie, session
+
+    def get(self, cookie: str | None) -> WebSession | None:
+        """The session of a cookie; None: there is none, or it is over."""
+        found = self._sessions.get(_key(cookie)) if cookie else None
+        return found if found is not None and found.ends_s > self._monotonic() else None
+
+    def close(self, cookie: str | None) -> None:
+        """Log out."""
+        if cookie:
+            self._sessions = {key: one for key, one in self._sessions.items() if key != _key(cookie)}
+
+    def close_all(self) -> None:
+        """The credentials have changed."""
+        self._sessions = {}
+
+
+def _key(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,126 @@
+"""Starting and ending the server: for `gpuwatch web`, and beside the daemon.
+
+This module is light: what answers requests is imported when a server starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import real_monotonic
+from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.installation import install_hint
+
+if TYPE_CHECKING:
+    from gpuwatch.bootstrap.service import Service
+    from gpuwatch.daemon.task_progress import TaskProgress
+    from gpuwatch.settings import Settings
+    from gpuwatch.web.context import WebContext
+    from gpuwatch.web.server import WebServer
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 10.0
+_STOP_WITHIN_S = 3.0
+_NEEDED = ("starlette", "uvicorn", "jinja2", "multipart")
+
+
+def require_web_extra() -> None:
+    """Raises UsageError: the extra is not installed; the line says how."""
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise UsageError(f"the web page needs {missing[0]}: {install_hint('web')}")
+
+
+@contextmanager
+def serving(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
+    """The page and the API while the block runs; its address.
+
+    Raises:
+        UsageError: the extra is not installed.
+        SettingsError: the file of a token cannot be used.
+        CannotListen: the address cannot be used.
+    """
+    require_web_extra()
+    from gpuwatch.web.context import WebContext  # noqa: PLC0415
+    from gpuwatch.web.server import WebServer  # noqa: PLC0415
+
+    context = WebContext(settings, lambda code: say(f"one-time code: {code}"))
+    server = WebServer(context)
+    say(f"web page: {server.url}")
+    context.credentials.print_code()
+    server.start()
+    try:
+        yield server.url
+    finally:
+        server.stop()
+
+
+class WebBeside:
+    """The server beside a daemon: what keeps it from starting is logged and tried again, and stops nothing else."""
+
+    def __init__(self) -> None:
+        self._context: WebContext | None = None
+        self._reported = ""
+
+    @contextmanager
+    def __call__(self, service: Service, progress: TaskProgress) -> Iterator[None]:
+        """While the service runs. Sessions outlive a reload of the settings."""
+        if not service.settings.web.enabled:
+            yield
+            return
+        ended = threading.Event()
+        thread = threading.Thread(
+            target=self._keep, args=(service.settings, lambda: failing_task(progress), ended), name="web", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(_STOP_WITHIN_S)
+
+    def _keep(self, settings: Settings, failing: Callable[[], str | None], ended: threading.Event) -> None:
+        while not ended.is_set():
+            try:
+                server = self._started(settings, failing)
+            except GpuwatchError as error:
+                if str(error) != self._reported:
+                    log.critical("%s; gpuwatch goes on without the web page, and tries again", error)
+                self._reported = str(error)
+                ended.wait(_AGAIN_S)
+            except Exception:
+                log.exception("the web page cannot be started; gpuwatch goes on without it")
+                return
+            else:
+                ended.wait()
+                server.stop()
+
+    def _started(self, settings: Settings, failing: Callable[[], str | None]) -> WebServer:
+        require_web_extra()
+        from gpuwatch.web.context import WebContext  # noqa: PLC0415
+        from gpuwatch.web.server import WebServer  # noqa: PLC0415
+
+        is_first, context = self._context is None, self._context
+        if context is None:
+            context = WebContext(settings, lambda code: log.info("one-time code: %s", code), failing)
+        else:
+            context.use(settings)
+        server = WebServer(context)
+        log.info("web page: %s", server.url)
+        if is_first:
+            context.credentials.print_code()
+        self._context = context
+        server.start()
+        return server
+
+
+def failing_task(progress: TaskProgress) -> str | None:
+    """The first periodic task that makes no progress, or fails each time; None: all are well."""
+    tick_s = real_monotonic()
+    stalled = progress.stalled(tick_s) or [fault.task for fault in progress.faults(tick_s)]
+    return stalled[0] if stalled else None

@@ -1,0 +1,43 @@
+// Live updates: when something happened, the page is read again, and only its main part is replaced.
+"use strict";
+(() => {
+  const live = document.getElementById("live");
+  const main = document.getElementById("main");
+  if (!main || !window.EventSource || !document.querySelector("[data-live]")) return;
+  let waiting = null;
+  let running = false;
+
+  // What a person is typing or reading by keyboard stays where it is.
+  const isBusy = () => main.contains(document.activeElement) && document.activeElement !== main;
+
+  async function refresh() {
+    waiting = null;
+    if (running || isBusy() || document.hidden) return;
+    running = true;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+      if (!answer.ok) return;
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const next = fresh.getElementById("main");
+      if (next && !isBusy()) {
+        main.replaceChildren(...next.childNodes);
+        document.dispatchEvent(new Event("gpuwatch:refreshed"));
+        live.textContent = fresh.getElementById("live").textContent;
+      }
+    } catch (error) {
+      live.textContent = "not connected; the figures may be old";
+    } finally {
+      running = false;
+    }
+  }
+
+  const soon = (ms) => { if (waiting === null) waiting = setTimeout(refresh, ms); };
+  const source = new EventSource("/api/v1/events");
+  for (const kind of ["match", "approval", "rent", "end", "held", "orphan", "budget", "refused", "blind", "recovered",
+    "drift", "channel", "daemon", "audit"]) source.addEventListener(kind, () => soon(200));
+  source.onerror = () => { live.textContent = "not connected; the figures may be old"; };
+  source.onopen = () => soon(0);
+  setInterval(() => soon(0), 15000);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(0); });
+  addEventListener("pagehide", () => source.close());
+})();

@@ -1,0 +1,76 @@
+"""The web server in this process, over settings and a store of their own, and a client for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from gpuwatch.settings import Settings, load
+from gpuwatch.web.context import WebContext
+from gpuwatch.web.server import WebServer
+from tests.upgraded_store import open_upgraded
+
+TOKEN = "a-token-of-at-least-16-characters"
+PAGE = {"Accept": "text/html"}
+WATCH = """
+[[watch]]
+name = "cheap"
+gpu = ["H100"]
+max_price = 2.40
+"""
+
+
+class Served:
+    """One running server."""
+
+    def __init__(self, context: WebContext, server: WebServer, codes: list[str], folder: Path) -> None:
+        self.context = context
+        self.server = server
+        self.codes = codes
+        self.folder = folder
+        self.url = server.url.rstrip("/")
+        self.client = httpx.Client(base_url=self.url, timeout=20.0)
+
+    def log_in(self, **given: str) -> str:
+        """By the code or what is given; returns the CSRF token."""
+        answer = self.client.post("/api/v1/session", json=given or {"code": self.codes[-1]})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["csrf_token"])
+
+
+def settings_in(
+    folder: Path, text: str = WATCH, *, has_store: bool = True, database_url: str | None = None
+) -> Settings:
+    """Settings from a file in a folder, with an empty store."""
+    url = database_url or f"sqlite:///{folder}/gpuwatch.db"
+    (folder / "gpuwatch.toml").write_text(f'database_url = "{url}"\n{text}')
+    if has_store:
+        open_upgraded(url).close()
+    return load(env={"XDG_CACHE_HOME": str(folder), "HOME": str(folder)}, cwd=folder)
+
+
+@contextmanager
+def served(folder: Path, web: str = "", more: str = WATCH, *, has_store: bool = True) -> Iterator[Served]:
+    """The server with these lines of `[web]`."""
+    settings = settings_in(folder, f'[web]\nlisten = "127.0.0.1:0"\n{web}\n{more}', has_store=has_store)
+    with serving_settings(settings, folder) as found:
+        yield found
+
+
+@contextmanager
+def serving_settings(settings: Settings, folder: Path) -> Iterator[Served]:
+    """The server over these settings."""
+    codes: list[str] = []
+    context = WebContext(settings, codes.append)
+    server = WebServer(context)
+    context.credentials.print_code()
+    server.start()
+    found = Served(context, server, codes, folder)
+    try:
+        yield found
+    finally:
+        found.client.close()
+        server.stop()
