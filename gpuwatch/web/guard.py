@@ -82,7 +82,9 @@ class Guard:
             access.require_own_page(request)
         if path.startswith("/static/"):
             return
-        request.state.access = found = access.access_of(request, self._context, origin)
+        request.state.access = found = access.access_of(
+            request, self._context.credentials, self._context.sessions, origin
+        )
         if request.method in _SAFE and path not in _OPEN:
             access.require_scope(found, "read")
         elif path not in _OPEN and found.name is None:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuwatch.errors import UsageError
-from gpuwatch.web.api.resources import RESOURCES, Paging, Resource
+from gpuwatch.web.api.resources import RESOURCES, ListParameters, Resource
 from gpuwatch.web.problems import HttpProblem
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _reads(context: WebContext, resource: Resource) -> Callable[[Request], Await
     return read
 
 
-def parameters(request: Request, kind: type[Paging]) -> Paging:
+def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
     """The query, by its type. Raises HttpProblem: 400 (a secret in it), 422."""
     pairs = request.query_params.multi_items()
     if any(name.lower() in _IN_QUERY for name, _ in pairs):
@@ -52,7 +52,7 @@ def parameters(request: Request, kind: type[Paging]) -> Paging:
         raise HttpProblem(422, str(error)) from None
 
 
-def _page(context: WebContext, resource: Resource, asked: Paging) -> bytes:
+def _page(context: WebContext, resource: Resource, asked: ListParameters) -> bytes:
     try:
         found = resource.read(context.settings, asked)
     except UsageError as error:
@@ -63,7 +63,7 @@ def _page(context: WebContext, resource: Resource, asked: Paging) -> bytes:
     return msgspec.json.encode({"items": items, "next": following, **found.beside})
 
 
-def _next(resource: Resource, asked: Paging, offset: int) -> str:
+def _next(resource: Resource, asked: ListParameters, offset: int) -> str:
     """The address of the next page."""
     defaults = resource.parameters()
     given: Mapping[str, Any] = msgspec.structs.asdict(msgspec.structs.replace(asked, offset=offset))

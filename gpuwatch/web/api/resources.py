@@ -33,14 +33,14 @@ _Span = Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, exa
 _MONTHS_FROM, _MONTHS_TO = 1970, 9998
 
 
-class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters of every list."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="Items at most.")] = DEFAULT_LIMIT
     offset: Annotated[int, msgspec.Meta(ge=0, le=10**9, description="Items to skip; `next` holds it.")] = 0
 
 
-class OfferParameters(Paging, frozen=True, kw_only=True):
+class OfferParameters(ListParameters, frozen=True, kw_only=True):
     """Offers that fit."""
 
     gpu: _Text | None = None
@@ -51,7 +51,7 @@ class OfferParameters(Paging, frozen=True, kw_only=True):
     verified: bool = False
 
 
-class AlertParameters(Paging, frozen=True, kw_only=True):
+class AlertParameters(ListParameters, frozen=True, kw_only=True):
     """Events of a time."""
 
     since: _Span = "7d"
@@ -59,14 +59,14 @@ class AlertParameters(Paging, frozen=True, kw_only=True):
     severity: Literal["info", "warning", "critical"] = "info"
 
 
-class CostParameters(Paging, frozen=True, kw_only=True):
+class CostParameters(ListParameters, frozen=True, kw_only=True):
     """Costs of a month."""
 
     by: Literal["watch", "provider", "day", "launch"] = "watch"
     month: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$")] | None = None
 
 
-class HistoryParameters(Paging, frozen=True, kw_only=True):
+class HistoryParameters(ListParameters, frozen=True, kw_only=True):
     """Prices over time."""
 
     gpu: _Text | None = None
@@ -87,7 +87,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     summary: str
-    parameters: type[Paging]
+    parameters: type[ListParameters]
     read: Callable[[Settings, Any], ResourceAnswer]
     keys: tuple[str, ...]
 
@@ -105,16 +105,16 @@ def _offers(settings: Settings, asked: OfferParameters) -> ResourceAnswer:
     return ResourceAnswer([offer_json(offer, price) for offer, price in fitting])
 
 
-def _watches(settings: Settings, _asked: Paging) -> ResourceAnswer:
+def _watches(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
     return ResourceAnswer([watch_status_json(one) for one in watch_statuses(settings)])
 
 
-def _launches(settings: Settings, _asked: Paging) -> ResourceAnswer:
+def _launches(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
     now = real_now()
     return ResourceAnswer([launch_json(one, now) for one in all_launches(settings)])
 
 
-def _approvals(settings: Settings, _asked: Paging) -> ResourceAnswer:
+def _approvals(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
     now = real_now()
     return ResourceAnswer([approval_json(one, now) for one in recent_approvals(settings)])
 
@@ -127,7 +127,7 @@ def _alerts(settings: Settings, asked: AlertParameters) -> ResourceAnswer:
     return ResourceAnswer([event_with_delivery(one) for one in stored_events(settings, wanted)])
 
 
-def _providers(settings: Settings, _asked: Paging) -> ResourceAnswer:
+def _providers(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
     return ResourceAnswer([dict(provider_status_json(one)) for one in provider_statuses(settings)])
 
 
@@ -166,7 +166,7 @@ def kept_gpus(settings: Settings) -> list[str]:
     return list(dict.fromkeys([*named, *settings.record_gpus]))
 
 
-def _jobs(_settings: Settings, _asked: Paging) -> ResourceAnswer:
+def _jobs(_settings: Settings, _asked: ListParameters) -> ResourceAnswer:
     return ResourceAnswer([])
 
 
@@ -183,18 +183,18 @@ RESOURCES = (
     Resource(name="offers", summary="The offers on sale, as the store has them; cheapest GPU first.",
              parameters=OfferParameters, read=_offers, keys=_OFFER_KEYS),
     Resource(name="watches", summary="Each watch: state, best offer, distance to the limit.",
-             parameters=Paging, read=_watches, keys=("name", "max_price", "matched", "offers", "state", "why")),
+             parameters=ListParameters, read=_watches, keys=("name", "max_price", "matched", "offers", "state", "why")),
     Resource(name="launches", summary="What was rented, newest first.",
-             parameters=Paging, read=_launches, keys=_LAUNCH_KEYS),
+             parameters=ListParameters, read=_launches, keys=_LAUNCH_KEYS),
     Resource(name="approvals", summary="Quotes that wait for a decision, and those of the last week.",
-             parameters=Paging, read=_approvals, keys=("ask_id", "watch", "state", "deadline", "launch_id", "offer")),
+             parameters=ListParameters, read=_approvals, keys=("ask_id", "watch", "state", "deadline", "launch_id", "offer")),
     Resource(name="alerts", summary="What happened, newest last.", parameters=AlertParameters, read=_alerts,
              keys=("alert_id", "at", "kind", "severity", "subject", "headline", "facts", "delivered")),
     Resource(name="providers", summary="Each provider: status, health, quota.",
-             parameters=Paging, read=_providers, keys=("provider", "status", "enabled", "complete_at", "blind_since")),
+             parameters=ListParameters, read=_providers, keys=("provider", "status", "enabled", "complete_at", "blind_since")),
     Resource(name="costs", summary="What was spent in a month.", parameters=CostParameters, read=_costs,
              keys=("launches", "billed_hours", "listed_usd", "effective_usd")),
     Resource(name="history", summary="Prices over time.", parameters=HistoryParameters, read=_history,
              keys=("gpu", "starts_at", "looked", "offers", "min_price_usd_gpu_hour")),
-    Resource(name="jobs", summary="Jobs.", parameters=Paging, read=_jobs, keys=("job_id", "name", "state")),
+    Resource(name="jobs", summary="Jobs.", parameters=ListParameters, read=_jobs, keys=("job_id", "name", "state")),
 )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,17 +11,15 @@ from starlette.requests import HTTPConnection
 
 from gpuwatch.settings.web import WebSettings, is_loopback, split_listen
 from gpuwatch.web.problems import HttpProblem
-from gpuwatch.web.security.sessions import COOKIE, WebSession
-
-if TYPE_CHECKING:
-    from gpuwatch.web.context import WebContext
+from gpuwatch.web.security.credentials import Credentials
+from gpuwatch.web.security.sessions import COOKIE, SessionStore, WebSession
 
 CSRF_HEADER = "X-CSRF-Token"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gpuwatch"'}
 _WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 compared with, not bound to
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request comes from. `is_local`: from this machine; `is_encrypted`: by TLS, here or at a proxy."""
 
     client: str
@@ -49,20 +46,20 @@ def require_trusted_host(connection: HTTPConnection, web: WebSettings) -> None:
     raise HttpProblem(421, "this Host is not trusted; add it to web.trusted_hosts")
 
 
-def origin_of(connection: HTTPConnection, web: WebSettings) -> Origin:
+def origin_of(connection: HTTPConnection, web: WebSettings) -> RequestOrigin:
     """Where it comes from, by the connection, and by the headers of a trusted proxy."""
     peer = connection.client.host if connection.client else ""
     is_encrypted = connection.scope.get("scheme") == "https"
     server = (connection.scope.get("server") or ("",))[0]
     if not _is_in(peer, web.trusted_proxies):
-        return Origin(client=peer, is_local=is_loopback(peer) or peer == server, is_encrypted=is_encrypted)
+        return RequestOrigin(client=peer, is_local=is_loopback(peer) or peer == server, is_encrypted=is_encrypted)
     named = [one.strip() for one in connection.headers.get("x-forwarded-for", "").split(",") if one.strip()]
     client = next((one for one in reversed(named) if not _is_in(one, web.trusted_proxies)), peer)
     forwarded = connection.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
-    return Origin(client=client, is_local=not named and is_loopback(peer), is_encrypted=forwarded == "https")
+    return RequestOrigin(client=client, is_local=not named and is_loopback(peer), is_encrypted=forwarded == "https")
 
 
-def require_encryption(origin: Origin) -> None:
+def require_encryption(origin: RequestOrigin) -> None:
     """Passwords and tokens must not cross a network readable. Raises HttpProblem: 403."""
     if not origin.is_local and not origin.is_encrypted:
         raise HttpProblem(
@@ -72,18 +69,20 @@ def require_encryption(origin: Origin) -> None:
         )
 
 
-def access_of(connection: HTTPConnection, context: WebContext, origin: Origin) -> Access:
+def access_of(
+    connection: HTTPConnection, credentials: Credentials, sessions: SessionStore, origin: RequestOrigin
+) -> Access:
     """What the request may do. Raises HttpProblem: 401, its token is unknown."""
     if (header := connection.headers.get("authorization")) is not None:
         kind, _, text = header.partition(" ")
-        found = context.credentials.token(text.strip()) if kind.lower() == "bearer" and text.strip() else None
+        found = credentials.token(text.strip()) if kind.lower() == "bearer" and text.strip() else None
         if found is None:
             raise HttpProblem(401, "this token is not known", CHALLENGE)
         return Access(name=f"token {found[0]}", scopes=found[1])
-    session = context.sessions.get(connection.cookies.get(COOKIE))
+    session = sessions.get(connection.cookies.get(COOKIE))
     if session is not None:
         return Access(name=session.name, scopes=session.scopes, session=session)
-    if context.credentials.is_open and origin.is_local:
+    if credentials.is_open and origin.is_local:
         return Access(name=None, scopes=frozenset({"read"}))
     return Access(name=None, scopes=frozenset())
 
