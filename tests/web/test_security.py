@@ -194,7 +194,7 @@ def test_a_trusted_host_is_answered(tmp_path: Path) -> None:
         assert found.client.get("/api/v1/jobs", headers={"Host": "gpu.example:443"}).status_code == 200
 
 
-def test_behind_a_proxy_strangers_get_nothing_without_credentials(tmp_path: Path) -> None:
+def test_behind_a_proxy_others_get_nothing_without_credentials(tmp_path: Path) -> None:
     with served(tmp_path, 'trusted_proxies = ["127.0.0.1"]') as found:
         headers = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
         assert_problem(found.client.get("/api/v1/jobs", headers=headers), 401)
@@ -202,7 +202,7 @@ def test_behind_a_proxy_strangers_get_nothing_without_credentials(tmp_path: Path
         assert found.client.get("/api/v1/jobs").status_code == 200
 
 
-def test_a_forwarded_header_of_a_stranger_counts_for_nothing(locked: Served) -> None:
+def test_a_forwarded_header_of_no_proxy_counts_for_nothing(locked: Served) -> None:
     for number in range(PER_CLIENT):
         headers = {"X-Forwarded-For": f"203.0.113.{number}"}
         assert_problem(locked.client.post("/login", data={"password": "wrong"}, headers=headers), 401)
