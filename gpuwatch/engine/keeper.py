@@ -17,9 +17,10 @@ import msgspec
 from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.launches.reopening import WATCH_ENDED
+from gpuwatch.engine.instance_lookup import look_up
 from gpuwatch.engine.keeper_alerts import ended_alert, not_ended_alert
 from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, is_refusal
-from gpuwatch.ports import Alert, InstanceLookup, Launcher
+from gpuwatch.ports import Alert, Launcher
 from gpuwatch.ports.obligations import ObligationReader
 
 log = logging.getLogger(__name__)
@@ -225,8 +226,9 @@ class Keeper:
 
 def _is_shown(instance_id: str, launcher: Launcher) -> bool:
     """Whether the provider shows it. Raises ProviderError: it does not answer."""
-    if isinstance(launcher, InstanceLookup):
-        return launcher.get(instance_id) is not None
+    answer = look_up(launcher, instance_id)
+    if answer.is_known:
+        return answer.instance is not None
     return any(each.instance_id == instance_id for each in launcher.list_instances())
 
 

@@ -27,9 +27,10 @@ from gpuwatch.engine.contradictions import Contradictions
 from gpuwatch.engine.independent_evidence import IndependentEvidence, IndependentFindings
 from gpuwatch.engine.instance_ender import InstanceEnder
 from gpuwatch.engine.instance_listing import InstanceListing
+from gpuwatch.engine.instance_lookup import look_up
 from gpuwatch.engine.launch_clock import LaunchClock
 from gpuwatch.engine.unaccounted_instances import UnaccountedInstances
-from gpuwatch.ports import Instance, InstanceLookup, Launcher
+from gpuwatch.ports import Instance, Launcher
 
 log = logging.getLogger(__name__)
 
@@ -88,13 +89,14 @@ class MissingInstances:
         Raises:
             ProviderError: nobody answers for it.
         """
-        if launch.instance_id is None or not isinstance(self._launcher, InstanceLookup):
+        if launch.instance_id is None:
             return None
         self._gone.discard(launch.launch_id)
-        found = self._launcher.get(launch.instance_id)
-        if found is None:
+        answer = look_up(self._launcher, launch.instance_id)
+        found = answer.instance
+        if answer.is_gone:
             self._gone.add(launch.launch_id)
-        elif not self._is_too_new(launch, now):
+        elif found is not None and not self._is_too_new(launch, now):
             log.warning("launch %s: instance %s is alive, the list omits it", launch.launch_id, launch.instance_id)
             self._contradictions.note(launch, "The list omits it, and it answers to its id.", QUICK_SPAN_S, now)
         return found

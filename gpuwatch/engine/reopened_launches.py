@@ -11,9 +11,10 @@ from gpuwatch.domain.launches.events import ClockReading, InstanceReturned
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.transitions import Effect
 from gpuwatch.engine.contradictions import Contradictions
+from gpuwatch.engine.instance_lookup import look_up
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, InstanceLookup, Launcher, LaunchRepository
+from gpuwatch.ports import Instance, Launcher, LaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +61,8 @@ class ReopenedLaunches:
 
     def _is_alive(self, instance_id: str) -> bool:
         """Lists lag: where the provider can be asked for one instance, it has to confirm what the list shows."""
-        if not isinstance(self._launcher, InstanceLookup):
-            return True
         try:
-            return self._launcher.get(instance_id) is not None
+            return not look_up(self._launcher, instance_id).is_gone
         except ProviderError as error:
             log.warning("instance %s: listed again, and not found out by its id: %s", instance_id, error)
             raise

@@ -18,10 +18,11 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.reopening import WATCH_ENDED, may_reopen
 from gpuwatch.domain.launches.unknown_instance import UnknownInstance, unknown_refusal
 from gpuwatch.engine.instance_listing import InstanceListing
+from gpuwatch.engine.instance_lookup import look_up
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.provider_account import LaunchOwner
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, InstanceLookup, Launcher, LaunchRepository
+from gpuwatch.ports import Instance, Launcher, LaunchRepository
 
 log = logging.getLogger(__name__)
 
@@ -181,16 +182,16 @@ class UnknownInstances:
             return False
         seen = self._missing.setdefault(unknown.instance_id, _Missing(self._monotonic()))
         lasting_s = UNLISTED_S
-        if isinstance(self._launcher, InstanceLookup):
-            lasting_s = QUICK_SPAN_S
-            try:
-                is_whole = self._launcher.get(unknown.instance_id) is None
-            except ProviderError as error:
-                log.warning("instance %s: not found out by its id: %s", unknown.instance_id, error)
-                return False
-            if not is_whole:
-                self._missing.pop(unknown.instance_id)
-                return False
+        try:
+            answer = look_up(self._launcher, unknown.instance_id)
+        except ProviderError as error:
+            log.warning("instance %s: not found out by its id: %s", unknown.instance_id, error)
+            return False
+        if answer.is_gone:
+            is_whole, lasting_s = True, QUICK_SPAN_S
+        elif answer.is_known:
+            self._missing.pop(unknown.instance_id)
+            return False
         seen.times += is_whole
         return seen.times >= AGREEING_NEEDED and self._monotonic() - seen.since_s >= lasting_s
 

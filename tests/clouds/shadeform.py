@@ -141,8 +141,9 @@ class Shadeform(ProviderServer):
         return {"instances": [{key: one[key] for key in one.keys() - hidden} for one in kept]}
 
     def info(self, _request: EmulatorRequest, instance_id: str) -> dict[str, Any]:
-        """One of them, with everything."""
-        return self._shown(self._known(instance_id))
+        """One of them, with everything; the documents show a status for what is deleted, and no 404."""
+        deleted = self._booked.get(instance_id)
+        return self._shown(self._known(instance_id) if deleted is None else deleted)
 
     def delete(self, _request: EmulatorRequest, instance_id: str) -> EmulatorReply:
         """Answered with nothing at all."""

@@ -9,7 +9,15 @@ import pytest
 
 from gpuwatch.domain.launches.obligation import Obligation, reopened_obligation
 from gpuwatch.engine.keeper import AFTER_S, Keeper
-from gpuwatch.errors import GpuwatchError, KeyRejected, OrderError, ProviderError, StoreError, UsageError
+from gpuwatch.errors import (
+    GpuwatchError,
+    KeyRejected,
+    OrderError,
+    PayloadChanged,
+    ProviderError,
+    StoreError,
+    UsageError,
+)
 from gpuwatch.ports import Alert, Launcher, Order
 from tests.builders import changed
 from tests.engine.lying_provider import AskableProvider, LyingProvider
@@ -180,6 +188,15 @@ def test_what_was_denied_and_is_there_again_is_ended_within_two_minutes(
     assert world.provider.alive == {}
     assert len(world.reports) == 2
     assert world.file == {}
+
+
+def test_where_its_id_has_no_answer_the_list_closes_it() -> None:
+    provider = AskableProvider()
+    world = World(provider)
+    world.rented()
+    provider.on_get = [PayloadChanged("404"), KeyRejected("403")] * 99
+    world.late(AFTER_S + 60.0)
+    assert (world.file, len(provider.destroys)) == ({}, 1)
 
 
 def test_after_a_week_it_is_looked_for_no_more() -> None:

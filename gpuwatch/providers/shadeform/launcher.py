@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
-from gpuwatch.errors import OfferGone, OrderError, OrderRefused, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
@@ -30,7 +30,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     one_instance,
     refuse,
 )
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
@@ -64,7 +64,7 @@ class ShadeformClient(ApiClient):
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         headers = {"X-API-KEY": settings.api_key} if settings.api_key else {}
-        super().__init__(settings, tools, headers=headers, reading=list_error, ordering=create_error)
+        super().__init__(settings, tools, headers=headers, ordering=create_error)
 
 
 class ShadeformLauncher(BasicLauncher):
@@ -97,14 +97,11 @@ class ShadeformLauncher(BasicLauncher):
         return found
 
     def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: it is deleted, or a 404 says that the instance is not found. Raises ProviderError."""
+        """One instance; None: it is deleted. A 404 is not documented, and proves nothing. Raises ProviderError."""
         if not _ID.fullmatch(instance_id):
             raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
         self._account.require_key()
-        try:
-            value = self._account.get(f"/instances/{instance_id}/info", kind="instances")
-        except _NoSuchShadeformInstance:
-            return None
+        value = self._account.get(f"/instances/{instance_id}/info", kind="instances")
         row = one_instance(value, instance_id, PROVIDER)
         return None if row.get("status") == _GONE else _instance(row)
 
@@ -122,19 +119,14 @@ class ShadeformLauncher(BasicLauncher):
             return
         try:
             self._account.order("POST", f"/instances/{instance_id}/delete", kind="delete")
-        except OfferGone:
-            return  # 404: there is no such instance
+        except _NoSuchShadeformInstance:
+            return
+        except OfferGone as error:  # a 404 of a server without that address, or a word about stock
+            raise OutcomeUnknown(str(error), instance_id) from error
 
 
-class _NoSuchShadeformInstance(ProviderError):
-    """There is no such instance."""
-
-
-def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads. No 404 is on record: one that speaks of no instance proves nothing."""
-    if reply.status == 404 and isinstance(body.value, dict) and body.has("instance") and body.has(*_NOT_FOUND):
-        return _NoSuchShadeformInstance(f"{name}: {body.summary}")
-    return reading_error(name, body, reply, now)
+class _NoSuchShadeformInstance(OfferGone):
+    """A 404 of Shadeform's own, which says that there is no such instance."""
 
 
 def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
@@ -202,6 +194,8 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     """What an order's answer other than success means. Only 409 OUT_OF_STOCK is on record; else the status decides."""
     line = f"{name}: {body.summary}"
     code = word(at(body.value, "error_code")) or ""
+    if reply.status == 404 and isinstance(body.value, dict) and body.has("instance") and body.has(*_NOT_FOUND):
+        return _NoSuchShadeformInstance(line)
     if 400 <= reply.status < 500 and reply.status not in (401, 403, 408, 429):
         if reply.status in (404, 410) or code.casefold() in _NO_STOCK or body.has(*_NO_STOCK):
             return OfferGone(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -117,7 +117,10 @@ class VastLauncher:
         return credit_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
 
     def account_id(self) -> str | None:
-        """The account's number; None: this key may list instances, but not ask that (it lacks `user_read`).
+        """The account's number; None: this key may list instances, but not read that (it lacks `user_read`).
+
+        An answer that names no account (a 404, another form) names none tomorrow either: the key itself then stands for
+        its account, which never takes another key for the same one.
 
         Raises:
             ProviderError: no usable answer; KeyRejected: the key is good for nothing.
@@ -125,7 +128,7 @@ class VastLauncher:
         self._client.require_key()
         try:
             return account_of(self._client.ask("GET", "/api/v0/users/current/", kind="user").body)
-        except KeyRejected:
+        except (KeyRejected, PayloadChanged):
             self.list_instances()
             return None
 
@@ -218,7 +221,7 @@ class _User(msgspec.Struct):
 
 
 class _Account(msgspec.Struct):
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
 def credit_of(body: bytes) -> float | None:

@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch import providers
 from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
-from gpuwatch.ports import InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
+from gpuwatch.ports import InstanceLookup, InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
 from gpuwatch.providers.shadeform.launcher import auto_delete, parse_instances
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
@@ -190,6 +190,21 @@ def test_deleted_instances_of_a_list_are_gone(clock: Clock) -> None:
         launcher.destroy(launcher.create(an_order()).instance_id)
         assert len(place.instances(place.requests[-1])["instances"]) == 1
         assert list(launcher.list_instances()) == []
+
+
+def test_a_404_is_no_word_about_an_instance(place: Shadeform, launcher: Launcher) -> None:
+    """None is documented: what is asked for may live, and what should end may not have."""
+    made = launcher.create(an_order())
+    assert isinstance(launcher, InstanceLookup)
+    for body in ({"error": "Instance not found"}, {"error": "Not found"}):
+        place.fail("GET", 404, body)
+        with pytest.raises(PayloadChanged):
+            launcher.get(made.instance_id)
+    place.fail("POST", 404, {"error": "Not found"})
+    with pytest.raises(OutcomeUnknown):
+        launcher.destroy(made.instance_id)
+    place.fail("POST", 404, {"error": "Instance not found"})
+    launcher.destroy(made.instance_id)
 
 
 def test_one_that_hangs_at_its_cloud_stays_starting_and_one_that_fails_has_failed(
