@@ -112,14 +112,15 @@ class TelegramDouble:
                 "editMessageText": self._edit,
                 "answerCallbackQuery": self._press_answered,
                 "setMyCommands": self._yes,
+                "getWebhookInfo": self._webhook_info,
             }
             request = json.loads(body)
-            if method not in {"answerCallbackQuery", "setMyCommands"}:
+            if method not in {"answerCallbackQuery", "setMyCommands", "getWebhookInfo"}:
                 self.asked.append(request)
                 self.asked_at_s.append(time.monotonic())
             if method not in known:
                 return _no(401, "Unauthorized")
-            fault = None if method == "setMyCommands" else self._next_fault()
+            fault = None if method in {"setMyCommands", "getWebhookInfo"} else self._next_fault()
             if fault is not None and not fault.accepted:
                 return fault, _refusal(fault)
             return known[method](request, fault or Fault())
@@ -213,6 +214,9 @@ class TelegramDouble:
             return _no(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
         self.answers[press_id] = (text, time.monotonic() - self._given_out_s[press_id])
         return self._yes(request, fault)
+
+    def _webhook_info(self, _request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
+        return Fault(), json.dumps({"ok": True, "result": {"url": self.webhook}}).encode()
 
     def _yes(self, _request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
         return Fault(), b'{"ok": true, "result": true}'

@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
     "extend": ChatCommand("A later end for a launch: /extend ID 2h", deciding.extend),
     "pause": ChatCommand("Rent nothing new: /pause, /pause WATCH 6h", deciding.pause),
-    "resume": ChatCommand("Rent again: /resume all, /resume WATCH", deciding.resume),
+    "resume": ChatCommand("Rent again: /resume, /resume WATCH", deciding.resume),
     "silence": ChatCommand("No alerts of a watch: /silence WATCH 6h", deciding.silence),
     "plan": ChatCommand("GPUs that are enough: /plan 70b, /plan 48gb", plan),
 }
@@ -97,7 +97,6 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.COST: _about(reading.cost_of),
     ButtonAction.PAUSE: deciding.pause_pressed,
     ButtonAction.RESUME: deciding.resume_pressed,
-    ButtonAction.RESUME_NOW: deciding.resume_confirmed,
     ButtonAction.OFFERS: _of_gpu(reading.offers),
     ButtonAction.HISTORY: _of_gpu(reading.history),
     ButtonAction.PLAN: _about(plan),

@@ -241,34 +241,17 @@ def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def resume(context: ChatContext, argument: str) -> ChatReply:
-    """Rent again, after asking once more; without a name, what is paused."""
-    lines = pause_lines(pauses(context.settings), context.now, context.settings.timezone)
-    if not argument:
-        if not lines:
-            return said("Nothing is paused.")
-        return _pauses_reply(context, lines)
-    name = None if argument == _EVERYTHING else argument
-    whose = "everything" if name is None else f"watch {name}"
-    if name is not None:
-        _require_watch(context, name)
-    subject = _EVERYTHING if name is None else subject_key(name)
-    rows = context.confirming(f"Yes, resume {whose}", ButtonAction.RESUME_NOW, subject)
-    return question(f"Rent again: {whose}? An offer under the limit may be rented at once.", rows)
-
-
-def resume_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Ask whether to rent again."""
-    return resume(context, _watch_of(context, button.subject) or _EVERYTHING)
-
-
-def resume_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Rent again."""
-    name = _watch_of(context, button.subject)
+    """Rent again: everything, or one watch, which also closes its circuit breaker."""
+    name = None if argument.lower() in {"", _EVERYTHING} else argument
     lifted, left = resume_renting(context.settings, name)
     whose = "everything" if name is None else f"watch {name}"
     text = f"Resumed: {whose}." if lifted else f"Not paused: {whose}."
-    lines = pause_lines(left, context.now, context.settings.timezone)
-    return said("\n".join([text, *lines]), notice=text)
+    return _pauses_reply(context, [text, *pause_lines(left, context.now, context.settings.timezone)])
+
+
+def resume_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Rent again what this button names."""
+    return resume(context, _watch_of(context, button.subject) or _EVERYTHING)
 
 
 def silence(context: ChatContext, argument: str) -> ChatReply:

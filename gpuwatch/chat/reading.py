@@ -46,7 +46,7 @@ def status(context: ChatContext, argument: str) -> ChatReply:
     alive = [one for one in all_launches(settings) if not one.is_over]
     asked = [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN]
     mode = "dry run: nothing is rented" if settings.dry_run else "renting is on"
-    items = [("gpuwatch", f": {len(settings.watches)} watches, {mode}")]
+    items = [("gpuwatch", f": {_count(len(settings.watches), 'watch', 'watches')}, {mode}")]
     for one in provider_statuses(settings):
         if one.is_on:
             newest = one.health.complete_at
@@ -73,7 +73,11 @@ def watches(context: ChatContext, argument: str) -> ChatReply:
     buttons = [
         context.button(f"Silence {one.name}", ButtonAction.SILENCE, subject_key(one.name)) for one in settings.watches
     ]
-    return listing(f"{len(items)} watches", items, rows_of(buttons, 2))
+    return listing(_count(len(items), "watch", "watches"), items, rows_of(buttons, 2))
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _wants(watch: Watch) -> str:
@@ -102,7 +106,7 @@ def offers(context: ChatContext, argument: str) -> ChatReply:
     ]
     if not items:
         return said(f"No offer of {argument} (newest poll {at}).")
-    return listing(f"{len(found.offers)} offers of {argument} at {at}, commission included", items)
+    return listing(f"{_count(len(found.offers), 'offer', 'offers')} of {argument} at {at}, commission included", items)
 
 
 def history(context: ChatContext, argument: str) -> ChatReply:

@@ -36,7 +36,6 @@ class ButtonAction(StrEnum):
     COST = "c"
     PAUSE = "p"
     RESUME = "r"
-    RESUME_NOW = "rr"
     OFFERS = "o"
     HISTORY = "h"
     PLAN = "l"
@@ -52,7 +51,7 @@ _WORKS_ONCE = frozenset(
         ButtonAction.STOP_NOW,
         ButtonAction.EXTEND_NOW,
         ButtonAction.PAUSE,
-        ButtonAction.RESUME_NOW,
+        ButtonAction.RESUME,
     }
 )
 

@@ -23,9 +23,10 @@ class Servers:
         self.shell, self.bot, self.box = shell, bot, box
         self.token, self.mail_port = TOKEN, box.port
 
-    def configure(self) -> None:
+    def configure(self, more: str = "") -> None:
         self.shell.settings(
-            f'[notify.telegram]\nbot_token = "{self.token}"\nchat_id = "{CHAT}"\nbase_url = "{self.bot.base_url}"\n'
+            f'[notify.telegram]\n{more}bot_token = "{self.token}"\nchat_id = "{CHAT}"\n'
+            f'base_url = "{self.bot.base_url}"\n'
             f'[notify.email]\nhost = "127.0.0.1"\nport = {self.mail_port}\nsecurity = "none"\n'
             'sender = "gpuwatch@example.org"\nrecipients = ["me@example.org"]\n'
         )
@@ -108,3 +109,15 @@ def test_a_broken_template_is_named_and_the_channel_works(shell: Shell, caplog: 
         assert "notify.telegram.templates.match: there is no $pirce; the built-in text is sent" in caplog.text
         assert shell("notify").code == 0
     assert [one.text for one in bot.shown] == ["gpuwatch test message only"]
+
+
+def test_doctor_says_who_may_use_the_chat_and_what_keeps_commands_away(servers: Servers) -> None:
+    servers.configure()  # a group, and nobody is named
+    by_area = {one["area"]: one for one in servers.shell("doctor", "--json").json}
+    assert by_area["commands by telegram"]["state"] == "note"
+    servers.configure("users = [5001]\n")
+    by_area = {one["area"]: one for one in servers.shell("doctor", "--json").json}
+    assert by_area["commands by telegram"]["text"].startswith("1 user may press")
+    servers.bot.webhook = "https://other.example.org/hook"
+    ran = servers.shell("doctor", "--json")
+    assert (ran.code, {one["area"]: one for one in ran.json}["commands by telegram"]["state"]) == (1, "fault")

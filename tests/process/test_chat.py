@@ -65,7 +65,7 @@ def test_one_press_rents_what_was_quoted_once(market: Marketplace, double: Teleg
     home = Home(tmp_path, market.url, action="ask", extra=chat_by(double))
     with home.daemon() as child:
         double.write("/status", OWNER)
-        assert "1 watches, renting is on" in a_message(double, "Status at").text
+        assert "1 watch, renting is on" in a_message(double, "Status at").text
         alert = a_message(double, "gpuwatch approve", "Approve")
         assert alert.labels == ["Approve", "Deny", "Silence 6 h", "Why"]
         assert market.ledger.creates == ()
@@ -172,3 +172,58 @@ def _runtime(home: Home) -> float:
         found: Any = connection.execute("SELECT max_runtime_s FROM launch").fetchone()[0]
     connection.close()
     return float(found)
+
+
+def test_every_command_answers_and_offers_what_it_needs_as_buttons(
+    market: Marketplace, double: TelegramDouble, tmp_path: Path
+) -> None:
+    bargain(market)
+    home = Home(tmp_path, market.url, extra=chat_by(double), max_total=1)
+    with home.daemon() as child:
+        wait_for(lambda: states(home) == ["running"])
+        launch_id = home.launches()[0]["launch_id"]
+
+        def said(command: str, text: str) -> Shown:
+            """The one message that answers a command."""
+            before = len(double.shown)
+            double.write(command, OWNER)
+            wait_for(lambda: any(text in one.text for one in double.shown[before:]))
+            return next(one for one in double.shown[before:] if text in one.text)
+
+        assert "/status" in said("/help", "gpuwatch in this chat").text
+        assert "cheap: H100" in said("/watches", "1 watch").text
+        offered = said("/offers", "Which GPU?")
+        pressed(double, offered, "H100")
+        assert "per GPU-hour" in edited(double, offered, "▸").text
+        assert "commission included" in said("/offers@gpuwatch_bot H100", "of H100 at").text
+        assert "available" not in said("/offers Q9000", "Q9000").text
+        assert launch_id in said("/launches", "Launches").text
+        said("/costs", "Costs of")
+        said("/approve", "No approval waits")
+        assert said("/stop", "Which launch shall end?").labels == [f"Stop {launch_id}"]
+        assert said(f"/extend {launch_id} 90m", "by 1h30m").labels == ["Yes, +1h30m", "Cancel"]
+        paused = said("/pause", "Renting is paused")
+        pressed(double, paused, "Resume everything")
+        edited(double, paused, "Resumed: everything")
+        assert not home.run("pause", "--list", "--json").stdout.strip("[] \n")
+        said("/pause cheap 6h", "by watch 'cheap' is paused")
+        said("/resume cheap", "Resumed: watch cheap")
+        said("/silence cheap 6h", "No alerts of cheap")
+        assert '"cheap"' in home.run("silence", "--list", "--json").stdout
+        said("/silence nothing", "nothing")
+        said("/plan", "What is it for?")
+        said("/plan 7b", "7b: ")
+        said("/plan purple", "Say a model's size")
+        said("/nonsense", "There is no command 'nonsense'")
+        wait_for(lambda: _history(double))
+        terminate(child)
+    assert double.photos[-1].startswith(b"\x89PNG")
+    assert "Traceback" not in home.log()
+
+
+def _history(double: TelegramDouble) -> bool:
+    """Until the first sweep is there, there is nothing to draw."""
+    before = len(double.shown)
+    double.write("/history H100", OWNER)
+    wait_for(lambda: len(double.shown) > before)
+    return bool(double.photos)

@@ -83,12 +83,14 @@ class UpdateReceiver:
         self._sender = sender
         self._clock = clock
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="chat")
+        self._in_order = ThreadPoolExecutor(1, thread_name_prefix="chat")  # what is typed, one after the other
         self._answers: dict[int, PressAnswer] = {}
         self._foreign: set[int | None] = set()
 
     def close(self) -> None:
         """Begin nothing more; what runs goes on, and what waits is done after the next start."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._in_order.shutdown(wait=False, cancel_futures=True)
 
     # --- what came --------------------------------------------------------------------------------------------------
 
@@ -127,17 +129,18 @@ class UpdateReceiver:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def carry_out(self, stored: StoredUpdate) -> None:
-        """Do it on a thread of its own."""
-        self._in_background(lambda: self._carry_out(stored))
+        """Do it in the background: presses beside each other, what is typed in its order."""
+        update = msgspec.json.decode(stored.body, type=ChatUpdate)
+        pool = self._in_order if update.callback_query is None else self._pool
+        self._in_background(lambda: self._carry_out(stored, update), pool)
 
-    def _in_background(self, work: Callable[[], object]) -> None:
+    def _in_background(self, work: Callable[[], object], pool: ThreadPoolExecutor | None = None) -> None:
         try:
-            self._pool.submit(_logged, work)
+            (pool or self._pool).submit(_logged, work)
         except RuntimeError:  # it ends
             log.debug("the chat ends; the update is carried out after the next start")
 
-    def _carry_out(self, stored: StoredUpdate) -> None:
-        update = msgspec.json.decode(stored.body, type=ChatUpdate)
+    def _carry_out(self, stored: StoredUpdate, update: ChatUpdate) -> None:
         answer = self._answers.pop(stored.update_id, None)
         if update.callback_query is not None:
             self._press(update.callback_query, answer, stored.is_again)
@@ -210,10 +213,10 @@ class UpdateReceiver:
 
 def command_in(text: str) -> tuple[str | None, str]:
     """The command of a message and what follows it; None: it is none. `/stop@some_bot ID` is `/stop ID`."""
-    head, _, rest = text.strip().partition(" ")
+    head, *rest = text.split() or [""]
     if not head.startswith("/") or len(head) < 2:
         return None, text
-    return head[1:].partition("@")[0].lower(), " ".join(rest.split())
+    return head[1:].partition("@")[0].lower(), " ".join(rest)
 
 
 def help_reply() -> ChatReply:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -17,7 +18,9 @@ from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, checked
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.buttons import ButtonSource
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_token, parse_url
+from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option
+from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
@@ -90,7 +93,7 @@ chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_
 # users = [123456789]           # who may press buttons and send /commands; default: the private chat's own user
 """,
     docs="alerts.md#telegram",
-    doctor=lambda settings, http: checked("telegram", build(settings, http).check),
+    doctor=lambda settings, http: _findings(build(settings, http)),
 )
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
 _DEADLINE_S = 10.0  # three requests at most (plain text, a moved chat) stay within a lease
@@ -100,6 +103,20 @@ def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
     """The channel of `[notify.telegram]`."""
     options: dict[str, Any] = dict(settings.options)
     return TelegramChannel(TelegramSettings(**options), http)
+
+
+def _findings(channel: TelegramChannel) -> Iterator[Finding]:
+    yield from checked("telegram", channel.check)
+    area = "commands by telegram"
+    if not channel.users:
+        mend = "name who may: users = [ID] in [notify.telegram]; a channel (@name) takes none"
+        yield Finding(area=area, state="note", text="nobody may press buttons or send commands", mend=mend)
+    elif (webhook := channel.webhook()) is not None:
+        text = f"the bot has a webhook ({webhook}): commands and presses go there, not to gpuwatch"
+        yield Finding(area=area, state="fault", text=text, mend="remove it: deleteWebhook of the Bot API")
+    else:
+        number = "1 user" if len(channel.users) == 1 else f"{len(channel.users)} users"
+        yield Finding(area=area, state="ok", text=f"{number} may press buttons and send commands; /help lists them")
 
 
 class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +130,10 @@ class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"TelegramSettings({self.chat_id!r}, {self.base_url!r})"
+
+
+class _WebhookInfo(msgspec.Struct):
+    url: str = ""
 
 
 class TelegramChannel:
@@ -173,6 +194,15 @@ class TelegramChannel:
         if not reply.ok:
             self._fail(reply)
         return "its bot knows the chat"
+
+    def webhook(self) -> str | None:
+        """Where the bot's updates are sent instead of being polled; None: nowhere, or it cannot be known."""
+        reply = self._api.call("getWebhookInfo", {}, CHECK_S / 2)
+        if not reply.ok:
+            return None
+        with suppress(msgspec.DecodeError):
+            return redact(msgspec.json.decode(reply.result, type=_WebhookInfo).url) or None
+        return None
 
     def _post(self, message: dict[str, object]) -> BotApiReply:
         reply = self._ask(message)

@@ -1,0 +1,279 @@
+"""What Telegram's face of the chat does with presses and faults, over a Bot API on loopback; time is given."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.bootstrap.buttons import button_signer
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.chat.replies import said
+from gpuwatch.chat.telegram.chat import open_chat
+from gpuwatch.chat.telegram.receiver import PressAnswer, command_in
+from gpuwatch.chat.telegram.sender import MessageSender
+from gpuwatch.chat.telegram.updates import ChatMessage, ChatPlace, read_updates
+from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
+from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
+from gpuwatch.notifiers.telegram.bot_api import BotApi
+from gpuwatch.ports.buttons import DATA_BYTES
+from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.settings import Settings
+from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate
+from gpuwatch.storage.database import Database, open_database
+from tests.process.daemon_child import wait_for
+from tests.telegram_double import TOKEN, Fault, Shown, TelegramDouble, telegram, too_many
+
+OWNER = 5001
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SETTINGS = """
+database_url = "{url}"
+[notify.telegram]
+bot_token = "{token}"
+chat_id = {owner}
+base_url = "{bot}"
+[[watch]]
+name = "h100"
+gpu = ["H100"]
+max_price = 2.0
+"""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Chat:
+    """A bot and its database; a test opens the daemon's side of it, once or twice."""
+
+    def __init__(self, folder: Path, database: Database, url: str, double: TelegramDouble) -> None:
+        self.double, self.database = double, database
+        self.clock = Clock()
+        path = folder / "gpuwatch.toml"
+        path.write_text(SETTINGS.format(url=url, token=TOKEN, owner=OWNER, bot=double.base_url))
+        self.settings: Settings = load_settings(str(path))
+        self.http = PooledHttpClient()
+        options = TelegramSettings(bot_token=TOKEN, chat_id=str(OWNER), base_url=double.base_url)
+        self.channel = TelegramChannel(options, self.http)
+        self.signer = button_signer(self.channel, database)
+
+    @contextmanager
+    def open(self, database: Database | None = None) -> Iterator[None]:
+        with open_chat(self.settings, database or self.database, self.channel, self.clock, poll_s=1.0):
+            yield
+
+    def shows(self, *buttons: tuple[str, ButtonAction, str, timedelta]) -> Shown:
+        """A message with buttons, as an alert would bear them."""
+        row = tuple(
+            (made.label, made.data)
+            for label, action, subject, lives in buttons
+            for made in [self.signer.button(label, action, subject, self.clock() + lives)]
+        )
+        shown = Shown(str(OWNER), "an alert", (), None, False, False, len(self.double.shown) + 1, (row,))
+        self.double.shown.append(shown)
+        return shown
+
+    def answer(self, press_id: str) -> str:
+        return str(wait_for(lambda: self.double.answers.get(press_id))[0])
+
+
+@pytest.fixture
+def chat(tmp_path: Path, database: Database, database_url: str) -> Iterator[Chat]:
+    with telegram() as double:
+        double.chats = {str(OWNER)}
+        opened = Chat(tmp_path, database, database_url, double)
+        yield opened
+        opened.http.close()
+
+
+SILENCE = ("Silence 6 h", ButtonAction.SILENCE, subject_key("h100"), timedelta(hours=1))
+
+
+def test_a_press_works_once_and_the_other_buttons_stay(chat: Chat) -> None:
+    shown = chat.shows(SILENCE, ("Why", ButtonAction.WHY, "a" * 12, timedelta(days=1)))
+    with chat.open():
+        first, second = (chat.double.press(shown, "Silence", OWNER) for _ in range(2))
+        assert "No alerts of h100" in chat.answer(first)
+        assert "already" in chat.answer(second)
+        wait_for(lambda: "▸ No alerts of h100" in chat.double.now(shown).text)
+    assert chat.double.now(shown).labels == ["Why"]
+    assert chat.double.now(shown).text.count("▸") == 1
+
+
+def test_a_late_press_does_nothing(chat: Chat) -> None:
+    shown = chat.shows(SILENCE)
+    chat.clock.now += timedelta(hours=1)
+    with chat.open():
+        assert chat.answer(chat.double.press(shown, "Silence", OWNER)) == ButtonFault.LATE.value
+    assert chat.double.edits == []
+
+
+def test_of_two_daemons_one_polls_and_the_other_takes_over(chat: Chat, database_url: str) -> None:
+    """Telegram would end one of two requests with 409; the double does, too."""
+    other = open_database(database_url)
+    with chat.open(other):
+        with chat.open():
+            chat.double.write("/help", OWNER)
+            wait_for(lambda: chat.double.shown)
+            chat.double.write("/help", OWNER)
+            wait_for(lambda: len(chat.double.shown) == 2)
+        chat.clock.now += timedelta(seconds=60)
+        chat.double.write("/help", OWNER)
+        wait_for(lambda: len(chat.double.shown) == 3)
+    other.close()
+    assert chat.double.offsets == sorted(chat.double.offsets)
+
+
+def test_what_was_sent_while_nobody_polled_is_answered_once(chat: Chat) -> None:
+    chat.double.write("/help", OWNER)
+    for _ in range(2):
+        with chat.open():
+            wait_for(lambda: chat.double.shown)
+            wait_for(lambda: not chat.double.updates)
+    assert len(chat.double.shown) == 1
+
+
+def test_an_interrupted_update_is_finished_by_the_next_start(chat: Chat) -> None:
+    inbox = ChatInbox(chat.database, "8123456789", "gone")
+    inbox.lease(chat.clock(), 40.0)
+    body = '{"update_id": 5, "message": {"message_id": 1, "chat": {"id": 5001}, "from": {"id": 5001}, "text": "/help"}}'
+    assert inbox.receive([ReceivedUpdate(update_id=5, body=body)], 6, chat.clock())
+    chat.clock.now += timedelta(minutes=1)
+    with chat.open():
+        wait_for(lambda: chat.double.shown)
+        wait_for(lambda: chat.double.offsets)
+    assert chat.double.offsets[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault(409, "Conflict: terminated by other getUpdates request"), "somebody else polls this bot"),
+        (Fault(401, "Unauthorized"), "token is not accepted"),
+        (Fault(502, "Bad Gateway"), "does not give updates"),
+        (Fault(raw=b"<html>"), "does not give updates"),
+    ],
+)
+def test_a_fault_of_polling_is_said_once(chat: Chat, caplog: pytest.LogCaptureFixture, fault: Fault, text: str) -> None:
+    chat.double.always = fault
+    with caplog.at_level(logging.INFO), chat.open():
+        wait_for(lambda: text in caplog.text)
+    assert caplog.text.count(text) == 1
+    assert TOKEN not in caplog.text
+
+
+def test_a_limit_is_waited_for_and_the_message_still_comes() -> None:
+    with telegram() as double:
+        double.chats, double.faults = {str(OWNER)}, [too_many(7)]
+        with _client() as http:
+            waits: list[float] = []
+            now = [0.0]
+
+            def wait(seconds: float) -> None:
+                waits.append(seconds)
+                now[0] += seconds
+
+            MessageSender(BotApi(TOKEN, http, double.base_url), wait, lambda: now[0]).send(str(OWNER), said("hello"))
+    assert waits == [7.0]
+    assert [one.text for one in double.shown] == ["hello"]
+
+
+def test_what_cannot_be_edited_is_sent_anew() -> None:
+    with telegram() as double, _client() as http:
+        double.chats = {str(OWNER)}
+        message = ChatMessage(message_id=77, chat=ChatPlace(OWNER), text="gone")
+        MessageSender(BotApi(TOKEN, http, double.base_url), lambda _: None).edit(message, said("done"), [])
+    assert [one.text for one in double.shown] == ["done"]
+
+
+def test_hostile_text_and_secrets_stay_out_of_messages() -> None:
+    with telegram() as double, _client() as http:
+        double.chats = {str(OWNER)}
+        sender = MessageSender(BotApi(TOKEN, http, double.base_url), lambda _: None)
+        sender.send(str(OWNER), said(f"<b>host</b> & @someone /stop {TOKEN} \u202eevil\n" + "x" * 5000))
+    (shown,) = double.shown
+    assert "<b>host</b> & @someone" in shown.text
+    assert TOKEN not in shown.text
+    assert "\u202e" not in shown.text
+    assert not [one for one in shown.entities if one.kind in {"mention", "bot_command", "b"}]
+
+
+def test_a_press_is_answered_in_time_whatever_it_sets_off() -> None:
+    answers: list[str] = []
+    came = threading.Event()
+
+    def answer(press_id: str, text: str) -> None:
+        answers.append(text)
+        came.set()
+
+    press = PressAnswer("p", answer)
+    assert came.wait(30.0)
+    press.say("rented")
+    assert len(answers) == 1
+    assert answers[0].startswith("Working on it")
+
+
+@contextmanager
+def _client() -> Iterator[PooledHttpClient]:
+    http = PooledHttpClient()
+    try:
+        yield http
+    finally:
+        http.close()
+
+
+# --- what was pressed and typed ---------------------------------------------------------------------------------------
+
+
+def a_signer(secret: bytes = b"secret", chat: str = "1") -> ButtonSigner:
+    return ButtonSigner(secret, chat, lambda: "abc123")
+
+
+@pytest.mark.parametrize("action", list(ButtonAction))
+def test_data_fits_and_reads_back_and_every_changed_character_shows(action: ButtonAction) -> None:
+    made = a_signer().button("x", action, "abcdefghijkl-1h30m", NOON + timedelta(days=7), "a1b2c3")
+    assert len(made.data.encode()) <= DATA_BYTES
+    read = a_signer().read(made.data, NOON)
+    assert isinstance(read, SignedButton)
+    assert (read.action, read.subject, read.bound) == (action, "abcdefghijkl-1h30m", "a1b2c3")
+    for at in range(len(made.data)):
+        forged = made.data[:at] + ("0" if made.data[at] != "0" else "1") + made.data[at + 1 :]
+        assert a_signer().read(forged, NOON) is ButtonFault.FORGED
+    assert a_signer(b"other").read(made.data, NOON) is ButtonFault.FORGED
+    assert a_signer(chat="2").read(made.data, NOON) is ButtonFault.FORGED
+    assert a_signer().read(made.data, NOON + timedelta(days=7)) is ButtonFault.LATE
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/status", ("status", "")),
+        ("/stop@gpuwatch_bot  abc", ("stop", "abc")),
+        ("/Deny abc\ntoo dear", ("deny", "abc too dear")),
+        ("/", (None, "/")),
+        ("stop it", (None, "stop it")),
+        ("", (None, "")),
+    ],
+)
+def test_commands_are_found_in_messages(text: str, found: tuple[str | None, str]) -> None:
+    assert command_in(text) == found
+
+
+@pytest.mark.parametrize("result", [b"{}", b"[1]", b'[{"no": 1}]', b"\xff", b"null"])
+def test_what_is_not_updates_is_refused(result: bytes) -> None:
+    with pytest.raises(ValueError, match="not a list of updates"):
+        read_updates(result)
+
+
+def test_an_update_of_an_unknown_form_is_left_out_and_confirmed() -> None:
+    read = read_updates(b'[{"update_id": 7, "message": {"text": 5}}, {"update_id": 8, "poll": {}}]')
+    assert ([one.update_id for one in read.updates], read.next_id, read.unread) == ([8], 9, 1)
