@@ -10,25 +10,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.offers import offer_json
 from gpuwatch.app.plan_size import is_named, memory_needed, workload_of
 from gpuwatch.app.throughput_table import throughput_table
-from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.planning.figures import FigureRange, exactly
-from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost, JobTraffic, load_usd
+from gpuwatch.domain.planning.job import JobCost, JobTraffic, load_usd
 from gpuwatch.domain.planning.job_comparison import (
     ComparedHardware,
     Feasibility,
     HardwareExtras,
     JobRanking,
+    PlannedHardware,
     compare_hardware,
     feasibility,
     parse_hardware,
     rank_offers,
 )
-from gpuwatch.domain.planning.job_hours import JobSpec
-from gpuwatch.domain.planning.job_speed import speed_of
+from gpuwatch.domain.planning.job_data import data_of
+from gpuwatch.domain.planning.job_hours import JobPrompts, JobSpec
+from gpuwatch.domain.planning.job_speed import JobSpeed, speed_of, task_of
+from gpuwatch.domain.planning.roofline import WorkMethod
 from gpuwatch.domain.watches.durations import parse_duration
 from gpuwatch.domain.watches.job_schema import WrongJob, job_from
 from gpuwatch.engine.browse import offer_filter
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _POLL_S = 60.0
+CPU_BOX_USD_HOUR = FigureRange(0.03, 0.10)  # the articles' boxes for preparing data
 _OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")  # that `[watch.job]` knows as well
 _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 
@@ -48,9 +50,18 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Mapping[str, Any]  # keys of `[watch.job]`, as one writes them there
     workload: WorkloadRequest
-    download_gb: float
+    download_gb: float | None  # None: what the model and its data take
     upload_gb: float
-    disk_gb: float | None
+    disk_gb: float | None  # None: the same
+    preloaded: bool  # image and model are on the machine already
+    samples: float | None
+    tokens_per_sample: float | None
+    epochs: float | None
+    prompt_tokens: float | None
+    labour_hours: float
+    labour_usd_hour: float
+    prepare_hours: float
+    prepare_usd_hour: FigureRange | None
     # of offers
     gpu: tuple[str, ...]
     count: str | None
@@ -72,16 +83,21 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     credit: float  # USD
     max_cost_usd: float | None = None  # what the job may cost; None: any
 
-    @property
-    def traffic(self) -> JobTraffic:
-        """What it transfers."""
-        return JobTraffic(self.download_gb, self.upload_gb)
+
+class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job moves and stores. `derived`: which of it follows from the model, because the owner does not say."""
+
+    traffic: JobTraffic
+    disk_gb: float | None
+    load_s: FigureRange
+    derived: tuple[str, ...] = ()
 
 
 class HardwarePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The named hardware in the given order; the others are compared with the first."""
 
     spec: JobSpec
+    needs: JobNeeds
     found: Sequence[ComparedHardware]
 
 
@@ -89,8 +105,14 @@ class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The offers, cheapest job first."""
 
     spec: JobSpec
+    needs: JobNeeds
     market: CurrentOffers
     ranking: JobRanking
+
+    @property
+    def costs(self) -> list[JobCost]:
+        """Of the offers that count for a verdict."""
+        return [one.cost for one in (*self.ranking.placed, *self.ranking.late) if not one.is_doubtful]
 
 
 def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
@@ -102,14 +124,18 @@ def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
         raise UsageError("--interruptions-per-day goes with --spot only: cards on demand are not interrupted")
     if asked.spot == "any":
         raise UsageError("--spot any goes with real offers; of candidates, either all are interruptible or none")
-    traffic, extras = asked.traffic, _extras(asked)
+    needs = _said_needs(asked, spec)
+    extras = _extras(asked, needs)
     if asked.seed:
-        spec, traffic, extras = _as_sources(spec), JobTraffic(), HardwareExtras(commission=extras.commission)
+        spec, extras = _as_sources(spec), HardwareExtras(commission=extras.commission)
+        needs = JobNeeds(traffic=JobTraffic(), disk_gb=None, load_s=spec.load_s)
     try:
-        found = compare_hardware(spec, [parse_hardware(text) for text in asked.candidates], traffic, extras)
+        candidates = [parse_hardware(text) for text in asked.candidates]
+        _check_hours_are_said_once(asked, candidates)
+        found = compare_hardware(spec, candidates, needs.traffic, extras)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
-    return HardwarePlan(spec=spec, found=found)
+    return HardwarePlan(spec=spec, needs=needs, found=found)
 
 
 def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
@@ -121,17 +147,20 @@ def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
     """
     spec = _spec(asked)
     _check_is_enough(asked, spec)
+    needs = _derived_needs(asked, spec)
+    spec = msgspec.structs.replace(spec, load_s=needs.load_s)
     wanted = offer_filter(
         asked.gpu,
         count=asked.count,
         spot=asked.spot,
-        disk_gb=asked.disk_gb,
+        disk_gb=needs.disk_gb,
         verified=asked.verified,
         kind="all" if asked.listed else "live",
     )
     within_s = (asked.timeout_s or _POLL_S) if asked.poll else None
     market = current_offers(settings, wanted, asked.provider, asked.data, within_s)
-    return OfferPlan(spec=spec, market=market, ranking=rank_offers(spec, market.offers, asked.traffic, asked.disk_gb))
+    ranking = rank_offers(spec, market.offers, needs.traffic, needs.disk_gb)
+    return OfferPlan(spec=spec, needs=needs, market=market, ranking=ranking)
 
 
 def is_estimated(spec: JobSpec) -> bool:
@@ -139,11 +168,12 @@ def is_estimated(spec: JobSpec) -> bool:
     return spec.speed is not None
 
 
-def verdict_of(asked: JobRequest, costs: Sequence[JobCost]) -> Feasibility | None:
-    """Whether any of these stays within the highest cost; None: none was given."""
-    if asked.max_cost_usd is None:
+def verdict_of(asked: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Feasibility | None:
+    """Whether any of these stays within the highest cost and the longest time; None: neither was given."""
+    if asked.max_cost_usd is None and spec.within_s is None:
         return None
-    found = {feasibility(cost, asked.max_cost_usd + asked.credit) for cost in costs}
+    most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
+    found = {feasibility(cost, most, spec.within_s) for cost in costs}
     return next((one for one in Feasibility if one in found), Feasibility.NOT_FEASIBLE)
 
 
@@ -153,23 +183,89 @@ def _spec(asked: JobRequest) -> JobSpec:
     table = dict(asked.job) | {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
     if work.params is not None:
         table["model"] = work.params
+    if (tokens := _tokens(asked)) is not None:
+        table["tokens"] = tokens
     try:
         spec = job_from(table)
     except WrongJob as wrong:
         raise UsageError("\n".join(f"{_flag(key)}: {text}" for key, text in wrong.faults)) from None
     if is_named(work) and "memory_gb" not in asked.job:
         spec = msgspec.structs.replace(spec, memory_gb=memory_needed(work).gb)
+    spec = msgspec.structs.replace(spec, labour_usd=asked.labour_hours * asked.labour_usd_hour, **_prepared(asked))
+    if asked.preloaded:
+        spec = msgspec.structs.replace(spec, image_gb=0.0)
     if spec.tokens is None or spec.utilisation is not None or not is_named(work):
         return spec
-    return msgspec.structs.replace(spec, speed=speed_of(workload_of(work), throughput_table()))
+    return msgspec.structs.replace(spec, speed=speed_of(workload_of(work), throughput_table()), prompts=_prompts(asked))
+
+
+def _prompts(asked: JobRequest) -> JobPrompts | None:
+    """What inference reads before it writes."""
+    if asked.prompt_tokens is None:
+        return None
+    work = workload_of(asked.workload)
+    if work.trains:
+        raise UsageError("--prompt-tokens goes with --method inference")
+    task = task_of(work, WorkMethod.PREFILL)
+    return JobPrompts(tokens=asked.prompt_tokens, speed=JobSpeed(table=throughput_table(), task=task))
+
+
+def _tokens(asked: JobRequest) -> float | None:
+    """Samples × tokens of each × epochs; None: said otherwise. Raises UsageError."""
+    given = [one is not None for one in (asked.samples, asked.tokens_per_sample)]
+    if not any(given):
+        if asked.epochs is not None:
+            raise UsageError("--epochs goes with --samples and --tokens-per-sample; --tokens are of the whole job")
+        return None
+    if not all(given):
+        raise UsageError("--samples and --tokens-per-sample go together")
+    if "tokens" in asked.job:
+        raise UsageError("use either --tokens, or --samples with --tokens-per-sample")
+    return (asked.samples or 0.0) * (asked.tokens_per_sample or 0.0) * (asked.epochs or 1.0)
+
+
+def _prepared(asked: JobRequest) -> dict[str, FigureRange]:
+    """The cost of preparing the data on a machine without GPUs, for which the articles name 0.03 to 0.10 $ an hour."""
+    price = asked.prepare_usd_hour or CPU_BOX_USD_HOUR
+    return {"prepare_usd": FigureRange(asked.prepare_hours * price.low, asked.prepare_hours * price.high)}
+
+
+def _said_needs(asked: JobRequest, spec: JobSpec) -> JobNeeds:
+    """What the owner says alone, as of the price; a disk that has a price follows from the model."""
+    said = JobTraffic(asked.download_gb or 0.0, asked.upload_gb)
+    if asked.disk_usd_gb_month and asked.disk_gb is None and is_named(asked.workload):
+        disk_gb = data_of(workload_of(asked.workload), spec.tokens).disk_gb
+        return JobNeeds(traffic=said, disk_gb=disk_gb, load_s=spec.load_s, derived=("disk_gb",))
+    return JobNeeds(traffic=said, disk_gb=asked.disk_gb, load_s=spec.load_s)
+
+
+def _derived_needs(asked: JobRequest, spec: JobSpec) -> JobNeeds:
+    """As said; else as the model and its data need, if the model is known."""
+    if not is_named(asked.workload):
+        return _said_needs(asked, spec)
+    work = workload_of(asked.workload)
+    tokens = None if spec.tokens is None or not work.trains else spec.tokens / (asked.epochs or 1.0)
+    found, derived = data_of(work, tokens), []
+    download_gb, disk_gb, load_s = asked.download_gb, asked.disk_gb, spec.load_s
+    if download_gb is None:
+        download_gb = found.data_gb if asked.preloaded else found.download_gb
+        derived.append("download_gb")
+    if disk_gb is None:
+        disk_gb = found.disk_gb
+        derived.append("disk_gb")
+    if "load" not in asked.job:
+        load_s = found.load_s
+        derived.append("load_s")
+    traffic = JobTraffic(download_gb, asked.upload_gb)
+    return JobNeeds(traffic=traffic, disk_gb=disk_gb, load_s=load_s, derived=tuple(derived))
 
 
 def _flag(key: str) -> str:
     return "--size-of" if key == "model" else f"--{(key or 'method').replace('_', '-')}"
 
 
-def _extras(asked: JobRequest) -> HardwareExtras:
-    disk = Decimal(repr(asked.disk_usd_gb_month)) * Decimal(repr(asked.disk_gb or 0.0)) / HOURS_A_MONTH
+def _extras(asked: JobRequest, needs: JobNeeds) -> HardwareExtras:
+    disk = Decimal(repr(asked.disk_usd_gb_month)) * Decimal(repr(needs.disk_gb or 0.0)) / HOURS_A_MONTH
     return HardwareExtras(
         commission=Decimal(repr(asked.commission)),
         spot=asked.spot == "only",
@@ -183,8 +279,22 @@ def _extras(asked: JobRequest) -> HardwareExtras:
 def _as_sources(spec: JobSpec) -> JobSpec:
     """Price × hours, nothing else."""
     return msgspec.structs.replace(
-        spec, setup_s=exactly(0.0), load_s=exactly(0.0), image_gb=0.0, interruptions_per_day=0.0, memory_gb=0.0
+        spec,
+        setup_s=exactly(0.0),
+        load_s=exactly(0.0),
+        image_gb=0.0,
+        interruptions_per_day=0.0,
+        memory_gb=0.0,
+        labour_usd=0.0,
+        prepare_usd=exactly(0.0),
     )
+
+
+def _check_hours_are_said_once(asked: JobRequest, candidates: Sequence[PlannedHardware]) -> None:
+    """Reject a duration that no candidate uses, because each has its own."""
+    said = [key for key in ("hours", "on", "speedup", "tokens", "tokens_per_s", "utilisation") if key in asked.job]
+    if said and all(one.hours is not None for one in candidates):
+        raise UsageError(f"each candidate has hours of its own: omit --{said[0].replace('_', '-')}, or their hours")
 
 
 def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
@@ -201,6 +311,8 @@ def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
         raise UsageError('on which GPUs does it take those hours? Use --on "4x A100"')
     if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None and spec.speed is None:
         raise UsageError("how fast is it? Use --tokens-per-s, or the model's size: --size-of")
+    if asked.spot == "no" and "interruptions_per_day" in asked.job:
+        raise UsageError("--interruptions-per-day goes with --spot: offers on demand are not interrupted")
     if asked.spot != "no" and "interruptions_per_day" not in asked.job:
         raise UsageError("how often is it interrupted? Use --interruptions-per-day (0: never)")
 
@@ -215,73 +327,3 @@ def load_range(one: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:
 def after_credit(cost: JobCost, asked: JobRequest) -> float:
     """US dollars that are left to pay."""
     return max(0.0, cost.microusd / MICRO - asked.credit)
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def hardware_plan_json(asked: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
-    """JSON of `gpuwatch plan job` for named hardware."""
-    return {
-        # word-check: allow - a value of the JSON
-        "method": "price × hours, as the sources reckon" if asked.seed else METHOD_TEXT,
-        "seed": asked.seed,
-        "feasible": verdict_of(asked, [one.cost for one in plan.found]),
-        "candidates": [_compared_json(asked, plan, one) for one in plan.found],
-    }
-
-
-def _compared_json(asked: JobRequest, plan: HardwarePlan, one: ComparedHardware) -> dict[str, Any]:
-    load = asked.job.get("load")
-    return {
-        "cards": one.candidate.on.text,
-        "gpu": one.priced_gpus.gpu,
-        "gpu_count": one.priced_gpus.count,
-        "price_usd_hour": one.priced_gpus.microusd_hour / MICRO,
-        "difference_usd": (one.cost.microusd - plan.found[0].cost.microusd) / MICRO,
-        "break_even_speedup": round(one.break_even, 6),
-        "speedup": list(one.speed),
-        "load_usd": None if load is None else list(load_range(one, plan.spec, load)),
-        "after_credit_usd": after_credit(one.cost, asked),
-        **_cost_json(one.cost),
-    }
-
-
-def _cost_json(cost: JobCost) -> dict[str, Any]:
-    """What a job costs, at worst by parts; more keys may follow."""
-    high = cost.high
-    return {
-        "job_cost_usd": cost.microusd / MICRO,
-        "job_cost_low_usd": cost.low.microusd / MICRO,
-        "hours": high.hours,
-        "hours_low": cost.low.hours,
-        "hours_from": cost.how,
-        "interruptions": high.interruptions,
-        "work_usd": high.usd_for(high.work_h),
-        "ready_usd": high.usd_for(high.ready_h),
-        "restarts_usd": high.usd_for(high.restart_h + high.lost_h),
-        "least_billing_usd": high.usd_for(high.minimum_h),
-        "traffic_usd": high.traffic_usd,
-        "disk_usd": high.disk_usd,
-        "unknown": list(cost.unknown),
-    }
-
-
-def offer_plan_json(asked: JobRequest, plan: OfferPlan, limit: int) -> dict[str, Any]:
-    """JSON of `gpuwatch plan job` for offers, cheapest job first."""
-    as_of = rfc3339(plan.market.as_of)
-    return {
-        "method": METHOD_TEXT,
-        "samples": plan.ranking.seen,
-        "since": as_of,
-        "until": as_of,
-        "source": plan.market.source,
-        "feasible": verdict_of(asked, [one.cost for one in plan.ranking.placed if not one.too_cheap]),
-        "offers": [
-            offer_json(one.offer, one.price)
-            | _cost_json(one.cost)
-            | {"after_credit_usd": after_credit(one.cost, asked), "too_cheap": one.too_cheap}
-            for one in plan.ranking.placed[:limit]
-        ],
-        "refused": [{"reason": reason, "offers": count} for reason, count in plan.ranking.refused],
-    }

@@ -11,6 +11,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, Percents, Usd, config_option, gpu_option, json_option, moment, value_option
 from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.plan_options import refuse_given
 from gpuwatch.cli.tables import left, right, table
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.planning.buy import (
@@ -95,7 +96,10 @@ def buy(own_log: bool, since: str, seed: bool, as_json: bool, config: str | None
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if seed:
+        refuse_given("goes without --seed: it is the sources' own calculation", *given, "own_log", "since")
         return _show_sources(as_json)
+    if not own_log:
+        refuse_given("goes with --launches", "since", "log_gpu")
     asked = BuyRequest(launches_since=moment(since, real_now()) if own_log else None, **given)
     plan = plan_buy(asked, lambda: load_settings(config))
     for line in plan.notes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
@@ -22,7 +23,8 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.plan_size import workload_options
+from gpuwatch.cli.plan_options import refuse_given
+from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.cli.tables import Column, left, right, table, text
 from gpuwatch.domain.planning.fit import (
     METHOD_TEXT,
@@ -64,6 +66,22 @@ def _price(given: str, param: click.Parameter) -> PricedClass:
     return PricedClass(
         gpu=name.strip(), cards=1, usd_hour=low, high_usd_hour=high[0] if high else None, any_number=True
     )
+
+
+_OF_PRICES = ("prices", "poll", "data", "provider", "spot", "listed", "by", "against", "gpu", "limit")
+
+
+def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool) -> None:
+    """Refuse what would have no effect. Raises UsageError."""
+    if seed:
+        refuse_given("goes without --seed: the sources' table is what it is", *_OF_PRICES, "latency", "any_link")
+    if asked["prices"]:
+        refuse_given("is about offers: your own prices are all there is", "provider", "spot", "listed")
+    if asked["task"] == "inference" and workload.method is None:
+        workload = replace(workload, method="inference")
+    refuse_ignored_workload(workload, "--size-of or --shape")
+    if asked["task"] == "inference" or workload.method == "inference":
+        refuse_given("is about training", "any_link")
 
 
 @click.command(
@@ -120,6 +138,7 @@ def fit(workload: WorkloadRequest, limit: int, seed: bool, as_json: bool, config
     from gpuwatch.app.plan_fit import FitRequest, plan_fit, plan_fit_json, task_needs
     from gpuwatch.bootstrap.settings_loading import load_settings
 
+    _refuse_ignored(workload, asked, seed)
     request = FitRequest(workload=workload, **asked)
     if seed:
         return _print_sources(task_needs(request), as_json)

@@ -12,6 +12,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import FILE, Between, Function, as_struct, gpu_option, json_option, value_option
 from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.plan_options import refuse_given
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.planning.memory_need import (
     GB,
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from gpuwatch.domain.planning.memory_need import CardFit, MemoryNeed, Workload
 
 _SHOWN = 15
+_NOT_IN_SEED = (
+    "method", "optimizer", "context", "recompute", "fused_attention", "master", "rank", "targets", "offload",
+    "micro_batch", "show_all",
+)  # fmt: skip
 _PARTS = (left("part"), right("GB"), text("computed as"))
 _CARDS = (
     left("cards"),
@@ -82,7 +87,30 @@ _WORKLOAD_OPTIONS = (
         "Layers with LoRA adapters: all linear layers, or query and value.",
         "all",
     ),
+    click.option("--offload", is_flag=True, help="Optimizer states, or weights under adapters, in CPU memory."),
+    value_option("--micro-batch", click.IntRange(1, 1_000_000), "Sequences at once, to do a batch in several passes."),
 )
+
+
+_TRAINING = ("optimizer", "recompute", "master", "offload", "micro_batch")
+_ADAPTERS = ("rank", "targets")
+
+
+def refuse_ignored_workload(workload: WorkloadRequest, model: str) -> None:
+    """Refuse options of a workload that would have no effect. Raises UsageError.
+
+    Args:
+        model: the options that name one.
+    """
+    if workload.params is None and workload.shape is None:
+        names = ("method", "precision", "batch", "context", "fused_attention", *_TRAINING, *_ADAPTERS)
+        refuse_given(f"is about a model: add {model}", *names)
+    if workload.method == "inference":
+        refuse_given("is about training", *_TRAINING, "fused_attention")
+    if workload.method not in {"lora", "qlora"}:
+        refuse_given("goes with --method lora or qlora", *_ADAPTERS)
+    if workload.method in {"lora", "qlora"}:
+        refuse_given("goes with --method full: adapters have no such copy", "master")
 
 
 @click.command(
@@ -122,7 +150,9 @@ def size(
         size_as_sources,
     )
 
+    refuse_ignored_workload(workload, "--params or --shape")
     if seed:
+        refuse_given("goes without --seed: the sources count weights and input alone", *_NOT_IN_SEED)
         if click.get_current_context().get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
             workload = replace(workload, precision="fp32")  # their formula's four bytes a parameter
         printed = size_as_sources(workload, gpu, max_cards, input_gb)

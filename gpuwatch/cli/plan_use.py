@@ -10,6 +10,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, Usd, config_option, json_option, moment, value_option
 from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.plan_options import refuse_given
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.money import amount_text, dollars
 from gpuwatch.domain.planning.utilisation import METHOD_TEXT, UtilisationVerdict, price_at_utilisation
@@ -73,6 +74,8 @@ def use(
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
 
+    if not own:
+        refuse_given("goes with --launches", "since", "config")
     if low > good:
         raise UsageError("--low is above --good")
     if own and (price is not None or uses):

@@ -311,4 +311,4 @@ def test_a_price_far_under_that_of_its_gpu_is_marked_and_ranked_last(shell: Shel
         (1.0, False),
         (0.112, True),
     ]
-    assert "(too cheap)" in shell(*argv).out
+    assert "too cheap" in shell(*argv).out

@@ -59,6 +59,8 @@ class JobBill(msgspec.Struct, frozen=True, kw_only=True):
     microusd_hour: int
     disk_microusd_hour: float  # in it
     traffic_usd: float
+    labour_usd: float = 0.0  # of people
+    prepare_usd: float = 0.0  # of a cheap machine without GPUs, before
 
     @property
     def hours(self) -> float:
@@ -69,7 +71,7 @@ class JobBill(msgspec.Struct, frozen=True, kw_only=True):
     def microusd(self) -> int:
         """The cost of the whole job, in whole micro-dollars."""
         billed = self.hours + self.minimum_h
-        return round(self.microusd_hour * billed + self.traffic_usd * MICRO)
+        return round(self.microusd_hour * billed + (self.traffic_usd + self.labour_usd + self.prepare_usd) * MICRO)
 
     @property
     def disk_usd(self) -> float:
@@ -106,7 +108,7 @@ def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None
         microusd_hour=price.price_microusd_hour,
         disk_microusd_hour=min(disk_usd_hour * MICRO, price.price_microusd_hour),
         can_be_interrupted=offer.spot,
-        nvlink=_nvlink(offer),
+        nvlink=nvlink_of(offer),
         download_mbps=offer.download_mbps,
         download_usd_gb=offer.download_usd_gb,
         upload_usd_gb=offer.upload_usd_gb,
@@ -131,7 +133,7 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
     pull_h = down_gb * 8000 / mbps / HOUR_S if mbps else 0.0
     low = _bill(job, priced_gpus, hours.value.low, pull_h + job.load_s.low / HOUR_S, job.setup_s.low / HOUR_S, traffic)
     high = low
-    if hours.value.is_wide or job.load_s.is_wide or job.setup_s.is_wide:
+    if hours.value.is_wide or job.load_s.is_wide or job.setup_s.is_wide or job.prepare_usd.is_wide:
         high = _bill(
             job, priced_gpus, hours.value.high, pull_h + job.load_s.high / HOUR_S, job.setup_s.high / HOUR_S, traffic
         )
@@ -139,6 +141,8 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
         return "it would never be done: too many interruptions for so few checkpoints"
     if job.within_s is not None and high.hours * HOUR_S > job.within_s * (1 + 1e-9):
         return f"it takes longer than {job.within_s / HOUR_S:,.4g} h"
+    low = msgspec.structs.replace(low, labour_usd=job.labour_usd, prepare_usd=job.prepare_usd.low)
+    high = msgspec.structs.replace(high, labour_usd=job.labour_usd, prepare_usd=job.prepare_usd.high)
     return JobCost(low=low, high=high, how=hours.how, unknown=tuple(_unknown(priced_gpus, down_gb, mbps, traffic)))
 
 
@@ -204,7 +208,7 @@ def _unknown(priced_gpus: PricedGpus, down_gb: float, mbps: float | None, traffi
     return found
 
 
-def _nvlink(offer: Offer) -> bool | None:
+def nvlink_of(offer: Offer) -> bool | None:
     """What an offer says of NVLink between its GPUs: measured, or named. None: nothing."""
     if offer.nvlink_gbps:
         return True

@@ -17,10 +17,11 @@ from gpuwatch.domain.market.marks import is_slice
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice, microusd
 from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly, parse_gpu_config
-from gpuwatch.domain.planning.job import JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
-from gpuwatch.domain.planning.job_hours import JobSpec
+from gpuwatch.domain.planning.job import JobBill, JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
+from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec
 
 TOO_CHEAP = 0.4  # of the median price of its GPU
+LIKELY = 0.5  # chance to finish, under which an offer is ranked last
 _LEAST_OFFERS = 5  # that make a median
 
 # --- offers -----------------------------------------------------------------------------------------------------------
@@ -31,12 +32,24 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         too_cheap: far under the other offers of its GPU: a mistake, a trap, or a machine that fails.
+        chance: that the machine runs to the end of the job (or of a stretch between checkpoints); None: unknown.
     """
 
     offer: Offer
     price: OfferPrice
     cost: JobCost
     too_cheap: bool = False
+    chance: float | None = None
+
+    @property
+    def is_unlikely(self) -> bool:
+        """Will the machine rather fail than finish the job?"""
+        return self.chance is not None and self.chance < LIKELY
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Is it ranked after the others?"""
+        return self.too_cheap or self.is_unlikely
 
 
 class Feasibility(StrEnum):
@@ -47,21 +60,28 @@ class Feasibility(StrEnum):
     NOT_FEASIBLE = "not feasible"
 
 
-def feasibility(cost: JobCost, max_usd: float) -> Feasibility:
-    """Whether the job costs at most this much: at worst, at best, or not at all."""
-    if cost.microusd <= max_usd * MICRO:
+def feasibility(cost: JobCost, max_usd: float | None, within_s: float | None = None) -> Feasibility:
+    """Whether the job stays within a cost and a time: at worst, at best, or not at all. None: no such limit."""
+    if _is_within(cost.high, max_usd, within_s):
         return Feasibility.FEASIBLE
-    return Feasibility.UNCERTAIN if cost.low.microusd <= max_usd * MICRO else Feasibility.NOT_FEASIBLE
+    return Feasibility.UNCERTAIN if _is_within(cost.low, max_usd, within_s) else Feasibility.NOT_FEASIBLE
+
+
+def _is_within(bill: JobBill, max_usd: float | None, within_s: float | None) -> bool:
+    if max_usd is not None and bill.microusd > max_usd * MICRO:
+        return False
+    return within_s is None or bill.hours * HOUR_S <= within_s * (1 + 1e-9)
 
 
 class JobRanking(msgspec.Struct, frozen=True, kw_only=True):
-    """Cheapest job first, by the worst case; offers that are too cheap to be believed last.
+    """Cheapest job first, by the worst case; offers that one should doubt last.
 
-    `refused`: the number of unsuitable offers by reason.
+    `refused`: the number of unsuitable offers by reason. `late`: those of them that are in time at best.
     """
 
     placed: tuple[JobOffer, ...]
     refused: tuple[tuple[str, int], ...] = ()  # most frequent first
+    late: tuple[JobOffer, ...] = ()
 
     @property
     def seen(self) -> int:
@@ -73,20 +93,37 @@ def rank_offers(
     job: JobSpec, offers: Iterable[tuple[Offer, OfferPrice]], traffic: JobTraffic, disk_gb: float | None = None
 ) -> JobRanking:
     """Rank the offers that can do the job, and count the reasons against the others."""
-    placed, refused = [], Counter[str]()
+    placed, late, refused = [], [], Counter[str]()
+    untimed = msgspec.structs.replace(job, within_s=None)
     for offer, price in offers:
-        cost = _cost(job, offer, price, traffic, disk_gb)
+        cost = _cost(untimed, offer, price, traffic, disk_gb)
         if isinstance(cost, str):
             refused[cost] += 1
-        else:
-            placed.append(JobOffer(offer=offer, price=price, cost=cost))
+            continue
+        found = JobOffer(offer=offer, price=price, cost=cost, chance=_chance(job, offer, cost))
+        in_time = feasibility(cost, None, job.within_s)
+        if in_time is Feasibility.FEASIBLE:
+            placed.append(found)
+            continue
+        may = "may take" if in_time is Feasibility.UNCERTAIN else "takes"
+        refused[f"it {may} longer than {(job.within_s or 0) / HOUR_S:,.4g} h"] += 1
+        if in_time is Feasibility.UNCERTAIN:
+            late.append(found)
     placed = _marked(placed)
     placed.sort(key=_rank)
-    return JobRanking(placed=tuple(placed), refused=tuple(refused.most_common()))
+    return JobRanking(placed=tuple(placed), refused=tuple(refused.most_common()), late=tuple(sorted(late, key=_rank)))
+
+
+def _chance(job: JobSpec, offer: Offer, cost: JobCost) -> float | None:
+    """Reliability is read as the chance to run through a day (assumed); work since a checkpoint is lost, no more."""
+    if offer.reliability is None:
+        return None
+    hours = cost.high.hours if job.checkpoint_s is None else min(cost.high.hours, job.checkpoint_s / HOUR_S)
+    return float(max(offer.reliability, 0.0) ** (hours / 24))
 
 
 def _rank(one: JobOffer) -> tuple[bool, int, int, str, str]:
-    return one.too_cheap, one.cost.microusd, one.cost.low.microusd, one.offer.provider, one.offer.offer_id
+    return one.is_doubtful, one.cost.microusd, one.cost.low.microusd, one.offer.provider, one.offer.offer_id
 
 
 def _marked(placed: Sequence[JobOffer]) -> list[JobOffer]:
@@ -189,7 +226,7 @@ def compare_hardware(
     found: list[ComparedHardware] = []
     for one in candidates:
         priced_gpus = priced_gpus_of_plan(one, job, extras)
-        cost = cost_on(_with_hours(job, one), priced_gpus, traffic)
+        cost = cost_on(msgspec.structs.replace(_with_hours(job, one), within_s=None), priced_gpus, traffic)
         if isinstance(cost, str):
             raise ValueError(f"{one.text!r}: {cost}")  # noqa: TRY004 the reason is a text
         first = found[0] if found else None

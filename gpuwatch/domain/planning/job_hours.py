@@ -59,6 +59,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     image_gb: float = 0.0  # pulled at every start
     download_mbps: float | None = None  # if an offer does not state its speed
     checkpoint_s: float | None = None  # between two checkpoints; None: unfinished work is lost
+    labour_usd: float = 0.0  # of people, once
+    prepare_usd: FigureRange = exactly(0.0)  # of a machine without GPUs that prepares the data, once
     within_s: float | None = None  # limit for the whole job, in the worst case
     interruptions_per_day: float = 0.0  # of interruptible offers, while running
 

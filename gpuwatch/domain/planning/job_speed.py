@@ -43,8 +43,10 @@ class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 def speed_of(work: Workload, table: ThroughputTable) -> JobSpeed:
     """The speed of a workload."""
-    factor = 1.0 if work.recompute or not work.trains else KEPT_ACTIVATIONS
-    return JobSpeed(table=table, task=task_of(work), factor=exactly(factor))
+    factor = exactly(KEPT_ACTIVATIONS if work.trains and not work.recompute else 1.0)
+    if work.offload or work.at_once < work.batch:
+        factor = FigureRange(factor.low * SLOWED.low, factor.high * SLOWED.high)
+    return JobSpeed(table=table, task=task_of(work), factor=factor)
 
 
 def task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:
@@ -63,7 +65,7 @@ def task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:
         kv_width=shape.kv_width,
         weight_bytes=bytes_per_weight(work),
         fp8=work.precision is Precision.FP8,
-        batch=work.batch,
+        batch=work.at_once,
         context=work.context,
     )
 

@@ -85,6 +85,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     master: bool = True  # weights below 32 bits have a 32-bit copy, which the optimizer updates
     rank: int = 16  # of LoRA's matrices
     targets: str = "all"  # "all": adapters in every linear layer; "qv": in query and value only
+    offload: bool = False  # the memory of the CPU holds the optimizer's states, or the fixed weights under adapters
+    micro_batch: int | None = None  # sequences in memory at once, where a batch is done in several passes
+
+    @property
+    def at_once(self) -> int:
+        """Sequences in memory at once."""
+        return self.batch if self.micro_batch is None else min(self.batch, self.micro_batch)
 
     @property
     def trains(self) -> bool:
@@ -107,6 +114,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
     master: bool
     rank: int
     targets: str
+    offload: bool
+    micro_batch: int | None
 
 
 class MemoryPart(msgspec.Struct, frozen=True):
@@ -133,11 +142,14 @@ def memory_need(work: Workload) -> MemoryNeed:
     """The memory that a workload needs. Raises ValueError: the combination is impossible."""
     if work.method is TrainingMethod.FULL and work.precision in (Precision.INT8, Precision.INT4):
         raise ValueError(f"weights in {work.precision.value} cannot be trained: method qlora or lora, or bf16")
+    if not work.trains and (work.offload or work.micro_batch is not None):
+        raise ValueError("CPU offload and micro-batches are about training")
     parts = [_weights(work)]
     if work.trains:
         parts += _trained(work)
         parts.append(_activations(work))
         parts.append(_logits(work))
+        parts = _offloaded(work, parts) if work.offload else parts
     else:
         parts += [_kv_cache(work), _prefill(work)]
     return MemoryNeed(workload=work, parts=tuple(parts))
@@ -235,8 +247,18 @@ def _trained(work: Workload) -> list[MemoryPart]:
     return parts
 
 
+def _offloaded(work: Workload, parts: list[MemoryPart]) -> list[MemoryPart]:
+    """What stays on the GPUs: of the fixed weights under adapters two layers at a time (Ren et al., ZeRO-Offload)."""
+    if work.method is TrainingMethod.FULL:
+        return [part for part in parts if part.name not in {"master copy", "optimizer"}]
+    weights, *others = parts
+    layers = work.model.shape.layers
+    two = MemoryPart("weights", weights.gb * min(1.0, 2 / layers), f"2 of {layers} layers at a time; the CPU holds all")
+    return [two, *others]
+
+
 def _activations(work: Workload) -> MemoryPart:
-    shape, tokens = work.model.shape, work.batch * work.context
+    shape, tokens = work.model.shape, work.at_once * work.context
     width = 2.0 if work.precision is Precision.FP32 else 1.0  # the figures are for 16 bits
     layer = 34.0 * tokens * shape.hidden * width
     if not work.fused_attention:
@@ -248,7 +270,7 @@ def _activations(work: Workload) -> MemoryPart:
 
 
 def _logits(work: Workload) -> MemoryPart:
-    tokens, vocab = work.batch * work.context, work.model.shape.vocab
+    tokens, vocab = work.at_once * work.context, work.model.shape.vocab
     return MemoryPart(
         "logits", 8.0 * tokens * vocab / GB, f"{vocab:,} words a token, and their gradients, 4 bytes each"
     )

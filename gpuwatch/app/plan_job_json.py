@@ -1,0 +1,101 @@
+"""JSON of `gpuwatch plan job`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.app.offers import offer_json
+from gpuwatch.app.plan_job import after_credit, load_range, verdict_of
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.planning.job import METHOD_TEXT, JobCost
+
+if TYPE_CHECKING:
+    from gpuwatch.app.plan_job import HardwarePlan, JobNeeds, JobRequest, OfferPlan
+    from gpuwatch.domain.planning.job_comparison import ComparedHardware
+
+
+def hardware_plan_json(asked: JobRequest, plan: HardwarePlan) -> dict[str, Any]:
+    """JSON of `gpuwatch plan job` for named hardware."""
+    return {
+        # word-check: allow - a value of the JSON
+        "method": "price × hours, as the sources reckon" if asked.seed else METHOD_TEXT,
+        "seed": asked.seed,
+        "feasible": verdict_of(asked, plan.spec, [one.cost for one in plan.found]),
+        **_needs_json(plan.needs),
+        "candidates": [_compared_json(asked, plan, one) for one in plan.found],
+    }
+
+
+def _compared_json(asked: JobRequest, plan: HardwarePlan, one: ComparedHardware) -> dict[str, Any]:
+    load = asked.job.get("load")
+    return {
+        "cards": one.candidate.on.text,
+        "gpu": one.priced_gpus.gpu,
+        "gpu_count": one.priced_gpus.count,
+        "price_usd_hour": one.priced_gpus.microusd_hour / MICRO,
+        "difference_usd": (one.cost.microusd - plan.found[0].cost.microusd) / MICRO,
+        "break_even_speedup": round(one.break_even, 6),
+        "speedup": list(one.speed),
+        "load_usd": None if load is None else list(load_range(one, plan.spec, load)),
+        "after_credit_usd": after_credit(one.cost, asked),
+        **_cost_json(one.cost),
+    }
+
+
+def _cost_json(cost: JobCost) -> dict[str, Any]:
+    """What a job costs, at worst by parts; more keys may follow."""
+    high = cost.high
+    return {
+        "job_cost_usd": cost.microusd / MICRO,
+        "job_cost_low_usd": cost.low.microusd / MICRO,
+        "hours": high.hours,
+        "hours_low": cost.low.hours,
+        "hours_from": cost.how,
+        "interruptions": high.interruptions,
+        "work_usd": high.usd_for(high.work_h),
+        "ready_usd": high.usd_for(high.ready_h),
+        "restarts_usd": high.usd_for(high.restart_h + high.lost_h),
+        "least_billing_usd": high.usd_for(high.minimum_h),
+        "traffic_usd": high.traffic_usd,
+        "disk_usd": high.disk_usd,
+        "labour_usd": high.labour_usd,
+        "prepare_usd": high.prepare_usd,
+        "unknown": list(cost.unknown),
+    }
+
+
+def offer_plan_json(asked: JobRequest, plan: OfferPlan, limit: int) -> dict[str, Any]:
+    """JSON of `gpuwatch plan job` for offers, cheapest job first."""
+    as_of = rfc3339(plan.market.as_of)
+    return {
+        "method": METHOD_TEXT,
+        "samples": plan.ranking.seen,
+        "since": as_of,
+        "until": as_of,
+        "source": plan.market.source,
+        "feasible": verdict_of(asked, plan.spec, plan.costs),
+        **_needs_json(plan.needs),
+        "offers": [
+            offer_json(one.offer, one.price)
+            | _cost_json(one.cost)
+            | {
+                "after_credit_usd": after_credit(one.cost, asked),
+                "too_cheap": one.too_cheap,
+                "chance_to_finish": one.chance,
+                "unlikely": one.is_unlikely,
+            }
+            for one in plan.ranking.placed[:limit]
+        ],
+        "refused": [{"reason": reason, "offers": count} for reason, count in plan.ranking.refused],
+    }
+
+
+def _needs_json(needs: JobNeeds) -> dict[str, Any]:
+    """What the job moves and stores; `derived`: from the model, because the owner does not say."""
+    return {
+        "download_gb": needs.traffic.download_gb,
+        "disk_gb": needs.disk_gb,
+        "load_s": list(needs.load_s),
+        "derived": list(needs.derived),
+    }

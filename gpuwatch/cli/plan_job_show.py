@@ -1,0 +1,271 @@
+"""What `gpuwatch plan job` prints: costs on named hardware, or offers ranked by the cost of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.tables import left, right, table, text
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.planning.job import METHOD_TEXT, SOURCE_LOAD_USD_GPU_HOUR, JobBill, JobCost
+
+if TYPE_CHECKING:
+    from gpuwatch.app.plan_job import HardwarePlan, JobNeeds, JobRequest, OfferPlan
+    from gpuwatch.domain.market.offer import Offer
+    from gpuwatch.domain.planning.job_comparison import ComparedHardware, Feasibility, JobOffer, JobRanking
+
+_REASONS_SHOWN = 4
+_Parts = Sequence[tuple[str, Callable[[JobBill], float]]]
+_PARTS: _Parts = (
+    ("work", lambda bill: bill.usd_for(bill.work_h)),
+    ("ready", lambda bill: bill.usd_for(bill.ready_h)),
+    ("restarts", lambda bill: bill.usd_for(bill.restart_h + bill.lost_h)),
+    ("least", lambda bill: bill.usd_for(bill.minimum_h)),
+    ("traffic", lambda bill: bill.traffic_usd),
+    ("people", lambda bill: bill.labour_usd),
+    ("prepare", lambda bill: bill.prepare_usd),
+    ("(disk)", lambda bill: bill.disk_usd),
+)
+
+
+def _note_estimate(plan: HardwarePlan | OfferPlan) -> None:
+    from gpuwatch.app.plan_job import is_estimated
+
+    if is_estimated(plan.spec):
+        note(
+            "the speed is estimated from published measurements (docs/plan.md); "
+            '--tokens-per-s "4x H100=2500" as you measured, or --utilisation, narrows the figures'
+        )
+
+
+def _note_needs(asked: JobRequest, needs: JobNeeds) -> None:
+    """What follows from the model, because nobody said it."""
+    low, high = (f"{seconds / 60:.1f}" for seconds in needs.load_s)
+    texts = {
+        "download_gb": f"{needs.traffic.download_gb:,.0f} GB to download (--download-gb)",
+        "disk_gb": f"{needs.disk_gb or 0:,.0f} GB of disk (--disk-gb)",
+        "load_s": f"{low if low == high else f'{low}–{high}'} m to load the model (--load)",
+    }
+    if needs.derived:
+        note(f"derived from {asked.workload.params or 'the model'}: {', '.join(texts[one] for one in needs.derived)}")
+
+
+def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
+    """Say whether the job is feasible, with the figures that make it so."""
+    from gpuwatch.app.plan_job import verdict_of
+    from gpuwatch.domain.planning.job_comparison import feasibility
+
+    verdict, within_s = verdict_of(asked, plan.spec, costs), plan.spec.within_s
+    if verdict is None:
+        return None
+    most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
+    first = [cost for cost in costs if feasibility(cost, most, within_s) is verdict]
+    best = min(first, key=lambda cost: cost.microusd, default=None)
+    limits = [] if asked.max_cost_usd is None else [f"for {asked.max_cost_usd:,.2f} $"]
+    figures = []
+    if best is not None and asked.max_cost_usd is not None:
+        figures.append(f"it costs {_range(best.low.microusd / MICRO, best.microusd / MICRO, 2)} $")
+    if within_s is not None:
+        limits.append(f"within {within_s / 3600:,.4g} h")
+    if best is not None and within_s is not None:
+        figures.append(f"it takes {_range(best.low.hours, best.high.hours)} h")
+    note(f"{verdict.value} {' '.join(limits)}{': ' if figures else ''}{', '.join(figures)}")
+    return verdict
+
+
+# --- on named hardware ------------------------------------------------------------------------------------------------
+
+
+def show_hardware(asked: JobRequest, plan: HardwarePlan, as_json: bool) -> Feasibility | None:
+    """A table, and the verdict; the first line is what the others are compared with."""
+    from gpuwatch.app.plan_job_json import hardware_plan_json
+
+    costs = [one.cost for one in plan.found]
+    _note_estimate(plan)
+    if as_json:
+        json_out(hardware_plan_json(asked, plan))
+        return _note_verdict(asked, plan, costs)
+    found = plan.found
+    parts = _parts_of([one.cost for one in found])
+    columns = [left("cards"), right("$ job"), right("against 1st", drop=1), right("hours", drop=2), right("$/h")]
+    columns += [right("speed", drop=3), right("even at", drop=4), *(right(name, drop=5) for name, _ in parts)]
+    if asked.credit:
+        columns.insert(2, right("- credit", drop=1))
+    table(columns, [_hardware_cells(asked, one, found[0], parts) for one in found])
+    for line in _hardware_notes(asked, plan):
+        note(line)
+    _note_needs(asked, plan.needs)
+    return _note_verdict(asked, plan, costs)
+
+
+def _hardware_cells(asked: JobRequest, one: ComparedHardware, first: ComparedHardware, parts: _Parts) -> list[str]:
+    cost = one.cost
+    against = "–" if one is first else f"{(cost.microusd - first.cost.microusd) / MICRO:+,.2f}"
+    cells = [one.candidate.on.text, *_costs(asked, cost), against, _range(cost.low.hours, cost.high.hours)]
+    cells += [f"{one.priced_gpus.microusd_hour / MICRO:,.2f}", f"{_range(*one.speed, 2)}×", f"{one.break_even:.4f}×"]
+    return [*cells, *(f"{part(cost.high):,.2f}" for _, part in parts)]
+
+
+def _hardware_notes(asked: JobRequest, plan: HardwarePlan) -> list[str]:
+    """What an interruption and a load cost; where and why this is not what the sources print; what is not known."""
+    from gpuwatch.app.plan_job import load_range
+
+    found, notes = plan.found, []
+    if any(one.cost.high.interruptions for one in found):
+        notes.append(_loss(plan))
+    if (load := asked.job.get("load")) is not None:
+        for one in found:
+            usd = load_range(one, plan.spec, load)
+            notes.append(f"{one.candidate.on.text}: one load of the model costs {_range(usd.low, usd.high, 2)}")
+        if asked.seed:
+            was = f"{SOURCE_LOAD_USD_GPU_HOUR:.2f}"
+            notes.append(
+                f"the sources print 2.33 a load (23.30 for ten): that is 4 cards at {was}, not 4.00, for 7 minutes"
+            )
+    plain = [one.cost.high.usd_for(one.cost.high.work_h) for one in found]
+    if asked.seed:
+        left_out = "loading, restarts, minimum billing and traffic are left out"
+        notes.append(f"price × hours only, as the sources compute; {left_out}")
+    elif any(abs(usd - one.cost.microusd / MICRO) >= 0.005 for usd, one in zip(plain, found, strict=True)):
+        notes.append(f"the sources count price × hours alone (--seed): {', '.join(f'{usd:,.2f}' for usd in plain)}")
+    unknown = dict.fromkeys(text for one in found for text in one.cost.unknown)
+    return notes + [f"not in it: {text}, which is not known" for text in unknown]
+
+
+def _loss(plan: HardwarePlan) -> str:
+    interval_h = (plan.spec.checkpoint_s or 0.0) / 3600
+    if not interval_h:
+        return "without checkpoints an interruption loses all the work: --checkpoint-every"
+    most = max(one.priced_gpus.microusd_hour for one in plan.found) / MICRO * interval_h
+    return f"one interruption loses at most what is between two checkpoints: {most:,.2f} $"
+
+
+# --- on offers --------------------------------------------------------------------------------------------------------
+
+
+def show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str | None) -> Feasibility | None:
+    """JSON, or in a time zone: a table, cheapest job first; and the verdict."""
+    from gpuwatch.app.current_offers import is_old
+    from gpuwatch.app.plan_job_json import offer_plan_json
+    from gpuwatch.bootstrap import real_now
+
+    ranking, market = plan.ranking, plan.market
+    _note_estimate(plan)
+    if timezone is None:
+        json_out(offer_plan_json(asked, plan, limit))
+    elif ranking.placed:
+        _print_offers(asked, plan, limit, timezone)
+    _note_needs(asked, plan.needs)
+    verdict = _note_verdict(asked, plan, plan.costs)
+    if ranking.refused:
+        note(f"left out, of {ranking.seen} offers: {_refused(ranking)}")
+    for line in market.troubles:
+        note(line)
+    if asked.data is None and is_old(market.as_of, real_now()):
+        note("these prices are old: --poll fetches current ones")
+    if not ranking.seen:
+        in_store = (
+            "no such offer is known" if asked.poll else "the store has no such offer: --poll fetches current ones"
+        )
+        note(in_store if asked.data is None else f"{asked.data} holds no such offer")
+    return verdict
+
+
+def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str) -> None:
+    from gpuwatch.domain.planning.job_comparison import TOO_CHEAP
+
+    placed = plan.ranking.placed
+    shown = placed[:limit]
+    parts = _parts_of([one.cost for one in shown])
+    columns = [left("GPU"), right("$ job"), right("hours", drop=2), right("$/GPU-h"), right("$/h", drop=3)]
+    columns += [*(right(name, drop=5) for name, _ in parts), left("provider"), left("place", drop=6)]
+    columns += [right("reliab.", drop=7), left("verified", drop=8), left("until", drop=9), left("link", drop=10)]
+    columns.append(left("offer"))
+    doubts = any(one.is_doubtful for one in shown)
+    if doubts:
+        columns.append(text("but", drop=1))
+    if asked.credit:
+        columns.insert(2, right("- credit", drop=1))
+    title = f"{len(placed)} offers by the whole job's cost; {plan.market.source}, {local(plan.market.as_of, timezone)}"
+    table(columns, [_offer_cells(asked, one, parts, timezone, doubts) for one in shown], title=title)
+    if len(placed) > limit:
+        note(f"… and {len(placed) - limit} more (--limit)")
+    note("hours: " + "; ".join(list(dict.fromkeys(one.cost.how for one in shown))[:_REASONS_SHOWN]))
+    for what in dict.fromkeys(what for one in shown for what in one.cost.unknown):
+        note(f"not in it where an offer does not say: {what}")
+    if any(one.too_cheap for one in shown):
+        note(
+            f"too cheap: under {TOO_CHEAP:.0%} of the median price of that GPU; a mistake, a trap, or a failing machine"
+        )
+    if any(one.is_unlikely for one in shown):
+        note(
+            "unlikely to finish: by its reliability, read as the chance to run through a day; --checkpoint-every helps"
+        )
+    by_price = min(placed, key=lambda one: one.price.price_microusd_hour / one.offer.gpu_count)
+    if (more := by_price.cost.microusd - placed[0].cost.microusd) > 0:
+        named = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
+        note(f"the lowest GPU price ({named}) would cost {more / MICRO:,.2f} $ more for this job")
+    note(METHOD_TEXT)
+
+
+def _offer_cells(asked: JobRequest, one: JobOffer, parts: _Parts, timezone: str, doubts: bool) -> list[str]:
+    offer, price, cost = one.offer, one.price.price_microusd_hour / MICRO, one.cost
+    cells = [f"{offer.gpu_count}× {offer.gpu}{' spot' if offer.spot else ''}", *_costs(asked, cost)]
+    cells += [_range(cost.low.hours, cost.high.hours), f"{price / offer.gpu_count:.3f}", f"{price:.3f}"]
+    cells += [f"{part(cost.high):,.2f}" for _, part in parts]
+    listed = "" if offer.kind.value == "live" else f" ({offer.kind.value})"
+    cells += [offer.provider + listed, offer.place or "–"]
+    cells += ["–" if offer.reliability is None else f"{offer.reliability:.1%}"]
+    cells += ["–" if offer.verification is None else offer.verification.value]
+    cells += ["–" if offer.available_until is None else local(offer.available_until, timezone)[:16], _link(offer)]
+    return [*cells, offer.offer_id, *([", ".join(_doubts(one)) or "–"] if doubts else [])]
+
+
+def _link(offer: Offer) -> str:
+    """What joins the GPUs; for one GPU nothing does."""
+    from gpuwatch.domain.planning.card_specs import specs_of
+    from gpuwatch.domain.planning.job import nvlink_of
+    from gpuwatch.domain.planning.roofline import has_fast_link
+
+    specs = specs_of(offer.gpu)
+    if offer.gpu_count < 2 or specs is None:
+        return "–"
+    return "NVLink" if has_fast_link(specs, nvlink_of(offer)) else "PCIe"
+
+
+def _doubts(one: JobOffer) -> list[str]:
+    """Why it is ranked after the others."""
+    doubts = ["too cheap"] if one.too_cheap else []
+    if one.is_unlikely:
+        doubts.append(f"unlikely to finish: {one.chance or 0:.0%}")
+    return doubts
+
+
+def _refused(ranking: JobRanking) -> str:
+    """Why the job cannot be computed, or done, on the other offers."""
+    reasons = [f"{count}: {reason}" for reason, count in ranking.refused[:_REASONS_SHOWN]]
+    more = sum(count for _, count in ranking.refused[_REASONS_SHOWN:])
+    return "; ".join(reasons + ([f"{more} for other reasons"] if more else []))
+
+
+# --- both -------------------------------------------------------------------------------------------------------------
+
+
+def _parts_of(costs: Sequence[JobCost]) -> _Parts:
+    """The columns that hold anything; work alone is no column of its own."""
+    found = [one for one in _PARTS if any(one[1](cost.high) >= 0.005 for cost in costs)]
+    return [] if [name for name, _ in found] == ["work"] else found
+
+
+def _costs(asked: JobRequest, cost: JobCost) -> list[str]:
+    """What the job costs, and what the credit leaves of it where there is one."""
+    from gpuwatch.app.plan_job import after_credit
+
+    whole = _range(cost.low.microusd / MICRO, cost.microusd / MICRO, 2)
+    return [whole, f"{after_credit(cost, asked):,.2f}"] if asked.credit else [whole]
+
+
+def _range(low: float, high: float, digits: int = 1) -> str:
+    shown = f"{low:,.{digits}f}", f"{high:,.{digits}f}"
+    return shown[1] if shown[0] == shown[1] else "–".join(shown)

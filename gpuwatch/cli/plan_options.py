@@ -1,0 +1,69 @@
+"""Values of the options of `gpuwatch plan`, and options that do not go with others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import click
+
+from gpuwatch.domain.planning.figures import FigureRange, parse_figure, parse_range
+from gpuwatch.errors import UsageError
+
+
+class Figure(click.ParamType[Any]):
+    """A number as people write it: "52k"."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        try:
+            return parse_figure(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+class Figures(click.ParamType[Any]):
+    """A number or a range: "0.03-0.10"."""
+
+    name = "number or range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FigureRange:
+        """Read it."""
+        try:
+            return value if isinstance(value, FigureRange) else parse_range(value)
+        except ValueError as fault:
+            self.fail(str(fault), param, ctx)
+
+
+def number(_ctx: click.Context, param: click.Parameter, given: str | None) -> Decimal | None:
+    """A callback for a decimal number. Raises UsageError."""
+    try:
+        return None if given is None else Decimal(given)
+    except InvalidOperation:
+        raise UsageError(f"{param.opts[0]} {given!r}: expected a number") from None
+
+
+def pairs(_ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str] | None:
+    """A callback for figures by GPUs: "4x H100=2.5". Raises UsageError."""
+    found = {}
+    for text in given:
+        gpus, _, figure = text.rpartition("=")
+        if not gpus.strip():
+            raise UsageError(f'{param.opts[0]} {text!r}: expected GPUs and a figure, such as "4x H100=2.5"')
+        found[gpus.strip()] = figure.strip()
+    return found or None
+
+
+def refuse_given(why: str, *names: str) -> None:
+    """Refuse options that would be ignored. Raises UsageError: the first of these that the command line has, and why.
+
+    Args:
+        names: parameters, as the command's function calls them.
+    """
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"{param.opts[0]} {why}")

@@ -1,0 +1,152 @@
+"""`gpuwatch plan job`: what follows from the model, what is doubted, the levers, and options without effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from tests.cli.conftest import Shell
+
+JOB = ("plan", "job")
+A100 = "4x A100 @ 1.20 for 72h"
+TUNE = ("--hours", "72", "--on", "4x A100", "--speedup", "4x H100=3")
+RIG = "observed_at,provider,offer_key,region,gpu_name_raw,gpu_count,gpu_mem_gib,spot,price_usd_hour"
+SEVENTY = ("--size-of", "70B", "--method", "qlora", "--tokens", "100M")
+
+
+def costs(shell: Shell, *argv: str) -> list[Any]:
+    found: list[Any] = shell(*JOB, *argv, "--json").json["candidates"]
+    return found
+
+
+def priced(tmp_path: Path, *rows: str) -> str:
+    data = tmp_path / "market.csv"
+    data.write_text("\n".join([RIG, *(f"2026-03-01T00:00:00Z,market,{row}" for row in rows)]) + "\n")
+    return str(data)
+
+
+def test_what_a_model_moves_and_stores_follows_from_it(shell: Shell, tmp_path: Path) -> None:
+    """70B in 16 bits are 140 GB, which the articles load in 5 to 7 minutes."""
+    data = priced(tmp_path, "1,EU,H100 SXM,2,80,false,7.00")
+    found = shell("plan", "job", *SEVENTY, "--data", data, "--json").json
+    assert found["derived"] == ["download_gb", "disk_gb", "load_s"]
+    assert found["download_gb"] == pytest.approx(140.4)
+    assert found["disk_gb"] == 170
+    assert found["load_s"] == pytest.approx([300, 420])
+    assert found["offers"][0]["ready_usd"] == pytest.approx(7.0 * 7 / 60)
+    said = shell(
+        "plan", "job", *SEVENTY, "--data", data, "--json", "--load", "1m", "--disk-gb", "9", "--download-gb", "0"
+    )
+    assert (said.json["derived"], said.json["disk_gb"], said.json["download_gb"]) == ([], 9, 0)
+    kept = shell("plan", "job", *SEVENTY, "--data", data, "--json", "--preloaded").json
+    assert kept["download_gb"] == pytest.approx(0.4)
+    assert "170 GB of disk (--disk-gb)" in shell("plan", "job", *SEVENTY, "--data", data).err
+
+
+def test_an_offer_whose_host_is_likely_to_fail_is_ranked_last(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=2, usd_hour=7.00, reliability=0.74, disk_space=500)
+    market.publish(gpu="H100 SXM", count=2, usd_hour=8.00, reliability=0.99, disk_space=500)
+    ran = shell("plan", "job", *SEVENTY, "--gpu", "H100", "--poll", "--json")
+    assert ran.code == 0, ran.err
+    assert [(one["reliability"], one["unlikely"]) for one in ran.json["offers"]] == [(0.99, False), (0.74, True)]
+    assert ran.json["offers"][1]["chance_to_finish"] == pytest.approx(0.74 ** (ran.json["offers"][1]["hours"] / 24))
+    shown = shell("plan", "job", *SEVENTY, "--gpu", "H100", "--poll").out
+    assert "unlikely to finish" in shown
+    assert {"reliab.", "verified", "until", "link", "but"} <= set(shown.splitlines()[1].split())
+    assert "NVLink" in shown
+    kept = shell("plan", "job", *SEVENTY, "--gpu", "H100", "--poll", "--json", "--checkpoint-every", "1h").json
+    assert [one["unlikely"] for one in kept["offers"]] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("within", "verdict", "code"), [("80h", "feasible", 0), ("60h", "uncertain", 0), ("50h", "not feasible", 1)]
+)
+def test_the_longest_time_is_compared_with_the_worst_case(
+    shell: Shell, tmp_path: Path, within: str, verdict: str, code: int
+) -> None:
+    ran = shell("plan", "job", "2x H100 SXM @ 3.50", *SEVENTY, "--within", within)
+    assert f"{verdict} within {within[:-1]} h: it takes 55.6–79.4 h" in ran.err
+    assert ran.code == code
+    data = priced(tmp_path, "1,EU,H100 SXM,2,80,false,7.00")
+    found = shell("plan", "job", *SEVENTY, "--load", "1s", "--data", data, "--within", within, "--json")
+    assert found.json["feasible"] == verdict
+    assert found.code == (0 if verdict == "feasible" else 1)  # no offer is sure to be in time
+
+
+def test_samples_epochs_and_tokens_multiply(shell: Shell) -> None:
+    argv = ("2x H100 SXM @ 3.50", "--size-of", "70B", "--method", "qlora")
+    (one,) = costs(shell, *argv, "--samples", "50k", "--tokens-per-sample", "1000", "--epochs", "2")
+    (same,) = costs(shell, *argv, "--tokens", "100M")
+    assert one == same
+
+
+def test_people_and_a_cheap_machine_for_preparation_are_lines_of_the_bill(shell: Shell) -> None:
+    more = ("--engineer-hours", "3", "--engineer-usd-hour", "60", "--prepare-hours", "10")
+    (one,) = costs(shell, A100, *more)
+    assert (one["labour_usd"], one["prepare_usd"]) == (180, 1)
+    assert one["job_cost_usd"] == pytest.approx(345.60 + 180 + 1)
+    assert one["job_cost_low_usd"] == pytest.approx(345.60 + 180 + 0.3)  # the articles: 0.03 to 0.10 an hour
+    assert "people" in shell(*JOB, A100, *more).out
+
+
+def test_levers_on_memory_cost_speed(shell: Shell) -> None:
+    argv = ("1x RTX 4090 @ 0.40", "--size-of", "8B", "--method", "lora", "--tokens", "100M", "--memory-gb", "0")
+    (plain,) = costs(shell, *argv)
+    (offloaded,) = costs(shell, *argv, "--offload")
+    assert offloaded["hours"] == pytest.approx(plain["hours"] / 0.5)
+    assert offloaded["hours_low"] == pytest.approx(plain["hours_low"] / 0.7)
+    (kept,) = costs(shell, *argv, "--keep-activations")
+    assert kept["hours"] == pytest.approx(plain["hours"] / 1.25)
+    sizes = [
+        shell("plan", "size", "--params", "8B", "--batch", "8", *more, "--json").json["total_gb"]
+        for more in ((), ("--micro-batch", "1"), ("--offload",))
+    ]
+    assert sizes[1] < sizes[0]
+    assert sizes[2] == pytest.approx(sizes[0] - 8 * 12)  # AdamW's states, and the 32-bit copy
+
+
+def test_prompts_are_read_before_an_answer_is_written(shell: Shell) -> None:
+    argv = ("1x H100 SXM @ 2.00", "--size-of", "8B", "--method", "inference", "--tokens", "1M", "--batch", "64")
+    (wrote,), (read_too,) = costs(shell, *argv), costs(shell, *argv, "--prompt-tokens", "100M")
+    assert wrote["hours"] + 0.5 < read_too["hours"] < wrote["hours"] + 10
+
+
+@pytest.mark.parametrize(
+    ("argv", "reported"),
+    [
+        (("job", A100, "--limit", "3"), "--limit goes with real offers"),
+        (("job", A100, "--timeout", "9s"), "--timeout goes with real offers"),
+        (("job", A100, "--listed"), "--listed goes with real offers"),
+        (("job", A100, "--tokens", "1M"), "each candidate has hours of its own: omit --tokens"),
+        (("job", A100, "--batch", "4"), "--batch is about a model"),
+        (("job", A100, "--epochs", "3"), "--epochs goes with --samples"),
+        (("job", A100, "--engineer-hours", "3"), "goes with --engineer-usd-hour"),
+        (("job", *TUNE, "--commission", "0.2"), "--commission is about candidates"),
+        (("job", *TUNE, "--min-billing", "1h"), "--min-billing is about candidates"),
+        (("job", *TUNE, "--timeout", "9s"), "--timeout goes with --poll"),
+        (("job", *TUNE, "--interruptions-per-day", "3"), "--interruptions-per-day goes with --spot"),
+        (("job", *SEVENTY, "--on", "4x A100"), "--on goes with --hours"),
+        (("job", *SEVENTY, "--no-master"), "--master goes with --method full"),
+        (("job", *SEVENTY, "--prompt-tokens", "5M"), "--prompt-tokens goes with --method inference"),
+        (("size", "--params", "8B", "--rank", "8"), "--rank goes with --method lora or qlora"),
+        (("size", "--params", "8B", "--method", "inference", "--optimizer", "lion"), "--optimizer is about training"),
+        (("size", "--params", "8B", "--seed", "--method", "lora"), "--method goes without --seed"),
+        (("fit", "--seed", "--price", "H100=3"), "--price goes without --seed"),
+        (("fit", "--price", "H100=3", "--provider", "vastai"), "--provider is about offers"),
+        (("fit", "--price", "H100=3", "--batch", "4"), "--batch is about a model"),
+        (
+            ("fit", "--price", "H100=3", "--task", "inference", "--vram", "9", "--any-link"),
+            "--any-link is about training",
+        ),
+        (("use", "--price", "4", "--since", "9d"), "--since goes with --launches"),
+        (("buy", "--since", "9d"), "--since goes with --launches"),
+        (("buy", "--seed", "--cards", "4"), "--cards goes without --seed"),
+    ],
+)
+def test_no_option_is_ignored_in_silence(shell: Shell, argv: tuple[str, ...], reported: str) -> None:
+    ran = shell("plan", *argv)
+    assert (ran.code, ran.out) == (2, "")
+    assert reported in ran.err
