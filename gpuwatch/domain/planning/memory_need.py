@@ -114,8 +114,8 @@ class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
     master: bool
     rank: int
     targets: str
-    offload: bool
-    micro_batch: int | None
+    offload: bool = False
+    micro_batch: int | None = None
 
 
 class MemoryPart(msgspec.Struct, frozen=True):
