@@ -1,0 +1,42 @@
+"""One launch as a whole: its row, its events, how busy its GPUs were, and when it must end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.app.launches import known_launch
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.launches.launch import Launch, LaunchEvent
+from gpuwatch.domain.launches.obligation import latest_end
+from gpuwatch.domain.launches.utilisation import UtilisationSample
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+_SHOWN = 500  # samples; of more every nth
+
+
+class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one launch. `ends_at`: None, no end is set."""
+
+    launch: Launch
+    events: Sequence[LaunchEvent]
+    utilisation: Sequence[UtilisationSample]
+    ends_at: datetime | None
+
+
+def launch_details(settings: Settings, launch_id: str) -> LaunchDetails:
+    """Raises UsageError (no such launch), StoreError."""
+    with open_store_read_only(settings) as store:
+        repository = SqlLaunchRepository(store)
+        launch = known_launch(repository, launch_id)
+        samples = SqlUtilisationRepository(store).since(launch_id, launch.intended_at)
+        events = repository.events(launch_id)
+    step = max(1, len(samples) // _SHOWN)
+    return LaunchDetails(launch=launch, events=events, utilisation=samples[::step], ends_at=latest_end(launch))

@@ -1,0 +1,34 @@
+"""Alerts: what happened, and what each channel did with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuwatch.app.alerts import event_filter, silences, stored_events
+from gpuwatch.domain.watches.durations import parse_duration
+from gpuwatch.ports import AlertKind, Severity
+from gpuwatch.web.page import Page, View
+
+_SINCES = ("1d", "7d", "30d")
+_SHOWN = 300
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    since = view.query.get("since") if view.query.get("since") in _SINCES else "7d"
+    kind = view.query.get("kind") if view.query.get("kind") in set(AlertKind) else ""
+    severity = view.query.get("severity") if view.query.get("severity") in set(Severity) else "info"
+    wanted = event_filter(parse_duration(str(since)), [str(kind)] if kind else (), str(severity))
+    found = stored_events(view.settings, wanted)
+    return {
+        "asked": {"since": since, "kind": kind, "severity": severity},
+        "events": found[::-1][:_SHOWN],
+        "count": len(found),
+        "silences": silences(view.settings),
+        "sinces": _SINCES,
+        "kinds": [one.value for one in AlertKind],
+        "severities": [one.value for one in Severity],
+    }
+
+
+PAGE = Page(name="Alerts", path="/alerts", template="alerts.html", show=_show, order=70)

@@ -1,0 +1,110 @@
+"""Market: all offers in the store; filter, sort, group, price parts on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from gpuwatch.app.current_offers import current_offers, is_old
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import MICRO, OfferPrice
+from gpuwatch.engine.browse import offer_filter
+from gpuwatch.errors import UsageError
+from gpuwatch.web.page import Page, View
+
+Priced = tuple[Offer, OfferPrice]
+_ASKED = ("gpu", "provider", "count", "max_price", "sort", "group")
+SHOWN = 100  # rows of one page
+_SORTS: Mapping[str, Callable[[Priced], Any]] = {
+    "gpu-price": lambda one: one[1].price_microusd_hour / one[0].gpu_count,
+    "price": lambda one: one[1].price_microusd_hour,
+    "provider": lambda one: (one[0].provider, one[1].price_microusd_hour / one[0].gpu_count),
+    "reliability": lambda one: -(one[0].reliability or 0.0),
+}
+_GROUPS: Mapping[str, Callable[[Offer], str]] = {
+    "gpu": lambda offer: offer.gpu,
+    "provider": lambda offer: offer.provider,
+    "region": lambda offer: offer.place or "unknown",
+}
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    asked = {
+        name: view.query.get(name, "").strip() for name in ("gpu", "provider", "count", "max_price", "sort", "group")
+    }
+    asked["spot"] = view.query.get("spot", "any") if view.query.get("spot") in {"no", "only", "any"} else "any"
+    asked["verified"] = "yes" if view.query.get("verified") == "yes" else ""
+    problem, found = None, None
+    try:
+        found = current_offers(view.settings, _filter(asked), [asked["provider"]] if asked["provider"] else [])
+    except UsageError as error:
+        problem = str(error)
+    fitting = _fitting(found.offers if found else (), asked["max_price"])
+    fitting.sort(key=_SORTS.get(asked["sort"], _SORTS["gpu-price"]))
+    first = min(max(_number(view.query.get("page")), 1), max(1, -(-len(fitting) // SHOWN)))
+    return {
+        "asked": asked,
+        "problem": problem,
+        "as_of": found.as_of if found else None,
+        "is_old": found is not None and is_old(found.as_of, view.now),
+        "count": len(fitting),
+        "offers": [_row(*one) for one in fitting[(first - 1) * SHOWN : first * SHOWN]],
+        "groups": _grouped(fitting, asked["group"]) if asked["group"] in _GROUPS else None,
+        "page_number": first,
+        "pages": max(1, -(-len(fitting) // SHOWN)),
+        "providers": list(view.settings.providers),
+        "sorts": list(_SORTS),
+        "group_names": list(_GROUPS),
+    }
+
+
+def _filter(asked: Mapping[str, str]) -> Any:
+    gpus = [asked["gpu"]] if asked["gpu"] else []
+    most = asked["max_price"] or None
+    return offer_filter(
+        gpus, count=asked["count"] or None, spot=asked["spot"], verified=asked["verified"] == "yes", max_price=most
+    )
+
+
+def _fitting(offers: Sequence[Priced], max_price: str) -> list[Priced]:
+    """Those at or under the price; the filter has checked that it is one."""
+    if not max_price or not offers:
+        return list(offers)
+    most = float(max_price) * MICRO
+    return [(offer, price) for offer, price in offers if price.price_microusd_hour <= most * offer.gpu_count]
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 6 else 1
+
+
+def _row(offer: Offer, price: OfferPrice) -> dict[str, Any]:
+    listed, whole = price.listed_microusd_hour, price.price_microusd_hour
+    disk = 0.0
+    if offer.disk_usd_gb_month is not None:
+        disk = offer.disk_usd_gb_month * offer.quoted_disk_gb / 730  # source: providers bill a month as 730 hours
+    return {
+        "offer": offer,
+        "gpu_price": whole / offer.gpu_count / MICRO,
+        "price": whole / MICRO,
+        "listed": listed / MICRO,
+        "commission": (whole - listed) / MICRO,
+        "rate": price.commission_rate,
+        "disk": disk,
+        "disk_gb": offer.quoted_disk_gb,
+    }
+
+
+def _grouped(offers: Sequence[Priced], by: str) -> list[dict[str, Any]]:
+    groups: dict[str, list[float]] = {}
+    for offer, price in offers:
+        groups.setdefault(_GROUPS[by](offer), []).append(price.price_microusd_hour / offer.gpu_count / MICRO)
+    rows = [
+        {"name": name, "offers": len(each), "cheapest": min(each), "median": median(each)}
+        for name, each in groups.items()
+    ]
+    return sorted(rows, key=lambda row: float(str(row["cheapest"])))
+
+
+PAGE = Page(name="Market", path="/market", template="market.html", show=_show, order=10)

@@ -1,0 +1,26 @@
+// Draws every element with data-chart by uPlot; the same figures stand in a table of the page.
+"use strict";
+(() => {
+  const draw = () => {
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => style.getPropertyValue(name).trim();
+    const colors = ["--link", "--dim", "--good", "--dim"];
+    for (const place of document.querySelectorAll("[data-chart]")) {
+      if (place.dataset.drawn || !window.uPlot) continue;
+      place.dataset.drawn = "yes";
+      const given = JSON.parse(place.dataset.chart);
+      const axis = { stroke: color("--text"), grid: { stroke: color("--line"), width: 1 } };
+      const chart = new uPlot({
+        width: place.clientWidth, height: 260,
+        series: [{}, ...given.series.map((one, index) => ({
+          label: one.label, stroke: color(colors[index % colors.length]), width: index === 0 || index === 2 ? 2 : 1,
+          dash: index % 2 ? [4, 4] : undefined, spanGaps: false,
+        }))],
+        axes: [axis, { ...axis, label: given.unit }],
+      }, [given.x, ...given.series.map((one) => one.values)], place);
+      new ResizeObserver(() => chart.setSize({ width: place.clientWidth, height: 260 })).observe(place);
+    }
+  };
+  draw();
+  document.addEventListener("gpuwatch:refreshed", draw);
+})();
