@@ -15,10 +15,11 @@ from gpuwatch.app import owner_actions
 from gpuwatch.app.pauses import pauses_json
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch_json import launch_json
-from gpuwatch.domain.watches.durations import DURATION_PATTERN, parse_duration
+from gpuwatch.domain.watches.durations import DURATION_PATTERN
 from gpuwatch.engine.approval_handler import ApprovalOutcome
 from gpuwatch.errors import UsageError
 from gpuwatch.web.api.lists import PREFIX
+from gpuwatch.web.api.resources import seconds_of
 from gpuwatch.web.guard import access_in
 from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.security.access import require_csrf_token, require_scope
@@ -91,10 +92,7 @@ def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> d
 
 
 def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
-    try:
-        for_s = None if body.duration is None else parse_duration(body.duration)
-    except ValueError as error:
-        raise HttpProblem(422, f"for: {error}") from None
+    for_s = None if body.duration is None else seconds_of(body.duration)
     found, changed = owner_actions.pause(settings, body.watch, for_s, body.why, actor=actor)
     return {"items": pauses_json(found), "changed": changed}
 
@@ -141,9 +139,7 @@ def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor:
     try:
         return action.run(settings, identity, body, actor)
     except UsageError as error:
-        is_of_body = "watch" in action.body.__struct_fields__
-        missing = str(error).startswith("there is no ") and not is_of_body
-        raise HttpProblem(404 if missing else 422, str(error)) from None
+        raise HttpProblem(404 if str(error).startswith("there is no ") else 409, str(error)) from None
 
 
 def _body(given: bytes, content_type: str, kind: type[Body]) -> Body:

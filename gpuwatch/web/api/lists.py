@@ -46,6 +46,8 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
     given = dict(pairs)
     if len(given) < len(pairs):
         raise HttpProblem(422, "expected each parameter once")
+    if any(value.lower() == "null" for value in given.values()):  # to the decoder it would be a value left out
+        raise HttpProblem(422, "expected a value; leave a parameter out for none")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -55,8 +57,8 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
 def _page(context: WebContext, resource: Resource, asked: ListParameters) -> bytes:
     try:
         found = resource.read(context.settings, asked)
-    except UsageError as error:
-        raise HttpProblem(422, str(error)) from None
+    except UsageError as error:  # each value is one that the document allows: there is no such GPU or provider
+        raise HttpProblem(404, str(error)) from None
     end = asked.offset + asked.limit
     items = found.items[asked.offset : end]
     following = _next(resource, asked, end) if end < len(found.items) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -63,7 +64,7 @@ def _list(resource: Resource) -> dict[str, Any]:
         "operationId": f"list_{resource.name}",
         "summary": resource.summary,
         "parameters": _parameters(resource),
-        "responses": _responses(body) | not_modified | _problems("400", "401", "403", "421", "422", "503"),
+        "responses": _responses(body) | not_modified | _problems("400", "401", "403", "404", "421", "422", "503"),
     }
 
 
@@ -71,14 +72,17 @@ def _parameters(resource: Resource) -> list[dict[str, Any]]:
     (_,), components = msgspec.json.schema_components([resource.parameters])
     properties: dict[str, Any] = components[resource.parameters.__name__]["properties"]
     return [
-        {"name": name, "in": "query", "required": False, "schema": _plain(schema)}
+        {"name": name, "in": "query", "required": False, "schema": _plain(schema, components)}
         for name, schema in properties.items()
     ]
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+def _plain(schema: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
     """A query cannot hold null: left out means that."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    if choices and "$ref" in choices[0]:
+        named: dict[str, Any] = components[choices[0]["$ref"].rpartition("/")[2]]
+        return named
     return (
         choices[0]
         if choices
