@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.current_offers import CurrentOffers, current_offers
-from gpuwatch.app.plan_size import is_named, memory_needed, workload_of
+from gpuwatch.app.plan_size import is_named, memory_needed, named_model, workload_of
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
 from gpuwatch.domain.planning.figures import FigureRange, exactly
@@ -181,8 +181,8 @@ def _spec(asked: JobRequest) -> JobSpec:
     """The job, with the memory that its model needs. Raises UsageError: one line for each fault, with its option."""
     work = asked.workload
     table = dict(asked.job) | {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
-    if work.params is not None:
-        table["model"] = work.params
+    if (model := named_model(work)) is not None:
+        table["model"] = model
     if (tokens := _tokens(asked)) is not None:
         table["tokens"] = tokens
     try:

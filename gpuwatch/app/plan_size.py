@@ -95,15 +95,23 @@ def workload_of(asked: WorkloadRequest) -> Workload:
     return Workload(model=_model(params, shape), **(given | names))
 
 
+def named_model(asked: WorkloadRequest) -> LanguageModel | str | None:
+    """The model of a config.json, else its name as it was written. Raises UsageError."""
+    is_file = asked.shape is not None or (asked.params or "").endswith(".json")
+    return _model(asked.params, asked.shape) if is_file else asked.params
+
+
 def _model(params: str | None, shape: Path | None) -> LanguageModel:
     if shape is not None:
         return _shaped(shape, params)
     if params is None:
-        raise UsageError("which model? Use --params 70B, a model's name, or --shape config.json")
+        raise UsageError("which model? Use --model 70B, a model's name, or its config.json")
+    if params.endswith(".json"):
+        return _shaped(Path(params), None)
     try:
         return model_of(params)
     except ValueError as fault:
-        raise UsageError(f"--params {params!r}: {fault}") from fault
+        raise UsageError(f"--model {params!r}: {fault}") from fault
 
 
 def _shaped(path: Path, params: str | None) -> LanguageModel:
@@ -112,7 +120,7 @@ def _shaped(path: Path, params: str | None) -> LanguageModel:
         fields = json.loads(text) if len(text) <= _MOST_BYTES else None
         if not isinstance(fields, dict):
             raise UsageError(f"{path}: not the config.json of a model")
-        model = model_from_config(fields, path.parent.name or path.name)
+        model = model_from_config(fields, path.absolute().parent.name if path.name == "config.json" else path.stem)
         return model if params is None else msgspec.structs.replace(model, params=parse_figure(params))
     except OSError as fault:
         raise UsageError(f"{path}: {fault.strerror}") from fault

@@ -7,6 +7,7 @@ import click
 from gpuwatch.cli.command import Entry, LazyGroup
 
 PLANS: dict[str, Entry] = {
+    "models": ("The models that are known by name, and their shapes.", "plan_models:models"),
     "size": ("GPU memory a model needs, and the cards that hold it.", "plan_size:size"),
     "job": ("What a job costs in all, on cards you name or on real offers.", "plan_job:job"),
     "scenario": ("Compare ways of working step by step, from a file.", "plan_scenario:scenario"),

@@ -48,9 +48,10 @@ _CARDS = (
 
 
 def workload_options(*, needed: bool) -> Callable[[Function], Function]:
-    """The options of a workload; they arrive as `workload: WorkloadRequest`. The model is `--params` or `--size-of`."""
+    """The options of a workload; they arrive as `workload: WorkloadRequest`. The model is `--model` everywhere."""
     flag = "--params" if needed else "--size-of"
-    model = click.option(flag, "params", metavar="N|MODEL", help='Parameters ("70B") or a model ("Llama 3.1 8B").')
+    help_text = 'Parameters ("70B"), a model ("gpt-oss-120b", see `plan models`), or its config.json.'
+    model = click.option("--model", flag, "params", metavar="N|MODEL|FILE", help=help_text)
     return as_struct("workload", WorkloadRequest, model, *_WORKLOAD_OPTIONS)
 
 

@@ -7,36 +7,14 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import fold
+from gpuwatch.domain.market.spellings import fold
 from gpuwatch.domain.planning.figures import parse_figure
+from gpuwatch.domain.planning.model_config import shape_from_config
+from gpuwatch.domain.planning.model_index import find_listed, near_names
+from gpuwatch.domain.planning.transformer_shape import TransformerShape
 
 _SAME = 1.2  # a size within this factor of a known model takes its shape unchanged
 _GRAIN = 128  # hidden sizes are multiples of it
-
-
-class TransformerShape(msgspec.Struct, frozen=True):
-    """The dimensions of a transformer decoder."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int  # fewer than heads: grouped queries
-    ffn: int  # inner width of the gated feed-forward layer
-    vocab: int
-    experts: int = 1
-    tied: bool = False  # input and output embeddings are shared
-
-    @property
-    def kv_width(self) -> int:
-        """Width of all keys of a token, in one layer."""
-        return self.hidden // self.heads * self.kv_heads
-
-    @property
-    def params(self) -> float:
-        """Number of weights; norms and biases, below a thousandth, are left out."""
-        attention = 2 * self.hidden * (self.hidden + self.kv_width)
-        layer = attention + 3 * self.hidden * self.ffn * self.experts
-        return float(self.layers * layer + self.vocab * self.hidden * (1 if self.tied else 2))
 
 
 class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,19 +52,28 @@ MODELS = (
     _known("Llama 3.1 405B", 405.853, TransformerShape(126, 16384, 128, 8, 53248, 128256)),
 )
 _SHAPES = ("GPT-2", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.1 8B", "Qwen2.5 14B", "Qwen2.5 32B", "Llama 3.1 70B")
+_NAMED = {fold(model.name): model for model in MODELS}
 _TYPICAL = tuple(model for model in MODELS if model.name in (*_SHAPES, "Llama 3.1 405B"))
 
 
 def model_of(text: str) -> LanguageModel:
-    """A known model by its name, or one of this size ("70B"). Raises ValueError: what was expected."""
-    named = {fold(model.name): model for model in MODELS}
-    if (known := named.get(fold(text))) is not None:
+    """A model by its name, or one of this size ("70B"). Raises ValueError: what was expected."""
+    if (known := _NAMED.get(fold(text))) is not None:
         return known
     try:
         return of_size(parse_figure(text), text.strip())
     except ValueError:
-        names = ", ".join(model.name for model in MODELS)
-        raise ValueError(f'expected a number of parameters such as "70B", or one of: {names}') from None
+        pass
+    if (listed := find_listed(text)) is not None:
+        return LanguageModel(
+            name=listed.short_name,
+            params=listed.shape.params,
+            active_params=listed.shape.active_params,
+            shape=listed.shape,
+        )
+    near = near_names(text)
+    hint = f"did you mean {' or '.join(near)}?" if near else "gpuwatch plan models lists them"
+    raise ValueError(f'expected a number of parameters such as "70B", or the name of a model; {hint}')
 
 
 def of_size(params: float, name: str) -> LanguageModel:
@@ -99,26 +86,8 @@ def of_size(params: float, name: str) -> LanguageModel:
 
 def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
     """From a model's own `config.json`, as its publisher ships it. Raises ValueError: a field is missing or invalid."""
-    hidden, heads = _whole(fields, "hidden_size"), _whole(fields, "num_attention_heads")
-    shape = TransformerShape(
-        layers=_whole(fields, "num_hidden_layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=_whole(fields, "num_key_value_heads", heads),
-        ffn=_whole(fields, "intermediate_size"),
-        vocab=_whole(fields, "vocab_size"),
-        experts=_whole(fields, "num_local_experts", 1),
-        tied=fields.get("tie_word_embeddings") is True,
-    )
-    one = msgspec.structs.replace(shape, experts=min(shape.experts, _whole(fields, "num_experts_per_tok", 1)))
-    return LanguageModel(name=name, params=shape.params, active_params=one.params, shape=shape)
-
-
-def _whole(fields: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = fields.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**7:
-        raise ValueError(f"{key}: expected a whole number above 0")
-    return value
+    shape = shape_from_config(fields)
+    return LanguageModel(name=name, params=shape.params, active_params=shape.active_params, shape=shape)
 
 
 def _scaled(shape: TransformerShape, ratio: float) -> TransformerShape:

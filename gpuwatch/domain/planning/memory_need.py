@@ -18,7 +18,8 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
 from gpuwatch.domain.planning.card_specs import lacks_bf16
-from gpuwatch.domain.planning.language_models import LanguageModel, TransformerShape
+from gpuwatch.domain.planning.language_models import LanguageModel
+from gpuwatch.domain.planning.transformer_shape import LinearRole, TransformerShape
 
 GB: Final = 1e9
 GIB_GB: Final = 2**30 / GB
@@ -67,6 +68,10 @@ OPTIMIZER_BYTES: Final[Mapping[str, float]] = {  # bytes of state per trained pa
     "sgd-momentum": 4.0,
     "sgd": 0.0,
     "adafactor": 0.0,  # rows and columns alone
+}
+_ADAPTED: Final = {  # the matrices that LoRA adapts
+    "all": frozenset(LinearRole) - {LinearRole.ROUTER},
+    "qv": frozenset({LinearRole.QUERY, LinearRole.VALUE}),
 }
 _QUANT_BITS: Final = 0.127  # constants of 4-bit weights, per parameter
 
@@ -167,11 +172,8 @@ def gb_read_per_step(work: Workload) -> float:
 
 def lora_params(shape: TransformerShape, rank: int, targets: str) -> int:
     """Trained parameters: rank × (inputs + outputs) of each matrix with an adapter (Hu et al., 2021)."""
-    hidden, kv, ffn = shape.hidden, shape.kv_width, shape.ffn
-    widths = (hidden + hidden) + (hidden + kv)
-    if targets == "all":
-        widths += (hidden + kv) + (hidden + hidden) + 3 * (hidden + ffn) * shape.experts
-    return shape.layers * rank * widths
+    roles = _ADAPTED[targets]
+    return rank * sum((one.inputs + one.outputs) * one.count for one in shape.linears() if one.role in roles)
 
 
 def usable_gb(memory_gib: float) -> float:
@@ -279,15 +281,14 @@ def _logits(work: Workload) -> MemoryPart:
 def _kv_cache(work: Workload) -> MemoryPart:
     shape, tokens = work.model.shape, work.batch * work.context
     each = 4.0 if work.precision is Precision.FP32 else 2.0
-    gb = 2.0 * shape.layers * shape.kv_width * tokens * each / GB
-    return MemoryPart(
-        "KV cache", gb, f"{tokens:,} tokens × {shape.layers} layers × 2 × {shape.kv_width} × {each:g} bytes"
-    )
+    gb = shape.layers * shape.cached_values * tokens * each / GB
+    width = f"{shape.cached_values} (latent)" if shape.kv_rank else f"2 × {shape.kv_width}"
+    return MemoryPart("KV cache", gb, f"{tokens:,} tokens × {shape.layers} layers × {width} × {each:g} bytes")
 
 
 def _prefill(work: Workload) -> MemoryPart:
     shape, tokens = work.model.shape, min(work.batch * work.context, _PREFILL)
-    gb = 2.0 * tokens * (2 * shape.hidden + 3 * shape.ffn) / GB + 4.0 * work.batch * shape.vocab / GB
+    gb = 2.0 * tokens * (2 * shape.hidden + 3 * shape.inner_width) / GB + 4.0 * work.batch * shape.vocab / GB
     return MemoryPart("activations", gb, f"one layer for {tokens:,} tokens read in at once")
 
 

@@ -1,0 +1,47 @@
+"""`gpuwatch plan models`: the models that are known by name."""
+
+from __future__ import annotations
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import json_option
+from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.tables import left, right, table
+from gpuwatch.domain.planning.model_index import ListedModel, model_index
+
+_COLUMNS = (
+    left("model"),
+    right("params"),
+    right("active", drop=1),
+    right("layers", drop=3),
+    right("hidden", drop=4),
+    right("KV kB/token", drop=2),
+    left("from", drop=5),
+)
+
+
+@click.command(cls=Command, examples=("gpuwatch plan models", "gpuwatch plan models qwen3"))
+@click.argument("named", required=False, metavar="[TEXT]")
+@json_option
+def models(named: str | None, as_json: bool) -> int:
+    """List the models that `--model` knows by name, or those with a text in their name."""
+    from gpuwatch.app.plan_models import listed_models, listed_models_json
+
+    found = listed_models(named)
+    if as_json:
+        json_out(listed_models_json(found))
+        return Exit.DONE
+    index = model_index()
+    table(_COLUMNS, [_cells(one) for one in found], title=f"{len(found)} of {len(index.models)} models, {index.date}")
+    note("params are computed from the shape; KV cache with 2 bytes a value. Any other model: --model config.json")
+    return Exit.DONE
+
+
+def _cells(one: ListedModel) -> tuple[str, ...]:
+    shape = one.shape
+    active = "–" if shape.experts == 1 else f"{shape.active_params / 1e9:.1f}B"
+    cache_kb = 2 * shape.layers * shape.cached_values / 1e3
+    params = f"{shape.params / 1e9:.1f}B"
+    return one.short_name, params, active, str(shape.layers), f"{shape.hidden:,}", f"{cache_kb:,.0f}", one.source

@@ -1,0 +1,129 @@
+"""The dimensions of a transformer decoder, from which its weights, caches and adapters are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+
+class LinearRole(StrEnum):
+    """What a matrix is for."""
+
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
+    OUTPUT = "output"
+    FEED_FORWARD = "feed-forward"
+    ROUTER = "router"
+
+
+class LinearMatrices(msgspec.Struct, frozen=True):
+    """Matrices of one size, in all layers together."""
+
+    role: LinearRole
+    inputs: int
+    outputs: int
+    count: int
+    used: int  # by one token: fewer than `count` where a token goes through some experts only
+
+    @property
+    def weights(self) -> int:
+        """Weights of one of them."""
+        return self.inputs * self.outputs
+
+
+class TransformerShape(msgspec.Struct, frozen=True):
+    """The dimensions of a transformer decoder. 0: it has none of that."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int  # fewer than heads: grouped queries
+    ffn: int  # inner width of a feed-forward layer, or of one expert
+    vocab: int
+    experts: int = 1
+    tied: bool = False  # input and output embeddings are shared
+    head_dim: int = 0  # 0: hidden ÷ heads
+    matrices: int = 3  # of a feed-forward layer: 3 if it is gated
+    used: int = 1  # experts of each token
+    shared: int = 0  # inner width of what every token goes through beside its experts
+    dense: int = 0  # layers without experts
+    dense_ffn: int = 0  # their inner width
+    kv_rank: int = 0  # multi-head latent attention (DeepSeek-V2, 2024): keys and values are cached at this width
+    q_rank: int = 0  # and queries computed through this one
+    nope: int = 0  # width of a head's keys without position,
+    rope: int = 0  # with position (one for all heads),
+    value: int = 0  # and of its values
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def cached_values(self) -> int:
+        """Values that one token keeps in the cache of each layer."""
+        if self.kv_rank:
+            return self.kv_rank + self.rope
+        return 2 * self.head_width * self.kv_heads
+
+    @property
+    def kv_width(self) -> int:
+        """Half of what a token keeps in the cache of each layer: the width of all keys."""
+        return self.cached_values // 2
+
+    @property
+    def inner_width(self) -> int:
+        """The widest feed-forward layer that one token goes through."""
+        return max(self.dense_ffn, self.ffn * self.used + self.shared)
+
+    @property
+    def params(self) -> float:
+        """Number of weights; norms and biases, below a thousandth, are left out."""
+        inner = sum(one.weights * one.count for one in self.linears())
+        return float(inner + self.vocab * self.hidden * (1 if self.tied else 2))
+
+    @property
+    def active_params(self) -> float:
+        """Weights that one token is multiplied with. Of experts: without the input embedding, which is looked up."""
+        if self.experts == 1:
+            return self.params
+        inner = sum(one.weights * one.used for one in self.linears())
+        return float(inner + self.vocab * self.hidden)
+
+    def linears(self) -> Iterator[LinearMatrices]:
+        """All matrices of the layers, without embeddings."""
+        yield from self._latent() if self.kv_rank else self._attention()
+        sparse = self.layers - self.dense
+        each = self.matrices * sparse
+        yield LinearMatrices(
+            LinearRole.FEED_FORWARD, self.hidden, self.ffn, each * self.experts, each * min(self.used, self.experts)
+        )
+        if self.experts > 1:
+            yield self._all(LinearRole.ROUTER, self.hidden, self.experts, sparse)
+        if self.shared:
+            yield self._all(LinearRole.FEED_FORWARD, self.hidden, self.shared, each)
+        if self.dense:
+            yield self._all(LinearRole.FEED_FORWARD, self.hidden, self.dense_ffn, self.matrices * self.dense)
+
+    def _attention(self) -> Iterator[LinearMatrices]:
+        queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
+        yield self._all(LinearRole.QUERY, self.hidden, queries, self.layers)
+        yield self._all(LinearRole.KEY, self.hidden, keys, self.layers)
+        yield self._all(LinearRole.VALUE, self.hidden, keys, self.layers)
+        yield self._all(LinearRole.OUTPUT, queries, self.hidden, self.layers)
+
+    def _latent(self) -> Iterator[LinearMatrices]:
+        queries = self.heads * (self.nope + self.rope)
+        if self.q_rank:
+            yield self._all(LinearRole.QUERY, self.hidden, self.q_rank, self.layers)
+        yield self._all(LinearRole.QUERY, self.q_rank or self.hidden, queries, self.layers)
+        yield self._all(LinearRole.KEY, self.hidden, self.kv_rank + self.rope, self.layers)
+        yield self._all(LinearRole.VALUE, self.kv_rank, self.heads * (self.nope + self.value), self.layers)
+        yield self._all(LinearRole.OUTPUT, self.heads * self.value, self.hidden, self.layers)
+
+    @staticmethod
+    def _all(role: LinearRole, inputs: int, outputs: int, count: int) -> LinearMatrices:
+        return LinearMatrices(role, inputs, outputs, count, count)
