@@ -97,6 +97,7 @@ COMMANDS: dict[str, Facts] = {
     f"backtest --gpu H100 --max-price 1.85 --sweep max_price=1.80:2.00:0.10 --data {PRIME}": lambda found: [
         f"{one['max_price_usd_gpu_hour']:.2f}" for one in found["steps"]
     ],
+    "plan models gpt-oss": lambda found: [one["name"].partition("/")[2] for one in found["models"]],
     "plan size --params 70B --seed": lambda found: [f"{one['cards']}× {one['gpu']}" for one in found["fits"][:5]],
     "plan fit --seed": lambda found: [one["gpu"] for one in found["classes"]],
     "plan buy --seed": lambda found: [f"{found['calculator']['own_total_usd']:,.2f}"],

@@ -44,11 +44,11 @@ MODELS = (
     _known("Llama 2 13B", 13.016, TransformerShape(40, 5120, 40, 40, 13824, 32000)),
     _known("Qwen2.5 14B", 14.77, TransformerShape(48, 5120, 40, 8, 13824, 152064)),
     _known("Qwen2.5 32B", 32.764, TransformerShape(64, 5120, 40, 8, 27648, 152064)),
-    _known("Mixtral 8x7B", 46.703, TransformerShape(32, 4096, 32, 8, 14336, 32000, experts=8), active=12.88),
+    _known("Mixtral 8x7B", 46.703, TransformerShape(32, 4096, 32, 8, 14336, 32000, experts=8), active=12.75),
     _known("Llama 2 70B", 68.977, TransformerShape(80, 8192, 64, 8, 28672, 32000)),
     _known("Llama 3.1 70B", 70.554, TransformerShape(80, 8192, 64, 8, 28672, 128256)),
     _known("Qwen2.5 72B", 72.706, TransformerShape(80, 8192, 64, 8, 29568, 152064)),
-    _known("Mixtral 8x22B", 140.63, TransformerShape(56, 6144, 48, 8, 16384, 32768, experts=8), active=39.15),
+    _known("Mixtral 8x22B", 140.63, TransformerShape(56, 6144, 48, 8, 16384, 32768, experts=8), active=38.95),
     _known("Llama 3.1 405B", 405.853, TransformerShape(126, 16384, 128, 8, 53248, 128256)),
 )
 _SHAPES = ("GPT-2", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.1 8B", "Qwen2.5 14B", "Qwen2.5 32B", "Llama 3.1 70B")
@@ -72,8 +72,8 @@ def model_of(text: str) -> LanguageModel:
             shape=listed.shape,
         )
     near = near_names(text)
-    hint = f"did you mean {' or '.join(near)}?" if near else "gpuwatch plan models lists them"
-    raise ValueError(f'expected a number of parameters such as "70B", or the name of a model; {hint}')
+    hint = f"did you mean {' or '.join(near)}?" if near else "`gpuwatch plan models` lists more"
+    raise ValueError(f'expected a number of parameters such as "70B", or a model such as "Llama 3.1 70B"; {hint}')
 
 
 def of_size(params: float, name: str) -> LanguageModel:
