@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.past_prices import known_gpu_names_of, load_prices, pricer
+from gpuwatch.app.past_prices import all_commissions, known_gpu_names_of, load_prices, pricer
+from gpuwatch.app.scores import advice_record, record_json
+from gpuwatch.bootstrap import new_id, open_store
 from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.analysis.optimal_stopping import METHOD
+from gpuwatch.domain.analysis.price_forecasts import ForecastSource, PriceForecast
 from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, known_until, series_of
 from gpuwatch.domain.analysis.snipe import METHOD_TEXT, offer_lifetimes, snipe_odds
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.forecasts import SqlForecasts
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.advice import Advice
     from gpuwatch.domain.analysis.market_history import MarketFilter
+    from gpuwatch.domain.analysis.price_forecasts import ForecastRecord
     from gpuwatch.domain.analysis.snipe import SnipeOdds
     from gpuwatch.settings import Settings
 
@@ -38,6 +44,7 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True):
     under_usd: float | None  # for the odds; None: the price that most starts reached within the deadline
     poll_every_s: float | None  # None: as configured
     is_until_now: bool  # False: "now" is the end of the period
+    record: bool = False  # keep what is stated, to be scored when it is due
 
     @property
     def hours(self) -> int:
@@ -56,6 +63,8 @@ class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None  # the first polled hour
     until: datetime | None
     source: str
+    past: ForecastRecord | None = None  # what came of earlier statements of `advise`; None: there are none
+    recorded: str | None = None  # the id under which the statement is kept
 
 
 def _as_of_now(advice: Advice, age_s: float) -> Advice:
@@ -67,7 +76,14 @@ def _as_of_now(advice: Advice, age_s: float) -> Advice:
 
 
 def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
-    """Compute the advice. Raises UsageError (no GPU has this name, or the file cannot be used), StoreError."""
+    """Compute the advice, and keep it if that is asked for.
+
+    Raises:
+        UsageError: no GPU has this name, the file cannot be used, or what is to be kept is not about now.
+        StoreError: the store cannot be read, or not be written.
+    """
+    if wanted.record and (wanted.data is not None or not wanted.is_until_now):
+        raise UsageError("--record keeps what is stated of the time from now on: omit --data and --until")
     gpus = known_gpu_names_of(settings, wanted.gpu, wanted.data)
     scope = msgspec.structs.replace(wanted.scope, gpus=gpus)
     market_history = load_prices(settings, scope, wanted.since, wanted.until, wanted.data)
@@ -76,7 +92,8 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
     of = dict(zip(map(id, market_history.intervals), prices, strict=True))
     series = known_until(series_of(market_history, lambda _, interval: of[id(interval)]), wanted.until)
     why_none = why_too_little_data(series, wanted.hours)
-    advice = None if why_none else advise(series, wanted.hours)
+    past = advice_record(settings, wanted.until) if wanted.data is None else None
+    advice = None if why_none else advise(series, wanted.hours, past)
     if advice is not None and wanted.data is None and wanted.is_until_now:
         advice = _as_of_now(advice, wanted.until.timestamp() - (market_history.ends_s or 0))
     under = wanted.under_usd
@@ -97,6 +114,37 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
         since=series.starts_at(0) if len(series.lows) else None,
         until=series.starts_at(len(series.lows)) if len(series.lows) else None,
         source=series.source,
+        past=past,
+        recorded=_recorded(settings, wanted, scope, advice) if wanted.record and advice is not None else None,
+    )
+
+
+def _recorded(settings: Settings, wanted: AdviceRequest, scope: MarketFilter, advice: Advice) -> str:
+    made = forecast_of(advice, scope, wanted.until, new_id())
+    with open_store(settings) as store:
+        SqlForecasts(store, all_commissions(settings)).add(made)
+    return made.forecast_id
+
+
+def forecast_of(advice: Advice, scope: MarketFilter, now: datetime, forecast_id: str) -> PriceForecast:
+    """What the advice claims, so that it can be judged."""
+    saving = advice.saving if advice.verdict is BuyVerdict.WAIT else None
+    return PriceForecast(
+        forecast_id=forecast_id,
+        source=ForecastSource.ADVISE,
+        made_at=now,
+        due_at=now + timedelta(hours=advice.hours),
+        scope=scope,
+        watch=None,
+        rule=advice.rule.value,
+        verdict=advice.verdict.value,
+        now_usd=advice.now_usd,
+        limits_usd=advice.limits_usd,
+        median_usd=advice.median_usd,
+        reached=advice.reached,
+        saving_share=saving.share if saving else None,
+        saving_low=saving.low if saving else None,
+        saving_high=saving.high if saving else None,
     )
 
 
@@ -128,6 +176,8 @@ def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]
         "samples": advice.known_hours if advice else 0,
         "since": rfc3339(answered.since),
         "until": rfc3339(answered.until),
+        "record": None if answered.past is None else record_json(answered.past),
+        "forecast_id": answered.recorded,
     }
 
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.past_prices import load_prices
+from gpuwatch.app.past_prices import all_commissions, load_prices
 from gpuwatch.app.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
 from gpuwatch.bootstrap.provider_access import is_polled_for, unrentable
 from gpuwatch.bootstrap.rules import max_ages
@@ -245,10 +245,9 @@ def _joined(histories: Sequence[MarketHistory]) -> MarketHistory:
 
 def _setting(settings: Settings, asked: BacktestRequest) -> ReplaySettings:
     least = timedelta(seconds=POLL_LASTS_S)  # how long a recorded price counts
-    known = {name: providers.info(name).commission for name in providers.names()}
     cannot = unrentable(settings)
     return ReplaySettings(
-        commissions=known | {name: provider.commission for name, provider in settings.providers.items()},
+        commissions=all_commissions(settings),
         max_age=least,
         max_ages={name: max(age, least) for name, age in max_ages(settings, list(settings.providers)).items()},
         budget=settings.budget,

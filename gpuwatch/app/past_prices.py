@@ -27,6 +27,7 @@ from gpuwatch.storage.price_sources import matches_source
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, MarketHistory, OfferInterval
     from gpuwatch.domain.analysis.price_series import PriceSeries
+    from gpuwatch.domain.market.pricing import Commission
     from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -117,9 +118,14 @@ def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, 
 
 
 def commission_rates(settings: Settings) -> Mapping[str, float]:
-    """Provider → the commission on top of its listed prices, as configured; its default if it is not enabled."""
-    found = {name: float(providers.info(name).commission.on_top_rate(None)) for name in providers.names()}
-    return found | {name: float(one.commission.on_top_rate(None)) for name, one in settings.providers.items()}
+    """Provider → the fraction on top of its listed prices; see `all_commissions`."""
+    return {name: float(one.on_top_rate(None)) for name, one in all_commissions(settings).items()}
+
+
+def all_commissions(settings: Settings) -> Mapping[str, Commission]:
+    """Provider → its commission, as configured; its default if it is not enabled."""
+    found = {name: providers.info(name).commission for name in providers.names()}
+    return found | {name: one.commission for name, one in settings.providers.items()}
 
 
 def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:

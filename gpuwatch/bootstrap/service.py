@@ -27,6 +27,7 @@ from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.drift_detector import DriftDetector
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.engine.fallback_alerts import FallbackAlerts
+from gpuwatch.engine.forecast_scores import ForecastLedger
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
@@ -42,6 +43,7 @@ from gpuwatch.errors import StoreError
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
+from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.hourly_lows import SqlHourlyLows
 from gpuwatch.storage.invoices import SqlInvoiceRepository
@@ -125,7 +127,9 @@ class Service:
         self.price_ranks = PriceRanks(SqlHourlyLows(store), _watched_gpus(settings), REFERENCE_DISK_GB)
         rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of, self._known_accounts)
         self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
-        self.auto_prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings)))
+        ledger = ForecastLedger(SqlForecasts(store, commissions_of(settings), settings.watches))
+        waits = SqlAutoPriceWaits(store, commissions_of(settings))
+        self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
         polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
 

@@ -54,6 +54,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Plan": {
         "advise": ("Wait or buy: the price to hold out for before a deadline.", "advise:advise"),
+        "scores": ("Show how forecasts came true: stated and reached.", "scores:scores"),
         "backtest": ("Show what your watches would have done.", "backtest:backtest"),
         "plan": ("Estimate a job's memory, time and cost; rent or buy.", "plan:plan"),
         "checklist": ("Show or tick what must be done before a watch rents.", "checklist:checklist"),

@@ -58,6 +58,7 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
     help="Show the odds of seeing an offer at or under this price.",
 )
 @duration_option("--poll-every", "poll_every_s", "Poll interval for the odds. Default: as configured.")
+@click.option("--record", is_flag=True, help="Keep what is stated; gpuwatch scores compares it with what comes true.")
 @past_options("90d")
 @json_option
 @settings_option
@@ -104,6 +105,19 @@ def _print(wanted: AdviceRequest, answered: AdviceResult, zone: str) -> None:
             f"{answered.source}: {advice.known_hours} polled hours of {advice.span_hours}, "
             f"from {local(answered.since, zone)} to {local(answered.until, zone)}."
         )
+    for line in _record_lines(answered):
+        click.echo(line)
+
+
+def _record_lines(answered: AdviceResult) -> Iterator[str]:
+    """What the record of earlier statements changed, and that this one is kept."""
+    past = answered.past
+    if past is not None and (past.shrink < 1 or not past.trusts_optimal_stopping):
+        done = [f"savings are shrunk to {past.shrink:.0%}"] if past.shrink < 1 else []
+        done += [] if past.trusts_optimal_stopping else ["optimal stopping is not followed"]
+        yield f"By the record of {past.bought + past.missed} earlier forecasts {' and '.join(done)}: gpuwatch scores."
+    if answered.recorded is not None:
+        yield f"Kept as forecast {answered.recorded}; once its deadline is over: gpuwatch scores."
 
 
 def _print_advice(advice: Advice, hours: float) -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 import msgspec
 
-from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, limit_at, limit_schedule
+from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, hours_left, limit_at, limit_schedule
+from gpuwatch.domain.analysis.price_forecasts import ForecastSource, PriceForecast, scope_of
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.engine.forecast_scores import ForecastLedger
 from gpuwatch.errors import StoreError
 from gpuwatch.ports.store import AutoPriceRepository
 
@@ -40,11 +42,25 @@ class _ComputedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AutoPrices:
-    """The limits of one daemon's watches. Safe to call from the hunts of several providers at once."""
+    """The limits of one daemon's watches. Safe to call from the hunts of several providers at once.
 
-    def __init__(self, waits: AutoPriceRepository, every: timedelta = RECOMPUTE_EVERY) -> None:
+    Args:
+        every: how often the history is read.
+        ledger: keeps what is stated, and says whether optimal stopping is to be trusted; None: nothing is kept.
+        new_id: of a statement.
+    """
+
+    def __init__(
+        self,
+        waits: AutoPriceRepository,
+        every: timedelta = RECOMPUTE_EVERY,
+        ledger: ForecastLedger | None = None,
+        new_id: Callable[[], str] = str,
+    ) -> None:
         self._waits = waits
         self._every = every
+        self._ledger = ledger
+        self._new_id = new_id
         self._computed: dict[str, _ComputedPlan] = {}
         self._logged: dict[
             str, tuple[Decimal, bool]
@@ -77,6 +93,9 @@ class AutoPrices:
             if watch.auto is not None:
                 self.renew(watch, now)
                 self._tell(watch, now)
+                self._state(watch, now)
+        if self._ledger is not None:
+            self._ledger.score_if_due(now)
 
     def renew(self, watch: Watch, now: datetime) -> Watch:
         """The watch with the limit of this moment, out of a history that was read lately. Raises StoreError."""
@@ -103,9 +122,33 @@ class AutoPrices:
     def _compute(self, watch: Watch, now: datetime) -> _ComputedPlan:
         auto = _auto(watch)
         deadline = deadline_of(auto, self._waits.began(watch, now))
-        made = limit_schedule(self._waits.series(watch, now), auto, deadline, now)
+        is_simple = self._ledger is not None and not self._ledger.trusts_optimal_stopping
+        made = limit_schedule(self._waits.series(watch, now), auto, deadline, now, is_simple=is_simple)
         found = self._computed[watch.name] = _ComputedPlan(plan=made, deadline=deadline, at=now, auto=auto)
         return found
+
+    def _state(self, watch: Watch, now: datetime) -> None:
+        """Keep what the limits claim, to be compared with what comes true."""
+        found = self._computed.get(watch.name)
+        if self._ledger is None or found is None or not found.plan.limits_usd or found.deadline <= now:
+            return
+        limits, hours = found.plan.limits_usd, hours_left(found.deadline, now)
+        self._ledger.state(
+            PriceForecast(
+                forecast_id=self._new_id(),
+                source=ForecastSource.AUTO,
+                made_at=now,
+                due_at=now + timedelta(hours=hours),
+                scope=scope_of(watch),
+                watch=watch.name,
+                rule=found.plan.rule,
+                verdict=None,
+                now_usd=None,
+                limits_usd=tuple(limits[min(left, len(limits) - 1)] for left in range(hours + 1)),
+                median_usd=found.plan.median_usd,
+                cap_usd=float(found.auto.cap_usd_gpu_hour),
+            )
+        )
 
     def _tell(self, watch: Watch, now: datetime) -> None:
         """A limit is logged when it changes, and that the history is not enough once."""

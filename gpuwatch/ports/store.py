@@ -14,6 +14,7 @@ from gpuwatch.ports.alerts import OutboxAlert
 from gpuwatch.ports.market import Answer
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.price_forecasts import ForecastScore, PriceForecast
     from gpuwatch.domain.analysis.price_rank import HourlyLows
     from gpuwatch.domain.analysis.price_series import PriceSeries
     from gpuwatch.domain.launches.approval import Approval
@@ -227,6 +228,28 @@ class AutoPriceRepository(Protocol):
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """The lowest price of each hour of what fits the watch, as far back as is of use."""
+
+
+class ForecastRepository(Protocol):
+    """Keeps what was stated of future prices, and what came true. All methods raise StoreError."""
+
+    def add(self, made: PriceForecast) -> None:
+        """Keep a statement."""
+
+    def all(self) -> Sequence[tuple[PriceForecast, ForecastScore | None]]:
+        """Every statement with its score, oldest first; None: not kept yet."""
+
+    def unscored(self, due_before: datetime) -> Sequence[PriceForecast]:
+        """Statements whose deadline is past, without a score."""
+
+    def newest_of(self, watch: str) -> PriceForecast | None:
+        """The newest statement of a watch."""
+
+    def settle(self, forecast_id: str, score: ForecastScore) -> None:
+        """Keep what came true; a score that is kept already stays."""
+
+    def series(self, made: PriceForecast, now: datetime) -> PriceSeries:
+        """The lowest price of each hour from the statement on, up to now."""
 
 
 class InvoiceRepository(Protocol):

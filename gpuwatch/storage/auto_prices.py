@@ -8,11 +8,11 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, and_, delete, func, select, update
 
-from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.analysis.price_forecasts import scope_of
 from gpuwatch.domain.analysis.price_series import PriceSeries, known_until
 from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.market.pricing import Commission, microusd
-from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
@@ -21,7 +21,6 @@ from gpuwatch.storage.tables import auto_price
 from gpuwatch.storage.tables import launch as launches
 
 HISTORY = timedelta(days=90)
-_SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None}
 
 
 class SqlAutoPriceWaits:
@@ -65,13 +64,7 @@ class SqlAutoPriceWaits:
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """Of the last 90 days, what fits and could have been rented; imported prices count as well."""
-        scope = MarketFilter(
-            gpus=watch.gpu_names,
-            gpu_count_min=watch.gpu_count_min,
-            gpu_count_max=watch.gpu_count_max,
-            spot=_SPOT[watch.spot],
-        )
-        market_history = read_market_history(self._database, scope, now - HISTORY, now + timedelta(seconds=1))
+        market_history = read_market_history(self._database, scope_of(watch), now - HISTORY, now + timedelta(seconds=1))
         fitting = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
         return known_until(fitting, now)
 

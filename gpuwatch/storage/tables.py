@@ -30,6 +30,7 @@ from gpuwatch.storage.alert_tables import delivery as delivery  # noqa: PLC0414 
 from gpuwatch.storage.alert_tables import silence as silence  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.chat_tables import chat_poller as chat_poller  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.chat_tables import chat_update as chat_update  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.forecast_tables import forecast as forecast  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.identity_tables import foreign_installation as foreign_installation  # noqa: PLC0414 as above
 from gpuwatch.storage.identity_tables import installation as installation  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.identity_tables import provider_account as provider_account  # noqa: PLC0414 a part of the schema

@@ -31,6 +31,7 @@ WRITING = [
     ("pause",),
     ("resume",),
     ("silence", "w", "--for", "1h"),
+    ("advise", "H100", "--record"),
     ("approve", ID),
     ("deny", ID),
     ("machines", "block", "7"),

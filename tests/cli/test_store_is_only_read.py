@@ -39,6 +39,7 @@ READING = [
     ("market",),
     ("calendar", "H100"),
     ("advise", "H100"),
+    ("scores",),
     ("backtest",),
     ("export", "out.csv"),
     ("import", "prices.csv", "--dry-run"),

@@ -17,6 +17,7 @@ from gpuwatch.domain.analysis.optimal_stopping import (
     price_path_of,
 )
 from gpuwatch.domain.analysis.outcomes import Flags, Numbers
+from gpuwatch.domain.analysis.price_forecasts import ForecastRecord
 from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.analysis.survival import kaplan_meier
 
@@ -70,6 +71,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     reached_starts: int  # the starts at prices near the price now, which `reached` is about
     rule: RuleKind
     saving: WaitingSaving | None  # None: too few hours in which the rule would have waited
+    median_usd: float | None  # of the history: the limit of the fixed median
     relative: bool  # the limits move with the median of the week
     known_hours: int
     span_hours: int
@@ -96,18 +98,23 @@ def why_too_little_data(series: PriceSeries, hours: int) -> str | None:
     return None
 
 
-def advise(series: PriceSeries, hours: int) -> Advice:
+def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None) -> Advice:
     """What to do now, at the end of the series, which must be long enough (`why_too_little_data`).
 
     Having no GPU at the deadline costs the next offer that comes (`outcomes`).
+
+    Args:
+        record: what came of earlier statements; it shrinks the saving, and may rule out optimal stopping.
     """
     path = price_path_of(series)
-    found = best_stopping_rule(path, hours)
+    found = best_stopping_rule(path, hours, is_simple=record is not None and not record.trusts_optimal_stopping)
     limits = limits_now(path, found)
     now = None if np.isnan(path.prices[-1]) else float(path.prices[-1])
     known = path.polled & ~np.isnan(path.prices)
     near = similar_starts(path, now, known)
     saving = saving_of(found, series.first_hour, hours, similar_starts(path, now, known & found.waits))
+    if saving is not None and record is not None:
+        saving = msgspec.structs.replace(saving, share=saving.share * record.shrink)
     verdict, why = _verdict(now, limits[hours], saving)
     return Advice(
         verdict=verdict,
@@ -119,6 +126,7 @@ def advise(series: PriceSeries, hours: int) -> Advice:
         reached_starts=int(near.sum()),
         rule=found.kind,
         saving=saving,
+        median_usd=None if np.isnan(path.prices).all() else float(np.nanmedian(path.prices)),
         relative=found.rule.relative,
         known_hours=series.known,
         span_hours=len(series.polled),

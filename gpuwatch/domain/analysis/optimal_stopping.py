@@ -87,22 +87,22 @@ def level_of(path: PricePath) -> Numbers:
     return found
 
 
-def best_stopping_rule(path: PricePath, hours: int, miss: float | None = None, cap: float = np.inf) -> EvaluatedRule:
+def best_stopping_rule(
+    path: PricePath, hours: int, miss: float | None = None, cap: float = np.inf, *, is_simple: bool = False
+) -> EvaluatedRule:
     """The rule that won out of sample, and the cost of always following the best rule so far.
 
     Args:
         hours: hours until the deadline.
         miss: the cost of having no GPU by then, in dollars per GPU-hour; None: the next offer that comes.
         cap: nothing more expensive is ever bought.
+        is_simple: of the simple rules alone, because optimal stopping did worse than the fixed median so far.
     """
     level = level_of(path)
     path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
-    rules = [
-        _fixed_median(path, hours, miss),
-        _at_once(path, hours, miss),
-        evaluate_rule(path, None, hours, miss),
-        evaluate_rule(path, level, hours, miss),
-    ]
+    rules = [_fixed_median(path, hours, miss), _at_once(path, hours, miss)]
+    if not is_simple:
+        rules += [evaluate_rule(path, None, hours, miss), evaluate_rule(path, level, hours, miss)]
     costs, waits = np.full(len(level), np.nan), np.zeros(len(level), bool)
     for stretch in _stretches(path):
         best = best_so_far(rules, stretch.start - hours, hours)

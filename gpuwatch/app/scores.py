@@ -1,0 +1,108 @@
+"""How what `advise` and `max_price = "auto"` stated came true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.past_prices import all_commissions
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.domain.analysis.price_forecasts import ForecastRecord, ForecastSource, record_of
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.engine.forecast_scores import scored_until
+from gpuwatch.errors import StoreNotReady
+from gpuwatch.storage.forecasts import SqlForecasts
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.price_forecasts import PriceComparison, Scored
+    from gpuwatch.settings import Settings
+
+ASSUMED = (
+    "a wait starts in the hour of the statement, follows its limits hour by hour, and takes any price at the deadline",
+    "a miss pays the next offer; an automatic limit's miss costs its cap",
+    "every offer that was seen could have been rented",
+    "prices are judged with today's commission and today's watch",
+)
+
+
+class ForecastScores(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of each source that has stated anything; `since`: the first statement."""
+
+    at: datetime
+    since: datetime | None
+    records: Mapping[ForecastSource, ForecastRecord]
+
+
+def forecast_scores(settings: Settings) -> ForecastScores:
+    """The record so far. Writes nothing; what is due and not scored yet is scored for the answer. Raises StoreError."""
+    now = real_now()
+    found = _scored(settings, now)
+    return ForecastScores(
+        at=now,
+        since=found[0][0].made_at if found else None,
+        records={
+            source: record_of(mine)
+            for source in ForecastSource
+            if (mine := [row for row in found if row[0].source is source])
+        },
+    )
+
+
+def advice_record(settings: Settings, now: datetime) -> ForecastRecord | None:
+    """What came of earlier statements of `advise`; None: there are none, or no store of this schema."""
+    try:
+        found = [row for row in _scored(settings, now) if row[0].source is ForecastSource.ADVISE]
+    except StoreNotReady:
+        return None
+    return record_of(found) if found else None
+
+
+def _scored(settings: Settings, now: datetime) -> list[Scored]:
+    with open_store_read_only(settings) as store:
+        return scored_until(SqlForecasts(store, all_commissions(settings), settings.watches), now)
+
+
+def scores_json(found: ForecastScores) -> dict[str, Any]:
+    """JSON of `gpuwatch scores`."""
+    return {
+        "at": rfc3339(found.at),
+        "since": rfc3339(found.since),
+        "assumed": list(ASSUMED),
+        "sources": {source.value: record_json(one) for source, one in found.records.items()},
+    }
+
+
+def record_json(record: ForecastRecord) -> dict[str, Any]:
+    """JSON of one record. Shares are fractions."""
+    return {
+        "forecasts": record.made,
+        "open": record.open,
+        "unknown": record.unknown,
+        "scored": record.bought + record.missed,
+        "bought": record.bought,
+        "missed": record.missed,
+        "independent": record.independent,
+        "calibration": [
+            {"stated": one.stated, "reached": one.reached / one.counted, "samples": one.counted}
+            for one in record.calibration
+        ],
+        "saving": {
+            "promised": record.promised,
+            "realised": record.realised,
+            "samples": record.savings,
+            "within_stated_range": record.within,
+            "ranges": record.ranges,
+            "shrink": record.shrink,
+        },
+        "against_buy_now": _comparison_json(record.at_once),
+        "against_fixed_median": _comparison_json(record.median),
+        "optimal_stopping_against_fixed_median": _comparison_json(record.optimised)
+        | {"independent": record.optimised_independent, "trusted": record.trusts_optimal_stopping},
+    }
+
+
+def _comparison_json(one: PriceComparison) -> dict[str, Any]:
+    return {"saved": one.saved, "samples": one.counted}

@@ -1,0 +1,87 @@
+"""`gpuwatch scores`: how the forecasts of `advise` and `max_price = "auto"` came true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.output import json_out, local
+
+if TYPE_CHECKING:
+    from gpuwatch.app.scores import ForecastScores
+    from gpuwatch.domain.analysis.price_forecasts import ForecastRecord, PriceComparison
+    from gpuwatch.settings import Settings
+
+_NAMES = {"advise": "gpuwatch advise --record", "auto": 'max_price = "auto"'}
+
+
+@click.command(cls=Command, examples=("gpuwatch scores", "gpuwatch scores --json"))
+@json_option
+@settings_option
+def scores(as_json: bool, settings: Settings) -> None:
+    """Show how forecasts came true: stated and reached, promised and realised.
+
+    Every forecast is kept when it is made, and scored once its deadline is over: by `gpuwatch advise --record`, and by
+    the daemon for each watch with max_price = "auto".
+
+    Exit codes: 0 done, 2 settings are wrong, 3 there is no database, or it has an older schema.
+    """
+    from gpuwatch.app.scores import forecast_scores, scores_json
+
+    found = forecast_scores(settings)
+    if as_json:
+        json_out(scores_json(found))
+        return
+    if not found.records:
+        click.echo('No forecasts yet: gpuwatch advise GPU --record, or a watch with max_price = "auto".')
+        return
+    _print(found, settings.timezone)
+
+
+def _print(found: ForecastScores, zone: str) -> None:
+    from gpuwatch.app.scores import ASSUMED
+
+    for source, record in found.records.items():
+        click.echo(f"{_NAMES[source.value]}: {_counts(record)}")
+        for line in _lines(record):
+            click.echo(f"  {line}")
+        click.echo()
+    click.echo(f"Forecasts since {local(found.since, zone)}. Assumed: {'; '.join(ASSUMED)}.")
+
+
+def _counts(record: ForecastRecord) -> str:
+    scored = record.bought + record.missed
+    return (
+        f"{record.made} forecasts; {scored} scored, {record.missed} of them with nothing on offer at the deadline; "
+        f"{record.open} still open; {record.unknown} unknown, as nobody looked at the deadline"
+    )
+
+
+def _lines(record: ForecastRecord) -> Iterator[str]:
+    if not record.bought + record.missed:
+        return
+    yield f"{record.independent} of the scored ones do not overlap another; the others repeat what these say"
+    for one in record.calibration:
+        yield f"of stated {one.stated:.0%}: reached {one.reached / one.counted:.0%} (n = {one.counted})"
+    if record.promised is not None and record.realised is not None:
+        yield (
+            f"waiting was to save {record.promised:.1%}; it saved {record.realised:.1%} (n = {record.savings}); "
+            f"{record.within} of {record.ranges} single waits came to lie in their stated 95 % range"
+        )
+    if record.shrink < 1:
+        yield f"savings are stated at {record.shrink:.0%} of what the history alone says, because of this record"
+    yield _compared("buying at once", record.at_once)
+    yield _compared("a fixed limit at the median", record.median)
+    if not record.trusts_optimal_stopping:
+        yield "optimal stopping cost more than the fixed median: the simple rules are followed"
+
+
+def _compared(rule: str, one: PriceComparison) -> str:
+    if one.saved is None:
+        return f"compared with {rule}: nothing to compare"
+    word = "less" if one.saved >= 0 else "more"
+    return f"paid {abs(one.saved):.1%} {word} than by {rule} (n = {one.counted})"

@@ -1,0 +1,231 @@
+"""What `advise` and `max_price = "auto"` state, and what came true: the statements, their outcomes, and the record.
+
+A statement is judged by the prices between its moment and its deadline, by the same outcomes as everywhere
+(`outcomes`): bought, missed, or unknown because nobody looked at the deadline. `forecast_scoring` judges; here are the
+values, so that a daemon that states nothing loads no numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.watches.watch import SpotPolicy, Watch
+
+LEAST_INDEPENDENT = 8  # statements that do not overlap, before the record changes anything
+_PRIOR = 8  # of so many statements, which came true as stated, a short record is diluted
+_SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None}
+_OPTIMISED = "optimal stopping"  # how the names of its rules begin
+
+
+class ForecastSource(StrEnum):
+    """Who stated it."""
+
+    ADVISE = "advise"
+    AUTO = "auto"
+
+
+class ForecastOutcome(StrEnum):
+    """What came of the wait; see `outcomes`."""
+
+    BOUGHT = "bought"
+    MISSED = "missed"
+    UNKNOWN = "unknown"
+
+
+class PriceForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """One statement. Dollars per GPU-hour, commission included.
+
+    Attributes:
+        scope: the part of the market; of a watch: its GPUs, counts and rental type.
+        limits_usd: by whole hours left, from 0; None: any price.
+        median_usd: the limit of the fixed median, the simple rule that it is compared with.
+        reached: the stated share of waits → the price that they meet before the deadline.
+        saving_share: the share that waiting saves compared with buying at once; only stated with a wait.
+        cap_usd: nothing dearer is bought, and a miss costs it; None: a miss pays the next offer.
+    """
+
+    forecast_id: str
+    source: ForecastSource
+    made_at: datetime
+    due_at: datetime
+    scope: MarketFilter
+    watch: str | None
+    rule: str
+    verdict: str | None
+    now_usd: float | None
+    limits_usd: tuple[float | None, ...]
+    median_usd: float | None
+    reached: tuple[tuple[float, float | None], ...] = ()
+    saving_share: float | None = None
+    saving_low: float | None = None
+    saving_high: float | None = None
+    cap_usd: float | None = None
+
+    @property
+    def hours(self) -> int:
+        """Whole hours from the statement to its deadline."""
+        return len(self.limits_usd) - 1
+
+
+def scope_of(watch: Watch) -> MarketFilter:
+    """The part of the market that a watch is about."""
+    return MarketFilter(
+        gpus=watch.gpu_names,
+        gpu_count_min=watch.gpu_count_min,
+        gpu_count_max=watch.gpu_count_max,
+        spot=_SPOT[watch.spot],
+    )
+
+
+class ForecastScore(msgspec.Struct, frozen=True, kw_only=True):
+    """What came true. Prices are None where the outcome is unknown; `lowest_usd` also where nothing was on offer."""
+
+    outcome: ForecastOutcome
+    paid_usd: float | None = None
+    at_once_usd: float | None = None
+    median_paid_usd: float | None = None
+    lowest_usd: float | None = None
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+class ShareCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the statements "this share of waits meets this price": how many did."""
+
+    stated: float
+    reached: int
+    counted: int
+
+
+class PriceComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What was paid, compared with another rule on the same waits: sums of dollars per GPU-hour."""
+
+    paid_usd: float
+    other_usd: float
+    counted: int
+
+    @property
+    def saved(self) -> float | None:
+        """The share saved; below 0: it cost more. None: nothing to compare."""
+        return 1 - self.paid_usd / self.other_usd if self.counted and self.other_usd else None
+
+
+class ForecastRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How the statements of one source came true.
+
+    Attributes:
+        open: their outcome cannot be told yet.
+        unknown: nobody looked at their deadline, so they count nowhere.
+        independent: counted statements of which none overlaps another of the same part of the market.
+        promised: the mean of the stated savings of waits whose outcome is known; None: none was stated.
+        realised: the share that those waits saved, compared with buying at once.
+        within: how many of the stated 95 % ranges of a single saving held it.
+        optimised: waits by optimal stopping alone, compared with the fixed median.
+    """
+
+    made: int
+    open: int
+    unknown: int
+    bought: int
+    missed: int
+    independent: int
+    calibration: tuple[ShareCalibration, ...]
+    promised: float | None
+    realised: float | None
+    savings: int
+    within: int
+    ranges: int
+    at_once: PriceComparison
+    median: PriceComparison
+    optimised: PriceComparison
+    optimised_independent: int
+
+    @property
+    def shrink(self) -> float:
+        """What a stated saving is multiplied by: 1 until enough is known, at most 1, at least 0."""
+        if self.independent < LEAST_INDEPENDENT or not self.promised or self.realised is None:
+            return 1.0
+        kept = max(0.0, min(1.0, self.realised / self.promised)) if self.promised > 0 else 1.0
+        return (kept * self.independent + _PRIOR) / (self.independent + _PRIOR)
+
+    @property
+    def trusts_optimal_stopping(self) -> bool:
+        """False: by this record it paid more than the fixed median would have."""
+        saved = self.optimised.saved
+        return saved is None or self.optimised_independent < LEAST_INDEPENDENT or saved >= 0
+
+
+Scored = tuple[PriceForecast, ForecastScore | None]
+
+
+def record_of(found: Iterable[Scored]) -> ForecastRecord:
+    """The record of statements, in the order in which they were made."""
+    rows = list(found)
+    known = [(made, one) for made, one in rows if one is not None and one.outcome is not ForecastOutcome.UNKNOWN]
+    promises = [(made, one) for made, one in known if made.saving_share is not None]
+    ranges = [
+        (made.saving_low, made.saving_high, 1 - _usd(one.paid_usd) / _usd(one.at_once_usd))
+        for made, one in promises
+        if made.saving_low is not None and made.saving_high is not None
+    ]
+    optimised = [(made, one) for made, one in known if made.rule.startswith(_OPTIMISED)]
+    once = _compared(promises, lambda one: one.at_once_usd)
+    return ForecastRecord(
+        made=len(rows),
+        open=sum(one is None for _, one in rows),
+        unknown=sum(one is not None and one.outcome is ForecastOutcome.UNKNOWN for _, one in rows),
+        bought=sum(one.outcome is ForecastOutcome.BOUGHT for _, one in known),
+        missed=sum(one.outcome is ForecastOutcome.MISSED for _, one in known),
+        independent=_independent(known),
+        calibration=tuple(_calibration(known)),
+        promised=sum(made.saving_share or 0.0 for made, _ in promises) / len(promises) if promises else None,
+        realised=once.saved,
+        savings=len(promises),
+        within=sum(low <= saved <= high for low, high, saved in ranges),
+        ranges=len(ranges),
+        at_once=_compared(known, lambda one: one.at_once_usd),
+        median=_compared(known, lambda one: one.median_paid_usd),
+        optimised=_compared(optimised, lambda one: one.median_paid_usd),
+        optimised_independent=_independent(optimised),
+    )
+
+
+def _usd(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _calibration(known: Sequence[tuple[PriceForecast, ForecastScore]]) -> Iterable[ShareCalibration]:
+    shares = sorted({share for made, _ in known for share, price in made.reached if price is not None})
+    for stated in shares:
+        prices = [(dict(made.reached).get(stated), one.lowest_usd) for made, one in known]
+        judged = [lowest is not None and lowest <= price for price, lowest in prices if price is not None]
+        yield ShareCalibration(stated=stated, reached=sum(judged), counted=len(judged))
+
+
+def _compared(
+    known: Sequence[tuple[PriceForecast, ForecastScore]], other: Callable[[ForecastScore], float | None]
+) -> PriceComparison:
+    pairs = [(one.paid_usd, other(one)) for _, one in known]
+    both = [(paid, else_usd) for paid, else_usd in pairs if paid is not None and else_usd is not None]
+    return PriceComparison(
+        paid_usd=sum(paid for paid, _ in both), other_usd=sum(else_usd for _, else_usd in both), counted=len(both)
+    )
+
+
+def _independent(known: Sequence[tuple[PriceForecast, ForecastScore]]) -> int:
+    """As many as do not overlap: waits of the same market at the same time meet the same prices."""
+    free_from: dict[tuple[str | None, MarketFilter], datetime] = {}
+    count = 0
+    for made, _ in sorted(known, key=lambda row: row[0].due_at):
+        key = (made.watch, made.scope)
+        if key not in free_from or made.made_at >= free_from[key]:
+            free_from[key] = made.due_at
+            count += 1
+    return count

@@ -1,0 +1,74 @@
+"""Judges what was stated of future prices once it is due, and records what `max_price = "auto"` states."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.analysis.price_forecasts import PriceForecast, Scored, record_of
+from gpuwatch.ports.store import ForecastRepository
+
+log = logging.getLogger(__name__)
+
+SCORE_EVERY = timedelta(hours=1)
+STATE_EVERY = timedelta(days=1)  # of one wait; a new wait is stated at once
+_SAME_WAIT = timedelta(hours=1)  # between the deadlines
+
+
+def score_due(forecasts: ForecastRepository, now: datetime) -> int:
+    """Judge what is due, and keep it. Returns how many. Raises StoreError."""
+    due, found = forecasts.unscored(now), 0
+    if not due:
+        return 0
+    from gpuwatch.domain.analysis.forecast_scoring import score  # noqa: PLC0415 numpy: 16 MB
+
+    for made in due:
+        one = score(made, forecasts.series(made, now), now)
+        if one is not None:
+            forecasts.settle(made.forecast_id, one)
+            found += 1
+    return found
+
+
+def scored_until(forecasts: ForecastRepository, now: datetime) -> list[Scored]:
+    """Every statement with what came true; writes nothing. Raises StoreError."""
+    from gpuwatch.domain.analysis.forecast_scoring import score  # noqa: PLC0415 numpy: 16 MB
+
+    return [
+        (made, kept if kept is not None or made.due_at >= now else score(made, forecasts.series(made, now), now))
+        for made, kept in forecasts.all()
+    ]
+
+
+class ForecastLedger:
+    """Scores once an hour, and keeps the statements of automatic limits. Not thread-safe."""
+
+    def __init__(self, forecasts: ForecastRepository) -> None:
+        self._forecasts = forecasts
+        self._scored_at: datetime | None = None
+        self._newest: dict[str, PriceForecast] = {}  # by watch
+        self.trusts_optimal_stopping = True  # by the record so far
+
+    def score_if_due(self, now: datetime) -> None:
+        """Once an hour. Raises StoreError."""
+        if self._scored_at is not None and timedelta(0) <= now - self._scored_at < SCORE_EVERY:
+            return
+        count = score_due(self._forecasts, now)
+        self._scored_at = now
+        self.trusts_optimal_stopping = record_of(self._forecasts.all()).trusts_optimal_stopping
+        if count:
+            log.info("%d forecasts came due and were scored: gpuwatch scores", count)
+
+    def state(self, made: PriceForecast) -> None:
+        """Keep a statement of a watch: the first of each wait, and one a day. Raises StoreError."""
+        watch = made.watch or ""
+        if watch not in self._newest:
+            newest = self._forecasts.newest_of(watch)
+            if newest is not None:
+                self._newest[watch] = newest
+        earlier = self._newest.get(watch)
+        is_same_wait = earlier is not None and abs(earlier.due_at - made.due_at) <= _SAME_WAIT
+        if earlier is not None and is_same_wait and made.made_at - earlier.made_at < STATE_EVERY:
+            return
+        self._forecasts.add(made)
+        self._newest[watch] = made

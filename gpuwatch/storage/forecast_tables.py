@@ -1,0 +1,23 @@
+"""The table of what `advise` and `max_price = "auto"` stated, and what came true. `tables.py` has the rest."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, String, Table, Text, text
+
+from gpuwatch.storage.metadata import metadata
+
+_OPEN = text("score IS NULL")
+
+forecast = Table(
+    "forecast",
+    metadata,
+    Column("forecast_id", String(32), primary_key=True),
+    Column("source", String(16), nullable=False),
+    Column("watch", String(200)),
+    Column("made_at_ms", BigInteger, nullable=False),
+    Column("due_at_ms", BigInteger, nullable=False),
+    Column("statement", Text, nullable=False),
+    Column("score", Text),
+    Index("ix_forecast_open", "due_at_ms", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    comment="what was stated of prices before a deadline, as JSON; score: what came true, NULL until that is known",
+)

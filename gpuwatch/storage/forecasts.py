@@ -1,0 +1,104 @@
+"""What was stated of future prices, as rows, and the prices by which it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from sqlalchemy import select, update
+
+from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
+from gpuwatch.domain.analysis.price_forecasts import ForecastScore, PriceForecast
+from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, PriceSeries, known_until, series_of
+from gpuwatch.domain.backtest.candidates import fitting_series
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.forecast_tables import forecast
+from gpuwatch.storage.rows import to_ms
+from gpuwatch.storage.stored_prices import read_market_history
+
+
+class SqlForecasts:
+    """Implements `ports.store.ForecastRepository` over the database.
+
+    Args:
+        commissions: provider → its commission, of every provider that the history may hold.
+        watches: as they are set now. A statement of one whose GPUs have changed is judged by its part of the market.
+    """
+
+    def __init__(
+        self, database: Database, commissions: Mapping[str, Commission], watches: Sequence[Watch] = ()
+    ) -> None:
+        self._database = database
+        self._commissions = commissions
+        self._watches = {watch.name: watch for watch in watches}
+
+    def add(self, made: PriceForecast) -> None:
+        """Keep a statement."""
+        row = {
+            "forecast_id": made.forecast_id,
+            "source": made.source.value,
+            "watch": made.watch,
+            "made_at_ms": to_ms(made.made_at),
+            "due_at_ms": to_ms(made.due_at),
+            "statement": msgspec.json.encode(made).decode(),
+        }
+        with self._database.write() as connection:
+            connection.execute(forecast.insert().values(row))
+
+    def all(self) -> list[tuple[PriceForecast, ForecastScore | None]]:
+        """Every statement with its score, oldest first."""
+        query = select(forecast.c.statement, forecast.c.score).order_by(forecast.c.made_at_ms, forecast.c.forecast_id)
+        with self._database.read() as connection:
+            return [(_statement(row.statement), _score(row.score)) for row in connection.execute(query)]
+
+    def unscored(self, due_before: datetime) -> list[PriceForecast]:
+        """Statements whose deadline is past and whose outcome is not kept yet."""
+        is_due = (forecast.c.score.is_(None)) & (forecast.c.due_at_ms < to_ms(due_before))
+        query = select(forecast.c.statement).where(is_due).order_by(forecast.c.due_at_ms)
+        with self._database.read() as connection:
+            return [_statement(text) for text in connection.execute(query).scalars()]
+
+    def newest_of(self, watch: str) -> PriceForecast | None:
+        """The newest statement of a watch."""
+        query = select(forecast.c.statement).where(forecast.c.watch == watch).order_by(forecast.c.made_at_ms.desc())
+        with self._database.read() as connection:
+            text = connection.execute(query.limit(1)).scalar()
+        return None if text is None else _statement(text)
+
+    def settle(self, forecast_id: str, score: ForecastScore) -> None:
+        """Keep what came true; a score that is kept already stays."""
+        is_open = (forecast.c.forecast_id == forecast_id) & forecast.c.score.is_(None)
+        with self._database.write() as connection:
+            connection.execute(update(forecast).where(is_open).values(score=msgspec.json.encode(score).decode()))
+
+    def series(self, made: PriceForecast, now: datetime) -> PriceSeries:
+        """The lowest price of each hour from the statement on."""
+        since = made.made_at - timedelta(seconds=POLL_LASTS_S + 3600)  # a poll before it counts into its hour
+        market_history = read_market_history(self._database, made.scope, since, now + timedelta(seconds=1))
+        watch = self._watches.get(made.watch or "")
+        if watch is not None and watch.gpu_names == made.scope.gpus:
+            found = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
+        else:
+            found = series_of(market_history, self._pricer(market_history))
+        return known_until(found, now)
+
+    def _pricer(self, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
+        rates = {name: float(one.on_top_rate(None)) for name, one in self._commissions.items()}
+
+        def price(listing: int, interval: OfferInterval) -> float:
+            who = market_history.listings[listing].identity
+            return interval.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rates.get(who.provider, 0.0)) / who.gpu_count
+
+        return price
+
+
+def _statement(text: str) -> PriceForecast:
+    return msgspec.json.decode(text, type=PriceForecast)
+
+
+def _score(text: str | None) -> ForecastScore | None:
+    return None if text is None else msgspec.json.decode(text, type=ForecastScore)
