@@ -27,7 +27,7 @@ LOCKS = {
     "runtime.txt": PROJECT["project"]["dependencies"],
     "server.txt": [
         *PROJECT["project"]["dependencies"],
-        *chain(*(wanted for extra, wanted in EXTRAS.items() if extra != "dataset")),
+        *chain(*(wanted for extra, wanted in EXTRAS.items() if extra not in {"dataset", "datatrove"})),
     ],
     "dataset.txt": [*PROJECT["project"]["dependencies"], *EXTRAS["dataset"]],
     "build.txt": PROJECT["dependency-groups"]["build"],
