@@ -17,7 +17,7 @@ LATER_OFFER_WITHIN = timedelta(days=7)  # after a deadline with nothing on offer
 
 
 def score(made: PriceForecast, series: PriceSeries, now: datetime) -> ForecastScore | None:
-    """What came of a statement; None: that cannot be told yet.
+    """What came of a statement; None: that is not known yet.
 
     Args:
         series: the prices from the hour of the statement up to now, or longer.

@@ -121,7 +121,7 @@ class ForecastRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How the statements of one source came true.
 
     Attributes:
-        open: their outcome cannot be told yet.
+        open: their outcome is not known yet.
         unknown: nobody looked at their deadline, so they count nowhere.
         independent: counted statements of which none overlaps another of the same part of the market.
         promised: the mean of the stated savings of waits whose outcome is known; None: none was stated.
