@@ -35,6 +35,7 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
         ["--runs", "50"],
         ["--runs", "20", "--weeks", "4", "--only", "quiet"],
     ),
+    "plan_jobs": ("what the planner says of real jobs", [], []),
     "plan_error": ("how wrong the planner's speeds are", [], []),
     "market_page": ("the market on a page, and a history", [], ["--offers", "1000", "--rounds", "3"]),
 }

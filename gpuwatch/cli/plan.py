@@ -13,6 +13,9 @@ PLANS: dict[str, Entry] = {
     "scenario": ("Compare ways of working step by step, from a file.", "plan_scenario:scenario"),
     "buy": ("Own cards or rented ones: when does buying pay off?", "plan_buy:buy"),
     "use": ("What an hour of real work costs at a GPU's utilisation.", "plan_use:use"),
+    "pilot": ("The whole job, by what a run on 1 % of the data measured.", "plan_pilot:pilot"),
+    "cases": ("Which provider for which case, by current offers.", "plan_cases:cases"),
+    "hybrid": ("Train here, infer there: each part where it is cheapest.", "plan_cases:hybrid"),
     "fit": ("The cheapest class of GPU that fits a task, by live prices.", "plan_fit:fit"),
 }
 

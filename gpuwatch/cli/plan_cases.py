@@ -1,0 +1,144 @@
+"""`gpuwatch plan cases` and `plan hybrid`: which provider for which case, and training here with inference there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import CURRENT_DATA, POLL, completes, config_option, json_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.plan_options import Figure
+from gpuwatch.cli.tables import left, right, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuwatch.app.current_offers import CurrentOffers
+    from gpuwatch.domain.planning.job_comparison import JobOffer
+    from gpuwatch.settings import Settings
+
+_CASES = (left("case"), left("provider"), left("GPUs"), right("$"), right("hours", drop=1), left("next", drop=2))
+_HYBRID = (left(""), left("GPUs"), left("provider"), right("$"), right("hours", drop=1), left("offer", drop=2))
+
+
+def _market_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    provider = click.option(
+        "--provider", multiple=True, metavar="NAME", help="Only this provider.", shell_complete=completes("providers")
+    )
+    for option in (config_option, json_option, CURRENT_DATA, POLL, provider):
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command, examples=("gpuwatch plan cases --poll", "gpuwatch plan cases --provider vastai"))
+@_market_options
+def cases(provider: tuple[str, ...], poll: bool, data: Path | None, as_json: bool, config: str | None) -> int:
+    """Show which provider is cheapest for which case, by current offers.
+
+    The offers on demand that hold the work, without those that are too cheap to be believed or unlikely to finish;
+    costs and hours are of the whole job, by published measurements.
+
+    Exit codes: 0 done, 1 nothing on offer fits any case, 2 usage, 3 no price is known, or a provider did not answer.
+    """
+    from gpuwatch.app.plan_cases import market_of, plan_cases, plan_cases_json
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    settings = load_settings(config)
+    market = market_of(settings, providers=provider, spot=False, poll=poll, data=data)
+    found = plan_cases(market)
+    if as_json:
+        json_out(plan_cases_json(market, found))
+    elif market.offers:
+        rows = [(one.case.name, *_case_cells(one.best)) for one in found]
+        table(_CASES, rows, title=_title(market, settings))
+    return _exit(market, any(one.best for one in found))
+
+
+def _case_cells(best: tuple[JobOffer, ...]) -> tuple[str, ...]:
+    if not best:
+        return "–", "nothing fits", "–", "–", "–"
+    first, *others = best
+    following = f"{others[0].offer.provider} {_span(others[0])}" if others else "–"
+    return first.offer.provider, _gpus(first), _span(first), _hours(first), following
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch plan hybrid --size-of 8B --method qlora --tokens 100M --infer-tokens 1B --poll",),
+)
+@click.option("--size-of", required=True, metavar="N|MODEL", help='Parameters ("8B") or a model.')
+@click.option("--method", type=click.Choice(["full", "lora", "qlora"]), default="qlora", show_default=True)
+@click.option("--tokens", type=Figure(), required=True, help='Tokens to train on: "100M".')
+@click.option("--infer-tokens", type=Figure(), required=True, help='Tokens to write afterwards: "1B".')
+@click.option("--infer-batch", type=click.IntRange(1, 4096), default=32, show_default=True, help="Sequences at once.")
+@_market_options
+def hybrid(
+    config: str | None, as_json: bool, provider: tuple[str, ...], poll: bool, data: Path | None, **asked: Any
+) -> int:
+    """Train here and infer there: each part where it is cheapest, against both on one machine.
+
+    Exit codes: 0 done, 1 nothing that is on offer fits, 2 usage, 3 no price is known, or a provider did not answer.
+    """
+    from gpuwatch.app.plan_cases import WorkCase, market_of, plan_hybrid, plan_hybrid_json
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.domain.planning.language_models import model_of
+    from gpuwatch.domain.planning.memory_need import TrainingMethod, Workload
+    from gpuwatch.errors import UsageError
+
+    try:
+        model = model_of(asked["size_of"])
+    except ValueError as fault:
+        raise UsageError(f"--size-of {asked['size_of']!r}: {fault}") from fault
+    settings = load_settings(config)
+    market = market_of(settings, providers=provider, spot=False, poll=poll, data=data)
+    train = Workload(model=model, method=TrainingMethod(asked["method"]))
+    infer = Workload(model=model, method=TrainingMethod.INFERENCE, batch=asked["infer_batch"])
+    plan = plan_hybrid(
+        market, WorkCase("train", train, asked["tokens"]), WorkCase("infer", infer, asked["infer_tokens"])
+    )
+    if as_json:
+        json_out(plan_hybrid_json(market, plan))
+    elif market.offers:
+        parts = [("train", plan.train), ("infer", plan.infer)]
+        parts += [(f"{name}, both on one", one) for name, one in zip(("train", "infer"), plan.both or (), strict=False)]
+        table(_HYBRID, [(name, *_part_cells(one)) for name, one in parts], title=_title(market, settings))
+        if plan.apart_usd is not None and plan.together_usd is not None:
+            better = "train here and infer there" if plan.apart_usd < plan.together_usd else "stay on one machine"
+            note(f"{better}: {plan.apart_usd:,.2f} $ apart, {plan.together_usd:,.2f} $ on one, each at worst")
+    return _exit(market, plan.apart_usd is not None)
+
+
+def _part_cells(one: JobOffer | None) -> tuple[str, ...]:
+    if one is None:
+        return "nothing fits", "–", "–", "–", "–"
+    return _gpus(one), one.offer.provider, _span(one), _hours(one), one.offer.offer_id
+
+
+def _exit(market: CurrentOffers, fits: bool) -> int:
+    for line in market.troubles:
+        note(line)
+    if not market.offers:
+        note("no price is known: --poll fetches current ones")
+    if market.troubles or not market.offers:
+        return Exit.CANNOT_TELL
+    return Exit.DONE if fits else Exit.FAILED
+
+
+def _title(market: CurrentOffers, settings: Settings) -> str:
+    return f"{len(market.offers)} offers of {market.source}, {local(market.as_of, settings.timezone)}"
+
+
+def _gpus(one: JobOffer) -> str:
+    return f"{one.offer.gpu_count}× {one.offer.gpu}"
+
+
+def _span(one: JobOffer) -> str:
+    return f"{one.cost.low.microusd / 1e6:,.2f}–{one.cost.microusd / 1e6:,.2f}"
+
+
+def _hours(one: JobOffer) -> str:
+    return f"{one.cost.low.hours:,.1f}–{one.cost.high.hours:,.1f}"
