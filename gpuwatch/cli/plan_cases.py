@@ -71,7 +71,7 @@ def _case_cells(best: tuple[JobOffer, ...]) -> tuple[str, ...]:
     examples=("gpuwatch plan hybrid --size-of 8B --method qlora --tokens 100M --infer-tokens 1B --poll",),
 )
 @click.option("--size-of", required=True, metavar="N|MODEL", help='Parameters ("8B") or a model.')
-@click.option("--method", type=click.Choice(["full", "lora", "qlora"]), default="qlora", show_default=True)
+@click.option("--method", type=click.Choice(["full", "lora", "qlora"]), default="qlora", help="Training method.")
 @click.option("--tokens", type=Figure(), required=True, help='Tokens to train on: "100M".')
 @click.option("--infer-tokens", type=Figure(), required=True, help='Tokens to write afterwards: "1B".')
 @click.option("--infer-batch", type=click.IntRange(1, 4096), default=32, show_default=True, help="Sequences at once.")

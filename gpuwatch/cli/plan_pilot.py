@@ -54,7 +54,9 @@ def _losses(_ctx: click.Context, param: click.Parameter, given: str | None) -> t
 @click.option("--measured", type=Speed(), required=True, help='Speed of the pilot: "412tok/s", "380-430tok/s".')
 @click.option("--share", type=Between(0.001, 99), default=1.0, show_default=True, help="Percent that the pilot saw.")
 @click.option("--loss", "losses", callback=_losses, help='Losses of the pilot, first to last: "2.31,2.12,2.05".')
-@click.option("--max-cost", "max_usd", type=Between(min=0, min_open=True), default=None, metavar="USD")
+@click.option(
+    "--max-cost", "max_usd", type=Between(min=0, min_open=True), metavar="USD", help="What the whole job may cost."
+)
 @json_option
 def pilot(
     candidate: str,
