@@ -51,7 +51,7 @@ def test_training_here_and_inference_there_is_held_against_one_machine(shell: Sh
 
 
 @pytest.mark.parametrize("argv", [("plan", "cases"), HYBRID])
-def test_without_prices_nothing_can_be_told(shell: Shell, market: Marketplace, argv: tuple[str, ...]) -> None:
+def test_without_prices_there_is_no_answer(shell: Shell, market: Marketplace, argv: tuple[str, ...]) -> None:
     assert shell(*argv).code == 3
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
     assert shell(*argv, "--poll", "--json").code in (0, 1, 3)  # the emulator's own market decides
