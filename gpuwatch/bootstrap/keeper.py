@@ -41,11 +41,12 @@ def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
     return hmac.new(launch_id.encode(), known.api_key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def build_keeper(settings: Settings, why_alone: Callable[[], str | None]) -> Keeper:
+def build_keeper(settings: Settings, why_alone: Callable[[], str | None], is_followed: Callable[[str], bool]) -> Keeper:
     """The keeper of the daemon with these settings. Opens no connection before an instance is overdue.
 
     Args:
         why_alone: why the daemon itself may not be ending instances, in one line; None: it works.
+        is_followed: whether the daemon follows what is rented at a provider.
     """
     from gpuwatch.bootstrap import build_channels, new_id, open_http, real_monotonic
     from gpuwatch.bootstrap.alert_log import log_alert
@@ -73,6 +74,7 @@ def build_keeper(settings: Settings, why_alone: Callable[[], str | None]) -> Kee
         monotonic=real_monotonic,
         after_s=float(os.environ.get("GPUWATCH_TEST_KEEPER_AFTER") or AFTER_S),  # only tests set it
         watch_ended=timedelta(seconds=settings.watch_ended_s),
+        is_followed=is_followed,
     )
 
 

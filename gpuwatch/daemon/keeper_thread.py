@@ -26,6 +26,7 @@ CHECK_EVERY_S = 1.0
 FEED_EVERY_S = 5.0
 MAIN_LOOP_WITHIN_S = 300.0  # it wakes every few seconds; reading settings again takes longer
 MAIN_LOOP = "main loop"
+FOLLOWED_WITHIN_S = 45.0  # longer, and the keeper looks for what is there again: two minutes count from its return
 
 
 class KeeperThread:
@@ -89,10 +90,15 @@ class KeeperThread:
     def _built(self, settings: Settings) -> tuple[Keeper, Heartbeat | None]:
         url = settings.heartbeat_url
         heartbeat = Heartbeat(url, lambda: build_heartbeat_client(settings)) if url else None
-        return build_keeper(settings, self._why_alone), heartbeat
+        return build_keeper(settings, self._why_alone, self._is_followed), heartbeat
 
     def _store_fault(self) -> str | None:
         return self._store_error or "it is not open yet" if self._store is None else self._store.fault
+
+    def _is_followed(self, provider: str) -> bool:
+        """Whether what is rented there was followed a moment ago."""
+        age_s = self._progress.success_age_s(f"follow {provider}")
+        return self._store_fault() is None and age_s is not None and age_s < FOLLOWED_WITHIN_S
 
     def _why_alone(self) -> str | None:
         """Why the daemon may not be ending instances, or nobody may hear of it."""

@@ -95,7 +95,7 @@ class TaskProgress:
         self._monotonic = monotonic
         self._tasks: Mapping[str, PeriodicTask] = {}
         self._states: dict[str, _State] = {}
-        self._successes: dict[str, tuple[int, datetime]] = {}  # by task: how many, and the last
+        self._successes: dict[str, tuple[int, datetime, float]] = {}  # by task: how many, and the last by both clocks
         self._steps: dict[str, tuple[int, float]] = {}  # by task: its steps, and when they were first seen
 
     def start(self, tasks: Sequence[PeriodicTask]) -> None:
@@ -109,11 +109,16 @@ class TaskProgress:
     @property
     def last_success(self) -> Mapping[str, datetime]:
         """When each task last ended a run without an error; a task that never did is not in it."""
-        return {name: at for name, (_, at) in dict(self._successes).items()}
+        return {name: at for name, (_, at, _) in dict(self._successes).items()}
 
     def successes(self, task: str) -> int:
         """How many runs of a task have ended without an error."""
         return self._successes[task][0] if task in self._successes else 0
+
+    def success_age_s(self, task: str) -> float | None:
+        """Seconds since its last run without an error; None: it had none."""
+        found = self._successes.get(task)
+        return None if found is None else self._monotonic() - found[2]
 
     @property
     def is_started(self) -> bool:
@@ -143,7 +148,7 @@ class TaskProgress:
                 self._change(task, progress_s=self._monotonic())
             raise
         now = self._now()
-        self._successes[task.name] = (self.successes(task.name) + 1, now)
+        self._successes[task.name] = (self.successes(task.name) + 1, now, self._monotonic())
         self._change(task, since=now, progress_s=self._monotonic(), failures=0, error="", thread_id=None)
 
     def stalled(self, tick_s: float) -> list[str]:

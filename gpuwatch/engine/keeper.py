@@ -2,8 +2,8 @@
 
 It is the second line. The reconciler ends instances on time; what its file still calls open well after its end, the
 keeper ends by its id, or by its label while the id is unknown. It touches nothing else, takes no lock of the rest, and
-never waits: each instance is ended on a thread of its own. What it closed, because the provider denied it, it looks for
-until `watch_ended` is over: an instance that is there again is ended again.
+never waits: each instance is ended on a thread of its own. Until `watch_ended` is over, it looks for what it closed
+itself (the provider denied it), and for what the daemon closed, while that follows nothing: what is back is ended.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Keeper:
         run: runs work on a thread of its own, by a name.
         new_id: for alerts.
         after_s: seconds past its end, before anything is done.
-        watch_ended: for so long it looks for what it closed.
+        watch_ended: for so long it looks for what is closed.
+        is_followed: whether the daemon follows what is rented at a provider, and finds what is there again by itself.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -75,6 +76,7 @@ class Keeper:
         monotonic: Callable[[], float],
         after_s: float = AFTER_S,
         watch_ended: timedelta = WATCH_ENDED,
+        is_followed: Callable[[str], bool] = lambda provider: True,
     ) -> None:
         self._obligations = obligations
         self._launcher_for = launcher_for
@@ -87,8 +89,9 @@ class Keeper:
         self._known: Sequence[Obligation] = ()
         self._seen: dict[str, tuple[datetime, float]] = {}  # by launch: both clocks when it was seen first
         self._work: dict[str, _Work] = {}
-        self._watched: dict[str, _Work] = {}  # what this file says was closed by a keeper
+        self._watched: dict[str, _Work] = {}  # what is closed, and looked for
         self._watch_ended = watch_ended
+        self._is_followed = is_followed
         self._read_error: str | None = None
 
     @property
@@ -103,8 +106,10 @@ class Keeper:
         known = {one.launch_id for one in self._known}
         self._seen = {one: at for one, at in self._seen.items() if one in known}
         self._work = {one: work for one, work in self._work.items() if one in known}
-        watched = self._obligations.watched_obligations(now - self._watch_ended)
-        self._watched = {one.launch_id: self._watched.get(one.launch_id) or _Work(next_s=tick_s) for one in watched}
+        closed = self._obligations.watched_obligations(now - self._watch_ended)
+        watched = [one for one in closed if one.by_keeper or not self._is_followed(one.provider)]
+        first_s = tick_s + LOOK_S / 2  # a daemon that starts follows soon
+        self._watched = {one.launch_id: self._watched.get(one.launch_id) or _Work(next_s=first_s) for one in watched}
         for one in self._overdue(now, tick_s):
             work = self._work.setdefault(one.launch_id, _Work(next_s=tick_s))
             self._start(one, work, now, self._end)

@@ -37,7 +37,7 @@ class ObligationReader(Protocol):
         """What is not over, as the file is now. Raises StoreError: it cannot be read."""
 
     def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
-        """What `close` closed since then, as it was when `open_obligations` was called last."""
+        """What was closed since then, as it was when `open_obligations` was called last."""
 
     def close(self, obligation: Obligation) -> None:
         """Write down that it is over: the provider says that its instance is gone. Raises StoreError."""

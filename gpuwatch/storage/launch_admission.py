@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, exists, func, insert, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches
@@ -50,6 +50,11 @@ from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.unknown_instances import unknown_refusals
 from gpuwatch.storage.watch_identities import WATCH_ID, abandoned_by, identify
 
+
+def _because(end: EndReason) -> ColumnElement[bool]:
+    return func.coalesce(launches.c.end_reason, "").startswith(end.value, autoescape=True)
+
+
 # Built once: these stand between an offer and its rent.
 _RELEVANT = select(launches).where(
     or_(launches.c.state.not_in(OVER_STATES), launches.c.ended_at_ms >= bindparam("since")),
@@ -58,11 +63,11 @@ _RELEVANT = select(launches).where(
 _TOTAL = select(func.count()).where(
     launches.c.watch == bindparam("of_watch"),
     launches.c.dry_run.is_(False),
-    launches.c.state != LaunchState.FAILED.value,
+    or_(launches.c.state != LaunchState.FAILED.value, _because(EndReason.CRASHED)),  # that one was what was wanted
 )
 _OUTBID = and_(
     launches.c.state == LaunchState.ENDED.value,
-    func.coalesce(launches.c.end_reason, "").startswith(EndReason.OUTBID.value, autoescape=True),
+    _because(EndReason.OUTBID),
 )
 _TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
 # Most stores hold no pause, no note and no unknown instance: whether they do comes with the row that is read anyway.

@@ -94,9 +94,10 @@ class ObligationFile:
                 self._error = None
 
     def close(self, obligation: Obligation) -> None:
-        """Write down that it is over, and since when its instance is gone. Raises StoreError."""
+        """Write down that it is over: its instance is gone. Raises StoreError."""
         with self._lock:
-            self._append(msgspec.structs.replace(obligation, is_over=True, gone_at=self._now()))
+            closed = msgspec.structs.replace(obligation, is_over=True, over_at=self._now(), by_keeper=True)
+            self._append(closed)
 
     def reopen(self, obligation: Obligation) -> None:
         """Write down that what was closed is open again. Raises StoreError."""
@@ -140,7 +141,7 @@ class ObligationFile:
             return tuple(self._read.open.values())
 
     def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
-        """What `close` closed since then, as it was when the file was read last."""
+        """What was closed since then, as it was when the file was read last."""
         with self._lock:
             return watched_since(self._read, since)
 
@@ -170,7 +171,7 @@ class ObligationFile:
     # --- compaction ---------------------------------------------------------------------------------------------------
 
     def compact(self, watch_ended: timedelta = WATCH_ENDED) -> None:
-        """Leave out what is over, but what the keeper closed for so long.
+        """Leave out what is over, after so long.
 
         A file that cannot be rewritten stays as it is; that is logged.
         """

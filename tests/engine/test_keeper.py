@@ -44,9 +44,10 @@ class World:
         self.now = NOON
         self.waiting: list[Callable[[], None]] = []
         self.hangs = False
+        self.is_followed = True
         self.keeper = Keeper(
             self, self._launcher, self.reports.append, why_alone=lambda: self.alone, run=self._run,
-            new_id=lambda: "alert", monotonic=lambda: self.tick_s,
+            new_id=lambda: "alert", monotonic=lambda: self.tick_s, is_followed=lambda provider: self.is_followed,
         )  # fmt: skip
 
     def open_obligations(self) -> Sequence[Obligation]:
@@ -55,11 +56,11 @@ class World:
         return tuple(self.file.values())
 
     def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
-        return tuple(one for one in self.closed.values() if one.gone_at and one.gone_at >= since)
+        return tuple(one for one in self.closed.values() if one.over_at and one.over_at >= since)
 
     def close(self, obligation: Obligation) -> None:
         del self.file[obligation.launch_id]
-        self.closed[obligation.launch_id] = changed(obligation, is_over=True, gone_at=self.now)
+        self.closed[obligation.launch_id] = changed(obligation, is_over=True, over_at=self.now, by_keeper=True)
 
     def reopen(self, obligation: Obligation) -> None:
         del self.closed[obligation.launch_id]
@@ -188,6 +189,21 @@ def test_what_was_denied_and_is_there_again_is_ended_within_two_minutes(
     assert world.provider.alive == {}
     assert len(world.reports) == 2
     assert world.file == {}
+
+
+def test_what_the_daemon_closed_is_looked_for_while_that_follows_nothing() -> None:
+    """Its owner stopped it, the destroy was denied, and it is there again behind a hung task."""
+    provider = AskableProvider()
+    world = World(provider)
+    world.rented()
+    over = changed(world.file.pop(ONE.launch_id), is_over=True, over_at=NOON, is_ending=True, ends_at=NOON)
+    world.closed[over.launch_id] = over
+    world.pass_s(600.0)
+    assert provider.asked == []
+    world.is_followed = False
+    world.pass_s(120.0)
+    assert provider.alive == {}
+    assert len(world.reports) == 1
 
 
 def test_where_its_id_has_no_answer_the_list_closes_it() -> None:

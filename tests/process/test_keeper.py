@@ -162,7 +162,7 @@ def test_what_ended_in_time_is_closed_and_never_reported(
     assert OUTLIVED not in texts(chat)
     with home.daemon(GPUWATCH_TEST_PACE="60"):
         wait_for(lambda: home.log().count("watching") == 2)
-        assert lines(home) == []  # compacted
+        assert [line.get("is_over") for line in lines(home)] == [True]  # compacted, and watched for a week
 
 
 def test_the_heartbeat_starts_with_the_daemon_and_its_address_is_shown_nowhere(

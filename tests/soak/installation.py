@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 import msgspec
 from sqlalchemy import func, select
@@ -29,6 +30,9 @@ from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from gpuwatch.storage.tables import launch as launches
 from tests.soak.cloud import NAME, Cloud, Died, launch_id_in
+
+if TYPE_CHECKING:
+    from gpuwatch.engine.keeper import Keeper
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 
@@ -116,6 +120,7 @@ class Installation:
         self._cloud, self._clock, self._post = cloud, clock, post
         self._time = TimeSource(clock, lambda: cloud.tick_s, self._wait)
         self._http = open_http(self.settings(self.wanted))
+        self._keeper: Keeper | None = None
         self._reminded_at = clock()
         self._looks = 0
         self.keeper_alerts: list[Alert] = []
@@ -137,9 +142,13 @@ class Installation:
     def _build(self, found: Settings) -> None:
         settle_watches(found, self.store, self._clock())
         self.service = Service(found, self.store, self._http, {"post": self._post}, time_source=self._time)
-        self._keeper = None if build_keeper is None else build_keeper(found, self._http, self._time, self.keeper_alerts)
+        if build_keeper is not None:
+            self._keeper = build_keeper(found, self._http, self._time, self.keeper_alerts, self._is_followed)
         self._tasks = {task.name.replace(f" {NAME}", ""): task.run for task in periodic_tasks(self.service)}
         self.hung = set()
+
+    def _is_followed(self) -> bool:
+        return "follow" not in self.hung and not self.is_database_gone
 
     def _drop(self) -> None:
         """The process is gone with everything in its memory; its threads have nothing to do any more."""

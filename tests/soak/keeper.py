@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-def build_keeper(settings: Settings, http: HttpClient, time: TimeSource, alerts: list[Alert]) -> Keeper:
+def build_keeper(
+    settings: Settings, http: HttpClient, time: TimeSource, alerts: list[Alert], is_followed: Callable[[], bool]
+) -> Keeper:
     """Put together as `bootstrap.keeper` does."""
 
     def at_once(name: str, work: Callable[[], None]) -> None:
@@ -24,4 +26,5 @@ def build_keeper(settings: Settings, http: HttpClient, time: TimeSource, alerts:
     return Keeper(
         obligation_file(settings, time.now), _Launchers(settings, lambda: http), alerts.append,
         why_alone=lambda: None, run=at_once, new_id=new_id, monotonic=time.monotonic,
+        is_followed=lambda provider: is_followed(),
     )  # fmt: skip

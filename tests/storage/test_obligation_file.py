@@ -165,7 +165,7 @@ def test_a_later_change_of_its_row_ends_the_watching(tmp_path: Path) -> None:
 
 def test_after_a_week_a_compaction_leaves_it_out(tmp_path: Path) -> None:
     keeper = file_in(tmp_path)
-    keeper.follow([a_launch()])
+    keeper.follow([a_launch(instance_id="4711")])
     keeper.close(keeper.open_obligations()[0])
     ObligationFile(tmp_path / FILE_NAME, lambda: NOON + timedelta(days=8)).compact()
     assert (tmp_path / FILE_NAME).read_bytes() == b""

@@ -65,8 +65,6 @@ def is_counted_failure(launch: Launch) -> bool:
         if exit_code(launch.end_reason or "") is not None:  # it says that its work is done
             return False
         return launch.running_at is not None and _ended(launch) - launch.running_at < QUICK_END
-    if launch.ended_because(EndReason.BROKEN) and exit_code(launch.end_reason or ""):
-        return True  # it crashed: also one that ran, which counts as rented all the same
     return launch.state is LaunchState.FAILED and launch.ended_because(*COUNTED_REASONS)
 
 

@@ -33,17 +33,17 @@ def end_cause(
     if instance.state is InstanceState.FAILED:
         return EndReason.BROKEN, instance.status
     if instance.state is InstanceState.EXITED:
-        return EndReason.FINISHED if _has_finished(launch, instance) else EndReason.BROKEN, instance.status
+        return _self_ended(launch, instance), instance.status
     if launch.state is LaunchState.STARTING and launch.running_at is None:
         return _unborn(launch, instance, now)
     return late_start(launch, instance.status, now) or overdue(launch, now)
 
 
-def _has_finished(launch: Launch, instance: Instance) -> bool:
-    """Whether it ended by itself after it ran: its work is done, unless its exit code says otherwise."""
+def _self_ended(launch: Launch, instance: Instance) -> EndReason:
+    """What it means that it ended by itself: after it ran, its work is done, unless its exit code says otherwise."""
     if launch.state is not LaunchState.RUNNING:
-        return False
-    return not exit_code(instance.status)
+        return EndReason.BROKEN
+    return EndReason.CRASHED if exit_code(instance.status) else EndReason.FINISHED
 
 
 def exit_code(words: str) -> int | None:

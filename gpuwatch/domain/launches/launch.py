@@ -90,6 +90,7 @@ class EndReason(StrEnum):
     STOPPED = "stopped by the owner"
     GONE = "gone at the provider"
     FINISHED = "finished"  # it ended by itself after it ran
+    CRASHED = "its command failed"  # … with an exit code other than 0
 
     def text(self, words: str = "") -> str:
         """As it is stored and shown."""
@@ -197,8 +198,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Return whether it counts towards `max_total`."""
-        return not self.dry_run and self.state is not LaunchState.FAILED
+        """Return whether it counts towards `max_total`: it became what was wanted, whatever its command made of it."""
+        is_counted = self.state is not LaunchState.FAILED or self.ended_because(EndReason.CRASHED)
+        return is_counted and not self.dry_run
 
     def with_commission(self, listed_microusd: int) -> int:
         """Return a listed price with the commission that the launch was admitted with."""

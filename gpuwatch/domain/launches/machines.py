@@ -15,6 +15,7 @@ AVOID_FOR = timedelta(days=1)  # otherwise a failing machine stays the cheapest 
 MACHINE_FAULTS = (
     EndReason.NOT_READY,
     EndReason.BROKEN,
+    EndReason.CRASHED,
     EndReason.WRONG_TYPE,
     EndReason.DEARER,
     EndReason.NOT_AS_PROMISED,

@@ -32,7 +32,8 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         hook_s: how long `before_stop` may take before it is destroyed; 0 without that hook.
         revision: of the launch's row; an older one never replaces a newer one.
         is_over: it is closed.
-        gone_at: when the keeper closed it, because the provider said that it is gone; None: the daemon did.
+        over_at: when it was closed; None: it is open, or no instance of it was ever known.
+        by_keeper: the keeper closed it, because the provider said that it is gone; else the daemon did.
     """
 
     v: int = VERSION
@@ -53,7 +54,8 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hook_s: float = 0.0
     revision: int = 0
     is_over: bool = False
-    gone_at: datetime | None = None
+    over_at: datetime | None = None
+    by_keeper: bool = False
 
 
 class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         open: by launch id, what is not over.
         closed: by launch id, the revision at which it was over: a line that comes late does not open it again.
-        watched: by launch id, those of the closed ones that the keeper closed: they may be there after all.
+        watched: by launch id, closed ones that had an instance: it may be there after all.
         foreign: lines of a newer gpuwatch that this one cannot read: kept as they are. A torn line is not: its order
             was not sent, or a later line says the same.
     """
@@ -93,7 +95,7 @@ def decode_line(line: bytes) -> Obligation | None:
         found = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    times = (found.ordered_at, found.ends_at, found.gone_at)
+    times = (found.ordered_at, found.ends_at, found.over_at)
     return found if all(at is None or at.tzinfo for at in times) else None
 
 
@@ -122,7 +124,7 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
         elif found.is_over:
             opened.pop(found.launch_id, None)
             closed[found.launch_id] = found.revision
-            if found.gone_at is not None:
+            if found.over_at is not None:
                 watched[found.launch_id] = found
         else:
             opened[found.launch_id] = found
@@ -131,19 +133,19 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
 
 
 def watched_since(read: ReadObligations, since: datetime) -> list[Obligation]:
-    """What the keeper closed since then."""
-    return [one for one in read.watched.values() if one.gone_at is not None and one.gone_at >= since]
+    """What was closed since then."""
+    return [one for one in read.watched.values() if one.over_at is not None and one.over_at >= since]
 
 
 def compacted(read: ReadObligations, since: datetime) -> bytes:
-    """The file without what is over and was not closed by the keeper since then; what cannot be read stays."""
+    """The file without what was over before that, or never had an instance; what cannot be read stays."""
     foreign = b"".join(line + _NEWLINE for line in read.foreign)
     return foreign + b"".join(encode_line(one) for one in (*read.open.values(), *watched_since(read, since)))
 
 
 def reopened_obligation(closed: Obligation) -> Obligation:
-    """The obligation again, after the keeper had closed it: its instance is there."""
-    return msgspec.structs.replace(closed, is_over=False, gone_at=None, revision=closed.revision + 1)
+    """The obligation again, after it was closed: its instance is there."""
+    return msgspec.structs.replace(closed, is_over=False, over_at=None, by_keeper=False, revision=closed.revision + 1)
 
 
 def obligation_of(
@@ -180,6 +182,7 @@ def obligation_of(
         hook_s=hook_s,
         revision=launch.version,
         is_over=launch.is_over,
+        over_at=now if launch.is_over and launch.instance_id else None,
     )
 
 

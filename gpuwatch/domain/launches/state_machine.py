@@ -50,8 +50,8 @@ from gpuwatch.domain.watches.watch import OnIncrease
 
 S = LaunchState
 OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
-# it never matched what was wanted
-_UNFIT = (EndReason.NOT_READY, EndReason.NO_SSH, EndReason.TOO_SLOW, EndReason.NOT_AS_PROMISED)
+# it never matched what was wanted, or did not do it
+_UNFIT = (EndReason.NOT_READY, EndReason.NO_SSH, EndReason.TOO_SLOW, EndReason.NOT_AS_PROMISED, EndReason.CRASHED)
 
 
 def transition(
@@ -299,7 +299,8 @@ def _if_alive(launch: Launch, fault: EndCause | None) -> EndCause | None:
 def _absent(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
     if launch.state is S.STOPPING:
         reason = launch.end_reason or EndReason.STOPPED.text()
-        return _over(_end_state(launch), reason, clock, Notification("ended", reason))
+        state = _end_state(launch)
+        return _over(state, reason, clock, Notification(state.value, reason))
     if launch.state in LOST_STATES:
         reason = EndReason.ABSENT.text()
         return _over(S.FAILED, reason, clock, Notification("nothing was made", _with(reason, event.words)), event.words)
@@ -312,7 +313,7 @@ def _with(reason: str, words: str) -> str:
 
 
 def _end_state(launch: Launch) -> LaunchState:
-    """Failed: it never matched what was wanted, and nothing of it is left, so the next offer may be tried."""
+    """Failed: it never matched what was wanted, or its command failed, and nothing of it is left."""
     if launch.ended_because(EndReason.STOPPED):
         return S.ENDED
     return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED

@@ -57,9 +57,9 @@ def test_short_work_that_says_it_is_done_is_no_failure() -> None:
 @pytest.mark.parametrize(("code", "opens"), [(1, True), (137, True), (0, False)])
 def test_what_crashes_after_hours_is_a_failure_and_counts_as_rented(code: int, opens: bool) -> None:
     """The code is what says so, and not how long it ran."""
-    end = EndReason.BROKEN if code else EndReason.FINISHED
+    end, state = (EndReason.CRASHED, LaunchState.FAILED) if code else (EndReason.FINISHED, LaunchState.ENDED)
     words = end.text(f"exited: Exited ({code}) 5 seconds ago")
-    ends = [finished(500 * n, ran=400, end_reason=words) for n in (1, 2, 3)]
+    ends = [finished(500 * n, ran=400, end_reason=words, state=state) for n in (1, 2, 3)]
     near = [changed(one, intended_at=NOON + (500 * n - 499) * MINUTE) for n, one in enumerate(ends, 1)]
     breaker = judged(*near)
     assert (breaker is not None) is opens

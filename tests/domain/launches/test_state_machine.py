@@ -98,7 +98,7 @@ def test_a_contract_that_stands_still_from_the_start_ends_at_once(spot: bool, en
     [
         (S.RUNNING, "exited", EndReason.FINISHED),
         (S.RUNNING, "exited: Exited (0) 3 minutes ago", EndReason.FINISHED),
-        (S.RUNNING, "exited: Exited (137) 3 minutes ago", EndReason.BROKEN),
+        (S.RUNNING, "exited: Exited (137) 3 minutes ago", EndReason.CRASHED),
         (S.STARTING, "exited", EndReason.BROKEN),
     ],
 )
@@ -107,7 +107,8 @@ def test_what_ends_by_itself_after_it_ran_has_finished(state: LaunchState, statu
     ending = after(launch, transition(launch, InstanceListed(instance(I.EXITED, status=status)), at()))
     assert (ending.state, ending.ended_because(end)) == (S.STOPPING, True)
     over = after(ending, transition(ending, InstanceUnlisted(AbsenceVerdict.ABSENT), at(120)))
-    assert over.state is (S.ENDED if state is S.RUNNING else S.FAILED)
+    assert over.state is (S.ENDED if end is EndReason.FINISHED else S.FAILED)
+    assert over.counts is (state is S.RUNNING)
 
 
 def test_a_refusal_never_fails_a_launch_whose_instance_is_known() -> None:
