@@ -22,6 +22,7 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "reaction": ("from an offer to the request to rent it", ["--trials", "60"], ["--trials", "20"]),
     "daemon": ("a daemon's poll of the whole market", ["--polls", "500"], ["--polls", "120", "--paired", "30"]),
     "idle": ("a daemon that finds nothing", [], ["--seconds", "40"]),
+    "keeper": ("what the keeper costs, and how late it ends an instance", [], []),
     "polling_day": ("a day of polling at vast.ai's spacing and quota", [], ["--hours", "3"]),
     "outage_days": ("two days of alerts while channels fail", [], ["--hours", "6"]),
     "watches": ("all watches against all offers", [], ["--rounds", "5"]),
