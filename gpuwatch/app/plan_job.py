@@ -163,6 +163,13 @@ def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
     return OfferPlan(spec=spec, needs=needs, market=market, ranking=ranking)
 
 
+def cheapest_at_any_length(plan: OfferPlan) -> JobCost | None:
+    """What the job would cost at least without a limit of its length; None: no offer can run it."""
+    spec = msgspec.structs.replace(plan.spec, within_s=None)
+    placed = rank_offers(spec, plan.market.offers, plan.needs.traffic, plan.needs.disk_gb).placed
+    return next((one.cost for one in placed if not one.is_doubtful), None)
+
+
 def is_estimated(spec: JobSpec) -> bool:
     """Is the speed taken from published measurements, because nothing says how fast the job is?"""
     return spec.speed is not None

@@ -20,12 +20,13 @@ from gpuwatch.cli.options import (
     gpu_option,
     json_option,
 )
-from gpuwatch.cli.plan_job_show import show_hardware, show_offers
+from gpuwatch.cli.plan_job_show import show_hardware, show_offers, show_watch
 from gpuwatch.cli.plan_options import Figure, Figures, number, pairs, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuwatch.app.plan_job import JobRequest
     from gpuwatch.domain.planning.memory_need import WorkloadRequest
 
 NOT_FEASIBLE = "not feasible"  # of `Feasibility`, which is imported when it is needed
@@ -60,6 +61,15 @@ def _job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OF_CANDIDATES = ("commission", "disk_usd_gb_month", "download_usd_gb", "upload_usd_gb", "min_billing_s")
+
+
+def _refuse_watch_with(asked: JobRequest, watch: str | None, write: bool, as_json: bool) -> None:
+    if write and watch is None:
+        raise UsageError("--write goes with --watch NAME")
+    if watch is not None and asked.candidates:
+        raise UsageError("--watch goes with real offers: omit the candidates")
+    if watch is not None and as_json:
+        raise UsageError("use either --watch, which prints TOML, or --json")
 
 
 def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
@@ -160,9 +170,19 @@ def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
 )
 @click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers.")
 @click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources compute.")
+@click.option("--watch", metavar="NAME", help="On offers: print the [[watch]] for this job, instead of the offers.")
+@click.option("--write", is_flag=True, help="With --watch: add it to the settings file.")
 @json_option
 @config_option
-def job(workload: WorkloadRequest, limit: int, as_json: bool, config: str | None, **given: Any) -> int:
+def job(
+    workload: WorkloadRequest,
+    limit: int,
+    watch: str | None,
+    write: bool,
+    as_json: bool,
+    config: str | None,
+    **given: Any,
+) -> int:
     """Compute what a job costs in all: work, setup, restarts, minimum billing, traffic.
 
     Without any, on real offers, cheapest job first:
@@ -176,12 +196,16 @@ def job(workload: WorkloadRequest, limit: int, as_json: bool, config: str | None
     _refuse_ignored(workload, given)
     table = {key: value for key in _JOB_OPTIONS if (value := given.pop(key)) is not None}
     asked = JobRequest(job=table, workload=workload, **given)
+    _refuse_watch_with(asked, watch, write, as_json)
     if asked.candidates:
         verdict = show_hardware(asked, plan_on_hardware(asked), as_json)
         return Exit.FAILED if verdict == NOT_FEASIBLE else Exit.DONE
     settings = load_settings(config)
     plan = plan_on_offers(settings, asked)
-    verdict = show_offers(asked, plan, limit, None if as_json else settings.timezone)
+    if watch is None:
+        verdict = show_offers(asked, plan, limit, None if as_json else settings.timezone)
+    else:
+        verdict = show_watch(asked, plan, watch, config if write else None, write=write)
     if not plan.ranking.seen or plan.market.troubles:
         return Exit.CANNOT_TELL
     return Exit.DONE if plan.ranking.placed and verdict != NOT_FEASIBLE else Exit.FAILED

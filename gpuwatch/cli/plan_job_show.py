@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import click
+
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.pricing import MICRO
@@ -53,7 +55,7 @@ def _note_needs(asked: JobRequest, needs: JobNeeds) -> None:
 
 def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
     """Say whether the job is feasible, with the figures that make it so."""
-    from gpuwatch.app.plan_job import verdict_of
+    from gpuwatch.app.plan_job import OfferPlan, cheapest_at_any_length, verdict_of
     from gpuwatch.domain.planning.job_comparison import feasibility
 
     verdict, within_s = verdict_of(asked, plan.spec, costs), plan.spec.within_s
@@ -62,6 +64,8 @@ def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequ
     most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
     first = [cost for cost in costs if feasibility(cost, most, within_s) is verdict]
     best = min(first, key=lambda cost: cost.microusd, default=None)
+    if best is None and isinstance(plan, OfferPlan):
+        best = cheapest_at_any_length(plan)
     limits = [] if asked.max_cost_usd is None else [f"for {asked.max_cost_usd:,.2f} $"]
     figures = []
     if best is not None and asked.max_cost_usd is not None:
@@ -169,6 +173,32 @@ def show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str | 
             "no such offer is known" if asked.poll else "the store has no such offer: --poll fetches current ones"
         )
         note(in_store if asked.data is None else f"{asked.data} holds no such offer")
+    return verdict
+
+
+def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None, *, write: bool) -> Feasibility | None:
+    """The watch that the plan implies: TOML, or a line of where it was added; and the verdict."""
+    from gpuwatch.app.plan_watch import add_watch, implied_watch
+    from gpuwatch.domain.planning.job_comparison import Feasibility
+
+    found = implied_watch(name, asked, plan)
+    _note_needs(asked, plan.needs)
+    verdict = _note_verdict(asked, plan, plan.costs)
+    if plan.ranking.refused:
+        note(f"left out, of {plan.ranking.seen} offers: {_refused(plan.ranking)}")
+    for line in plan.market.troubles:
+        note(line)
+    if found is None:
+        note(f"no watch: the job is not feasible on any of {plan.ranking.seen} offers")
+        return verdict or Feasibility.NOT_FEASIBLE
+    if verdict is Feasibility.UNCERTAIN:
+        note("the watch waits for an offer on which the job is feasible in the worst case too")
+    if not write:
+        click.echo(found, nl=False)
+        return verdict
+    where = add_watch(config, name, found)
+    click.echo(f"watch {name} added to {where}")
+    note(f"try it: gpuwatch check {name}; on past prices: gpuwatch backtest {name}")
     return verdict
 
 
