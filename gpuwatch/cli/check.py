@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -66,6 +67,12 @@ _rule_options = as_struct(
 @provider_option("Poll only this provider; may be repeated.", multiple=True)
 @click.option("--explain", is_flag=True, help="Explain for the nearest offers which clause failed, and by how much.")
 @click.option("--no-store", is_flag=True, help="Do not store the answer.")
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Write metrics for Prometheus' textfile collector, after storing.",
+)
 @json_option
 @config_option
 def check(
@@ -74,6 +81,7 @@ def check(
     provider: tuple[str, ...],
     explain: bool,
     no_store: bool,
+    metrics_file: Path | None,
     as_json: bool,
     config: str | None,
 ) -> int:
@@ -102,8 +110,7 @@ def check(
     for line in explain_lines(settings, limits.watches, found, provider) if explain else ():
         note(line)
     sys.stdout.flush()
-    if not no_store:
-        _store(settings, found)
+    _keep(settings, found, no_store, metrics_file)
     if any(found.matches.values()):
         return Exit.DONE
     return Exit.FAILED if found.is_complete else Exit.CANNOT_TELL
@@ -193,3 +200,15 @@ def _store(settings: Settings, found: MarketCheck) -> None:
         store_check(settings, found)
     except GpuwatchError as fault:  # the answer is printed and true; only the history misses it
         note(f"not stored: {fault}")
+
+
+def _keep(settings: Settings, found: MarketCheck, no_store: bool, metrics_file: Path | None) -> None:
+    """Store the answer, then write what it and the store say as metrics."""
+    if not no_store:
+        _store(settings, found)
+    if metrics_file is not None:
+        from gpuwatch.app.metrics import MetricsReader, with_check
+        from gpuwatch.app.metrics_text import write_textfile
+        from gpuwatch.bootstrap import real_now
+
+        write_textfile(metrics_file, with_check(MetricsReader().read(settings, real_now()), found))

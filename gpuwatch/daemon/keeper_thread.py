@@ -72,6 +72,7 @@ class KeeperThread:
         """Once a second."""
         try:
             self._keeper.check(real_now())
+            self._progress.round_done("keeper")
         except Exception:
             log.exception("the keeper failed; it is tried again")
         tick_s = real_monotonic()

@@ -96,6 +96,7 @@ class TaskProgress:
         self._tasks: Mapping[str, PeriodicTask] = {}
         self._states: dict[str, _State] = {}
         self._successes: dict[str, tuple[int, datetime, float]] = {}  # by task: how many, and the last by both clocks
+        self._rounds: dict[str, datetime] = {}  # of threads that are no periodic tasks
         self._steps: dict[str, tuple[int, float]] = {}  # by task: its steps, and when they were first seen
 
     def start(self, tasks: Sequence[PeriodicTask]) -> None:
@@ -110,6 +111,15 @@ class TaskProgress:
     def last_success(self) -> Mapping[str, datetime]:
         """When each task last ended a run without an error; a task that never did is not in it."""
         return {name: at for name, (_, at, _) in dict(self._successes).items()}
+
+    @property
+    def rounds(self) -> Mapping[str, datetime]:
+        """When each thread beside the tasks last did its work."""
+        return dict(self._rounds)
+
+    def round_done(self, thread: str) -> None:
+        """A thread beside the tasks has done its work once."""
+        self._rounds[thread] = self._now()
 
     def successes(self, task: str) -> int:
         """How many runs of a task have ended without an error."""

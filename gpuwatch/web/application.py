@@ -19,6 +19,7 @@ from gpuwatch.web.api.openapi import openapi
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.guard import Guard
 from gpuwatch.web.login import login_routes
+from gpuwatch.web.metrics_route import metrics_route
 from gpuwatch.web.page_routes import page_routes
 
 STATIC = Path(__file__).with_name("static")
@@ -46,6 +47,7 @@ def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
         *list_routes(context),
         *action_routes(context),
         *event_routes(context, fanout),
+        metrics_route(context),
         *login_routes(context),
         *page_routes(context),
         Mount("/static", StaticFiles(directory=STATIC)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from gpuwatch.app.metrics import TaskHealth
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.settings import Settings
 from gpuwatch.settings.web import WebSettings
@@ -19,6 +20,7 @@ class WebContext:
     Args:
         announce: gets each one-time code.
         failing_task: the periodic task that makes no progress; None: all do, or there are none.
+        task_health: the periodic tasks of the daemon in this process; None: there is none.
 
     Raises:
         SettingsError: the file of a token cannot be used.
@@ -29,10 +31,12 @@ class WebContext:
         settings: Settings,
         announce: Callable[[str], None],
         failing_task: Callable[[], str | None] = lambda: None,
+        task_health: Callable[[], TaskHealth | None] = lambda: None,
     ) -> None:
         self._announce = announce
         self.settings = settings
         self.failing_task = failing_task
+        self.task_health = task_health
         self.credentials = Credentials(settings.web, announce)
         self.sessions = SessionStore(real_monotonic)
         self.login_limit = LoginLimit(real_monotonic)

@@ -17,6 +17,7 @@ from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.installation import install_hint
 
 if TYPE_CHECKING:
+    from gpuwatch.app.metrics import TaskHealth
     from gpuwatch.bootstrap.service import Service
     from gpuwatch.daemon.task_progress import TaskProgress
     from gpuwatch.settings import Settings
@@ -74,9 +75,7 @@ class WebBeside:
             yield
             return
         ended = threading.Event()
-        thread = threading.Thread(
-            target=self._keep, args=(service.settings, lambda: failing_task(progress), ended), name="web", daemon=True
-        )
+        thread = threading.Thread(target=self._keep, args=(service.settings, progress, ended), name="web", daemon=True)
         thread.start()
         try:
             yield
@@ -84,10 +83,10 @@ class WebBeside:
             ended.set()
             thread.join(_STOP_WITHIN_S)
 
-    def _keep(self, settings: Settings, failing: Callable[[], str | None], ended: threading.Event) -> None:
+    def _keep(self, settings: Settings, progress: TaskProgress, ended: threading.Event) -> None:
         while not ended.is_set():
             try:
-                server = self._started(settings, failing)
+                server = self._started(settings, progress)
             except GpuwatchError as error:
                 if str(error) != self._reported:
                     log.critical("%s; gpuwatch goes on without the web page, and tries again", error)
@@ -100,14 +99,19 @@ class WebBeside:
                 ended.wait()
                 server.stop()
 
-    def _started(self, settings: Settings, failing: Callable[[], str | None]) -> WebServer:
+    def _started(self, settings: Settings, progress: TaskProgress) -> WebServer:
         require_web_extra()
         from gpuwatch.web.context import WebContext  # noqa: PLC0415
         from gpuwatch.web.server import WebServer  # noqa: PLC0415
 
         is_first, context = self._context is None, self._context
         if context is None:
-            context = WebContext(settings, lambda code: log.info("one-time code: %s", code), failing)
+            context = WebContext(
+                settings,
+                lambda code: log.info("one-time code: %s", code),
+                lambda: failing_task(progress),
+                lambda: task_health(progress),
+            )
         else:
             context.use(settings)
         server = WebServer(context)
@@ -124,3 +128,12 @@ def failing_task(progress: TaskProgress) -> str | None:
     tick_s = real_monotonic()
     stalled = progress.stalled(tick_s) or [fault.task for fault in progress.faults(tick_s)]
     return stalled[0] if stalled else None
+
+
+def task_health(progress: TaskProgress) -> TaskHealth:
+    """When each periodic task last ended well, and which do not."""
+    from gpuwatch.app.metrics import TaskHealth  # noqa: PLC0415
+
+    tick_s = real_monotonic()
+    failing = {*progress.stalled(tick_s), *(fault.task for fault in progress.faults(tick_s))}
+    return TaskHealth(last_success={**progress.last_success, **progress.rounds}, failing=frozenset(failing))

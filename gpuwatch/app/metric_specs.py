@@ -1,0 +1,97 @@
+"""Every metric: its name, labels and meaning, by Prometheus' conventions. docs/metrics.md is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+
+class MetricKind(StrEnum):
+    """How Prometheus reads it."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+class MetricSpec(msgspec.Struct, frozen=True):
+    """One metric. `about` is a sentence without its full stop."""
+
+    name: str
+    kind: MetricKind
+    about: str
+    labels: tuple[str, ...] = ()
+
+
+_GAUGE, _COUNTER, _HISTOGRAM = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM
+REACTION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+OTHER_GPU = "other"  # in place of a name that is not in the catalogue: a host must not make time series
+
+METRICS = (
+    MetricSpec("gpuwatch_build_info", _GAUGE, "Always 1; the version is its label", ("version",)),
+    MetricSpec("gpuwatch_store_readable", _GAUGE, "1 if the database can be read; else most metrics are absent"),
+    MetricSpec("gpuwatch_provider_healthy", _GAUGE, "1 if the provider answers, 0 if not or not yet", ("provider",)),
+    MetricSpec(
+        "gpuwatch_provider_last_complete_poll_timestamp_seconds",
+        _GAUGE,
+        "Time of the newest complete answer; absent before the first",
+        ("provider",),
+    ),
+    MetricSpec("gpuwatch_poll_age_seconds", _GAUGE, "Seconds since the newest complete answer", ("provider",)),
+    MetricSpec("gpuwatch_searches_total", _COUNTER, "Recorded searches", ("provider", "lane")),
+    MetricSpec("gpuwatch_rows_total", _COUNTER, "Rows that the provider returned", ("provider",)),
+    MetricSpec("gpuwatch_rows_quota", _GAUGE, "Rows per UTC day to plan with; absent without a quota", ("provider",)),
+    MetricSpec("gpuwatch_rows_left", _GAUGE, "Rows of today's quota that are left", ("provider",)),
+    MetricSpec(
+        "gpuwatch_format_changes", _GAUGE, "Values and fields that the provider never sent before", ("provider",)
+    ),
+    MetricSpec("gpuwatch_offers", _GAUGE, "Live offers on demand, as last polled", ("provider", "gpu")),
+    MetricSpec(
+        "gpuwatch_best_price_usd_gpu_hour",
+        _GAUGE,
+        "The cheapest of them, USD per GPU-hour, commission included",
+        ("provider", "gpu"),
+    ),
+    MetricSpec(
+        "gpuwatch_watch_best_price_usd_gpu_hour",
+        _GAUGE,
+        "The cheapest offer that fits the watch but for its limit, as far as the history knows it",
+        ("watch",),
+    ),
+    MetricSpec("gpuwatch_watch_max_price_usd_gpu_hour", _GAUGE, "The watch's limit", ("watch",)),
+    MetricSpec(
+        "gpuwatch_reaction_seconds", _HISTOGRAM, "From the decision to rent until the provider accepted the order"
+    ),
+    MetricSpec("gpuwatch_launches", _GAUGE, "Launches by state, those of dry runs included", ("state",)),
+    MetricSpec("gpuwatch_approvals_open", _GAUGE, "Quotes that wait for your approval"),
+    MetricSpec("gpuwatch_burn_rate_usd_hour", _GAUGE, "What is billed now, commission included"),
+    MetricSpec("gpuwatch_spent_usd_total", _COUNTER, "What launches cost so far, commission included", ("provider",)),
+    MetricSpec(
+        "gpuwatch_budget_used_ratio",
+        _GAUGE,
+        "Used part of a budget: max_usd_day, or WATCH/max_usd_day of a watch's own; 1 is all of it",
+        ("budget",),
+    ),
+    MetricSpec("gpuwatch_alerts_total", _COUNTER, "Alerts that are stored", ("kind", "severity")),
+    MetricSpec(
+        "gpuwatch_outbox_oldest_seconds", _GAUGE, "Age of the oldest alert that waits; 0 if none does", ("channel",)
+    ),
+    MetricSpec(
+        "gpuwatch_task_last_success_timestamp_seconds",
+        _GAUGE,
+        "When a periodic task of the daemon last ended well; the keeper is one; only beside the daemon",
+        ("task",),
+    ),
+    MetricSpec("gpuwatch_task_failing", _GAUGE, "1 if the task hangs or fails; only beside the daemon", ("task",)),
+)
+
+
+def metrics_table() -> Iterator[str]:
+    """The table of docs/metrics.md, line by line."""
+    yield "| metric | type | labels | meaning |"
+    yield "|---|---|---|---|"
+    for one in METRICS:
+        labels = ", ".join(f"`{label}`" for label in one.labels) or "–"
+        yield f"| `{one.name}` | {one.kind.value} | {labels} | {one.about} |"

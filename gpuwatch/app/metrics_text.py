@@ -1,0 +1,82 @@
+"""Metrics as Prometheus reads them: its text format, for `/metrics` and for the node exporter's textfile collector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuwatch.app.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
+from gpuwatch.app.metrics import MetricValues
+from gpuwatch.errors import UsageError
+from gpuwatch.installation import install_hint
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def require_metrics_extra() -> None:
+    """Raises UsageError: the extra is not installed; the line says how."""
+    if find_spec("prometheus_client") is None:
+        raise UsageError(f"metrics need prometheus-client: {install_hint('metrics')}")
+
+
+def exposition(found: MetricValues) -> bytes:
+    """The text format. Raises UsageError: the extra is not installed."""
+    require_metrics_extra()
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(found))
+    return generate_latest(registry)
+
+
+def write_textfile(path: Path, found: MetricValues) -> None:
+    """Replace a file atomically: a scrape sees the old one or the new one. Raises UsageError: it cannot be written."""
+    text = exposition(found)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(text)
+        part.chmod(0o644)  # another user's exporter reads it
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+class _Collected:
+    """What the library calls a collector: it was read before."""
+
+    def __init__(self, found: MetricValues) -> None:
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric that has a value."""
+        for spec in METRICS:
+            if spec.kind is MetricKind.HISTOGRAM:
+                if self._found.values.get("gpuwatch_store_readable", {}).get((), 0.0):
+                    yield _histogram(spec, self._found.reaction_s)
+            elif spec.name in self._found.values:
+                yield self._family(spec)
+
+    def _family(self, spec: MetricSpec) -> Metric:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
+
+        kind = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
+        family = kind(spec.name, f"{spec.about}.", labels=spec.labels)
+        for labels, value in sorted(self._found.values[spec.name].items()):
+            family.add_metric(labels, value)
+        return family
+
+
+def _histogram(spec: MetricSpec, observed: Sequence[float]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 - an extra
+
+    buckets = [(str(edge), float(sum(one <= edge for one in observed))) for edge in REACTION_BUCKETS_S]
+    family = HistogramMetricFamily(spec.name, f"{spec.about}.", labels=spec.labels)
+    family.add_metric((), [*buckets, ("+Inf", float(len(observed)))], sum(observed))
+    return family

@@ -1,0 +1,63 @@
+"""Totals for metrics: searches, rows, alerts, and how long providers took to accept orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import func, select
+
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.tables import alert, launch, launch_event, poll, quota_day
+
+
+class SearchCounter:
+    """Counts recorded searches; what was counted once is not read again, and stays counted when it is pruned."""
+
+    def __init__(self) -> None:
+        self._counted_to = 0
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def count(self, database: Database) -> Mapping[tuple[str, str], int]:
+        """(provider, lane) → searches. Raises StoreError."""
+        new = (
+            select(poll.c.provider, poll.c.lane, func.count(), func.max(poll.c.id))
+            .where(poll.c.id > self._counted_to)
+            .group_by(poll.c.provider, poll.c.lane)
+        )
+        with database.read() as connection:
+            found = connection.execute(new).all()
+        for provider, lane, count, newest in found:
+            self._counts[provider, lane] = self._counts.get((provider, lane), 0) + count
+            self._counted_to = max(self._counted_to, newest)
+        return dict(self._counts)
+
+
+def rows_returned(database: Database) -> Mapping[str, int]:
+    """Provider → rows that it ever returned. Raises StoreError."""
+    query = select(quota_day.c.provider, func.sum(quota_day.c.rows)).group_by(quota_day.c.provider)
+    with database.read() as connection:
+        return {provider: int(rows) for provider, rows in connection.execute(query)}
+
+
+def alerts_stored(database: Database) -> Mapping[tuple[str, str], int]:
+    """(kind, severity) → alerts that are stored. Raises StoreError."""
+    query = select(alert.c.kind, alert.c.severity, func.count()).group_by(alert.c.kind, alert.c.severity)
+    with database.read() as connection:
+        return {(kind, severity): count for kind, severity, count in connection.execute(query)}
+
+
+def reaction_times_s(database: Database) -> Sequence[float]:
+    """Seconds from the decision to rent until the provider accepted the order, of every launch. Raises StoreError."""
+    accepted = (
+        select(launch_event.c.launch_id, func.min(launch_event.c.at_ms).label("at_ms"))
+        .where(launch_event.c.to_state == "starting")
+        .group_by(launch_event.c.launch_id)
+        .subquery()
+    )
+    query = (
+        select(accepted.c.at_ms - launch.c.intended_at_ms)
+        .join(launch, launch.c.launch_id == accepted.c.launch_id)
+        .where(launch.c.dry_run.is_(False))
+    )
+    with database.read() as connection:
+        return [max(int(elapsed_ms), 0) / 1000 for (elapsed_ms,) in connection.execute(query)]

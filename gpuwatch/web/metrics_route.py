@@ -1,0 +1,48 @@
+"""`/metrics`: one reading at a time, however many scrape."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpuwatch.app.metrics import MetricsReader
+from gpuwatch.app.metrics_text import CONTENT_TYPE, exposition
+from gpuwatch.bootstrap import real_monotonic, real_now
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+_FRESH_S = 1.0  # two scrapers within it share a reading
+
+
+class _Scrape:
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        self._reader = MetricsReader()
+        self._lock = threading.Lock()
+        self._read_at_s = float("-inf")
+        self._text = b""
+
+    def text(self) -> bytes:
+        """The text format. Raises UsageError: the extra is not installed."""
+        with self._lock:
+            if real_monotonic() - self._read_at_s >= _FRESH_S:
+                found = self._reader.read(self._context.settings, real_now(), self._context.task_health())
+                self._text, self._read_at_s = exposition(found), real_monotonic()
+            return self._text
+
+
+def metrics_route(context: WebContext) -> Route:
+    """The route; the guard asks for the scope `read`."""
+    scrape = _Scrape(context)
+
+    async def metrics(_request: Request) -> Response:
+        text = await run_in_threadpool(scrape.text)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    return Route("/metrics", metrics, methods=["GET"])

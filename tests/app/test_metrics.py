@@ -1,0 +1,122 @@
+"""Metrics: names and labels that boards rely on, values of the store, and the text that Prometheus reads."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpuwatch.app.metric_specs import METRICS
+from gpuwatch.app.metrics import MetricsReader, MetricValues, TaskHealth
+from gpuwatch.app.metrics_text import exposition, write_textfile
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.storage.counters import SearchCounter
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.tables import poll
+from tools.metrics_table import PAGE, with_table
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+# what clients outside were promised; more may be added, none renamed
+PROMISED = {
+    "gpuwatch_build_info": ("version",),
+    "gpuwatch_provider_healthy": ("provider",),
+    "gpuwatch_provider_last_complete_poll_timestamp_seconds": ("provider",),
+    "gpuwatch_searches_total": ("provider", "lane"),
+    "gpuwatch_rows_total": ("provider",),
+    "gpuwatch_offers": ("provider", "gpu"),
+    "gpuwatch_best_price_usd_gpu_hour": ("provider", "gpu"),
+    "gpuwatch_watch_best_price_usd_gpu_hour": ("watch",),
+    "gpuwatch_watch_max_price_usd_gpu_hour": ("watch",),
+    "gpuwatch_reaction_seconds": (),
+    "gpuwatch_launches": ("state",),
+    "gpuwatch_burn_rate_usd_hour": (),
+    "gpuwatch_spent_usd_total": ("provider",),
+    "gpuwatch_budget_used_ratio": ("budget",),
+    "gpuwatch_alerts_total": ("kind", "severity"),
+    "gpuwatch_outbox_oldest_seconds": ("channel",),
+    "gpuwatch_task_last_success_timestamp_seconds": ("task",),
+}
+
+
+def test_promised_names_and_labels_stay() -> None:
+    assert PROMISED.items() <= {one.name: one.labels for one in METRICS}.items()
+
+
+def test_the_page_has_every_metric() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_table(page) == page
+
+
+def read_without_store(tmp_path: Path) -> MetricValues:
+    file = tmp_path / "gpuwatch.toml"
+    file.write_text(
+        f'database_url = "sqlite:///{tmp_path}/none.db"\n'
+        '[[watch]]\nname = "a \\"b\\\\"\ngpu = ["H100"]\nmax_price = 2.5\n'
+    )
+    tasks = TaskHealth(last_success={"deliver": NOON}, failing=frozenset({"hunt vastai"}))
+    return MetricsReader().read(load_settings(str(file)), NOON, tasks)
+
+
+def test_without_a_database_what_is_known_is_said_and_the_rest_is_absent(tmp_path: Path) -> None:
+    found = {
+        family.name: family
+        for family in text_string_to_metric_families(exposition(read_without_store(tmp_path)).decode())
+    }
+    assert found["gpuwatch_store_readable"].samples[0].value == 0
+    assert found["gpuwatch_watch_max_price_usd_gpu_hour"].samples[0].labels == {"watch": 'a "b\\'}
+    assert {sample.labels["task"]: sample.value for sample in found["gpuwatch_task_failing"].samples} == {
+        "deliver": 0, "hunt vastai": 1,
+    }  # fmt: skip
+    assert "gpuwatch_launches" not in found
+    assert "gpuwatch_reaction_seconds" not in found
+
+
+def test_a_histogram_counts_each_observation_in_all_buckets_above_it() -> None:
+    values = MetricValues(values={"gpuwatch_store_readable": {(): 1.0}}, reaction_s=(0.05, 0.3, 90.0))
+    text = exposition(values).decode()
+    for line in (
+        'bucket{le="0.1"} 1.0',
+        'bucket{le="0.5"} 2.0',
+        'bucket{le="60.0"} 2.0',
+        'bucket{le="+Inf"} 3.0',
+        "count 3.0",
+    ):
+        assert f"gpuwatch_reaction_seconds_{line}" in text
+
+
+def test_a_textfile_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "gpuwatch.prom"
+    path.write_text("old")
+    write_textfile(path, read_without_store(tmp_path))
+    assert path.read_text().startswith("# HELP gpuwatch_build_info")
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert sorted(one.name for one in tmp_path.iterdir() if "prom" in one.name) == ["gpuwatch.prom"]
+
+
+def test_searches_are_counted_once_and_stay_counted_when_they_are_pruned(database: Database) -> None:
+    def searched(count: int) -> None:
+        row = {
+            "provider": "vastai", "lane": "hunt", "gpu": "", "spot": 0, "at_s": int(NOON.timestamp()),
+            "completeness": "complete", "covers": 0, "rows": 1, "skipped": 0, "elapsed_ms": 1,
+        }  # fmt: skip
+        with database.write() as connection:
+            connection.execute(poll.insert(), [row] * count)
+
+    counter = SearchCounter()
+    assert counter.count(database) == {}
+    searched(3)
+    assert counter.count(database) == {("vastai", "hunt"): 3}
+    with database.write() as connection:
+        connection.execute(poll.delete().where(poll.c.id < 3))
+    searched(2)
+    assert counter.count(database) == {("vastai", "hunt"): 5}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+def test_promtool_finds_nothing_to_mend(tmp_path: Path) -> None:
+    text = exposition(read_without_store(tmp_path))
+    subprocess.run(["promtool", "check", "metrics"], input=text, check=True, capture_output=True, timeout=60)

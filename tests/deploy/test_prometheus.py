@@ -1,0 +1,113 @@
+"""The rules and boards under deploy/, judged by Debian's Prometheus: against a daemon that rents, and by rule tests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.app.metric_specs import METRICS
+from gpuwatch.emulator import Delays, Marketplace
+from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.telegram_double import telegram
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "prometheus" / "rules.yml"
+BOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None,
+    reason="Prometheus is not installed (Debian: prometheus)",
+)
+
+
+def expressions() -> list[str]:
+    """What every panel of every board asks."""
+    boards = [json.loads(path.read_text(encoding="utf-8")) for path in BOARDS]
+    return [target["expr"] for board in boards for panel in board["panels"] for target in panel["targets"]]
+
+
+def test_boards_show_metrics_that_exist_and_every_metric_is_shown() -> None:
+    asked = " ".join(expressions())
+    known = {one.name for one in METRICS}
+    assert {name for name in known if name not in asked} == {
+        "gpuwatch_provider_last_complete_poll_timestamp_seconds",  # shown as its age
+        "gpuwatch_rows_quota",
+    }
+
+
+@needs_prometheus
+def test_the_rules_are_valid_and_fire_when_they_should() -> None:
+    for command in (["check", "rules", str(RULES)], ["test", "rules", str(RULES.with_name("rules_test.yml"))]):
+        ran = subprocess.run(["promtool", *command], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@needs_prometheus
+@pytest.mark.slow
+def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
+    with Marketplace(seed=5, key="demo-key", size=40, delays=Delays(running_s=0.2)) as market, telegram() as double:
+        bargain(market)
+        port = _free_port()
+        web = f'{notify_by(double)}\n[web]\nenabled = true\nlisten = "127.0.0.1:{port}"\n'
+        home = Home(tmp_path, market.url, extra=web)
+        _with_quota(home)
+        with home.daemon() as child, _prometheus(tmp_path, port) as ask:
+            wait_for(lambda: [one["state"] for one in home.launches()] == ["running"])
+            wait_for(lambda: ask("gpuwatch_reaction_seconds_count == 1"))
+            wait_for(lambda: all(map(ask, expressions())), within_s=90)
+            assert ask("up == 1")
+            assert not ask('ALERTS{alertname="GpuwatchKeeperStopped"}')
+            terminate(child)
+
+
+def _with_quota(home: Home) -> None:
+    file = home.folder / "gpuwatch.toml"
+    file.write_text(file.read_text().replace("rows_per_day = 0", "rows_per_day = 20000"))
+
+
+@contextmanager
+def _prometheus(folder: Path, target: int) -> Iterator[Any]:
+    """A real one that scrapes every second; what is yielded asks it."""
+    port = _free_port()
+    (folder / "prometheus.yml").write_text(
+        f"global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: ['{RULES}']\n"
+        f"scrape_configs: [{{ job_name: gpuwatch, static_configs: [{{ targets: ['127.0.0.1:{target}'] }}] }}]\n"
+    )
+    log = (folder / "prometheus.log").open("wb")
+    child = subprocess.Popen(
+        [
+            "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=log, stderr=log,
+    )  # fmt: skip
+
+    def ask(expression: str) -> list[Any]:
+        address = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
+        try:
+            with urllib.request.urlopen(address, timeout=30) as answer:
+                return list(json.load(answer)["data"]["result"])
+        except OSError:  # it is starting
+            return []
+
+    try:
+        yield ask
+    finally:
+        child.terminate()
+        child.wait(timeout=60)
+        log.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
