@@ -80,10 +80,11 @@ def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
     return [_configured(one, True) for one in settings.providers.values()] + [_configured(one, False) for one in off]
 
 
-def provider_statuses(settings: Settings) -> list[ProviderStatus]:
-    """Every known provider, enabled ones first, with its health and quota. Raises StoreError."""
+def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list[ProviderStatus]:
+    """Every known provider, or the enabled ones, with its health and quota; enabled ones first. Raises StoreError."""
+    wanted = [one for one in configured_providers(settings) if one.is_on or not only_enabled]
     with open_store_read_only(settings) as store:
-        return [_with_records(settings, store, one) for one in configured_providers(settings)]
+        return [_with_records(settings, store, one) for one in wanted]
 
 
 def _as_it_would_be(info: ProviderInfo) -> ProviderSettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from gpuwatch.web.guard import access_in
 from gpuwatch.web.page_routes import form_fields, session_cookie
 from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.rendering import render
-from gpuwatch.web.security.access import require_csrf_token
+from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token
 from gpuwatch.web.security.sessions import COOKIE, WebSession
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def login_routes(context: WebContext) -> list[Route]:
         return render(request, context, "login.html", {"problem": None})
 
     async def log_in(request: Request) -> Response:
+        if request.headers.get("content-type", "").startswith("application/json"):
+            return await open_session(request)
         form = await form_fields(request)
-        given = next((form[name] for name in _FIELDS if form.get(name)), "")
+        given = _secret_in(form)
         cookie, _ = await _opened(request, context, given)
         return _with_cookie(request, RedirectResponse(_next(form.get("next", "")), status_code=303), cookie)
 
@@ -55,17 +58,11 @@ def login_routes(context: WebContext) -> list[Route]:
         return _with_cookie(request, RedirectResponse("/", status_code=303), "")
 
     async def open_session(request: Request) -> Response:
-        try:
-            body = msgspec.json.decode(await request.body(), type=SessionRequest)
-        except msgspec.ValidationError as error:
-            raise HttpProblem(422, str(error)) from None
-        except msgspec.DecodeError:
-            raise HttpProblem(400, "expected JSON") from None
-        cookie, session = await _opened(request, context, body.code or body.password or body.token)
+        cookie, session = await _opened(request, context, _secret_in_json(await request.body()))
         return _with_cookie(request, JSONResponse(_session_json(session)), cookie)
 
     async def close_session(request: Request) -> Response:
-        require_csrf_token(access_in(request), [request.headers.get("x-csrf-token")])
+        require_csrf_token(access_in(request), map(request.headers.get, CSRF_HEADERS))
         context.sessions.close(request.cookies.get(COOKIE))
         return _with_cookie(request, Response(status_code=204), "")
 
@@ -76,6 +73,21 @@ def login_routes(context: WebContext) -> list[Route]:
         Route("/api/v1/session", open_session, methods=["POST"]),
         Route("/api/v1/session", close_session, methods=["DELETE"]),
     ]
+
+
+def _secret_in(form: Mapping[str, str]) -> str:
+    return next((form[name] for name in _FIELDS if form.get(name)), "")
+
+
+def _secret_in_json(given: bytes) -> str:
+    """Raises HttpProblem: 400, 422."""
+    try:
+        body = msgspec.json.decode(given, type=SessionRequest)
+    except msgspec.ValidationError as error:
+        raise HttpProblem(422, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise HttpProblem(400, "expected JSON") from None
+    return body.code or body.password or body.token
 
 
 async def _opened(request: Request, context: WebContext, given: str) -> tuple[str, WebSession]:

@@ -77,6 +77,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         show: the values of the template. Raises UsageError (404, 422), StoreError (503).
         order: of the links.
         scripts: files below static/ that only this page needs.
+        shared_s: for so long what was read is shown to everybody, unless a form was posted: an event wakes all
+            clients at once.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[FormAction, ...] = ()
     in_nav: bool = True
     scripts: tuple[str, ...] = ()
+    shared_s: float = 0.0
 
 
 def is_confirmed(view: View) -> bool:

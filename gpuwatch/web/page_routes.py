@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from gpuwatch.bootstrap import real_now
+from gpuwatch.bootstrap import real_monotonic, real_now
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.web.guard import access_in
 from gpuwatch.web.page import Confirm, Done, FormAction, Page, Shown, View
 from gpuwatch.web.pages import pages
 from gpuwatch.web.rendering import render
-from gpuwatch.web.security.access import require_csrf_token, require_scope
+from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
 from gpuwatch.web.security.sessions import COOKIE
 
 if TYPE_CHECKING:
@@ -44,46 +45,77 @@ class Flashes:
         return self._lines.pop(session.csrf_token, None) if session is not None else None
 
 
+class SharedReads:
+    """What pages have just read, so that many clients who ask at once cost one read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[float, Mapping[str, object]]] = {}
+
+    def values(self, page: Page, view: View) -> Mapping[str, object]:
+        """The values of the page, at most `shared_s` old."""
+        if not page.shared_s or view.query or view.form:
+            return page.show(view)
+        with self._lock:  # the others wait for the one that reads
+            read_s, kept = self._kept.get(page.path, (0.0, {}))
+            if not kept or real_monotonic() - read_s > page.shared_s:
+                kept = page.show(view)
+                self._kept[page.path] = (real_monotonic(), kept)
+            return kept
+
+    def forget(self) -> None:
+        """Something was changed."""
+        self._kept.clear()
+
+
 def page_routes(context: WebContext) -> list[Route]:
     """Every page and every form of one."""
-    flashes, found = Flashes(), []
+    flashes, reads, found = Flashes(), SharedReads(), []
     for page in pages():
-        found.append(Route(page.path, _shows(context, page, flashes), methods=["GET"]))
-        found += [Route(one.path, _acts(context, page, one, flashes), methods=["POST"]) for one in page.actions]
+        found.append(Route(page.path, _shows(context, page, flashes, reads), methods=["GET"]))
+        found += [Route(one.path, _acts(context, page, one, flashes, reads), methods=["POST"]) for one in page.actions]
     return found
 
 
-def _shows(context: WebContext, page: Page, flashes: Flashes) -> Handler:
+def _shows(context: WebContext, page: Page, flashes: Flashes, reads: SharedReads) -> Handler:
     async def show(request: Request) -> Response:
-        return await _page(request, context, page, _view(request, context), flashes.take(request), {})
+        return await _page(
+            request, context, page, flashes.take(request), lambda: reads.values(page, _view(request, context))
+        )
 
     return show
 
 
 async def _page(
-    request: Request, context: WebContext, page: Page, view: View, flash: Done | None, more: Mapping[str, object]
+    request: Request,
+    context: WebContext,
+    page: Page,
+    flash: Done | None,
+    read: Callable[[], Mapping[str, object]],
+    view: View | None = None,
 ) -> Response:
     """The page. Without a store it says so, and what to run."""
 
     def body() -> Response:
-        values = {"page": page, "flash": flash, "view": view}
+        values = {"page": page, "flash": flash, "view": view or _view(request, context)}
         try:
-            own = page.show(view)
+            own = read()
         except StoreNotReady as error:
             return render(request, context, "no_store.html", {**values, "error": str(error)}, status=503)
-        return render(request, context, page.template, {**values, **own, **more})
+        return render(request, context, page.template, {**values, **own})
 
     return await run_in_threadpool(body)
 
 
-def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes) -> Handler:
+def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes, reads: SharedReads) -> Handler:
     async def act(request: Request) -> Response:
         form = await form_fields(request)
         access = access_in(request)
         require_scope(access, action.scope)
-        require_csrf_token(access, [form.pop("csrf_token", None), request.headers.get("x-csrf-token")])
+        require_csrf_token(access, [form.pop("csrf_token", None), *map(request.headers.get, CSRF_HEADERS)])
         view = _view(request, context, form, access.name or "")
         got = await run_in_threadpool(action.run, view)
+        reads.forget()
         if isinstance(got, Done):
             flashes.leave(request, got)
             return RedirectResponse(got.to, status_code=303)
@@ -91,7 +123,7 @@ def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes)
             values = {"page": page, "flash": None, "confirm": got, "action": request.url.path, "fields": form}
             return await run_in_threadpool(render, request, context, "confirm.html", values)
         assert isinstance(got, Shown)
-        return await _page(request, context, page, view, None, got.values)
+        return await _page(request, context, page, None, lambda: {**page.show(view), **got.values}, view)
 
     return act
 

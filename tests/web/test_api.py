@@ -157,6 +157,23 @@ def test_without_a_store_it_says_what_to_run(tmp_path: Path) -> None:
     assert not (tmp_path / "gpuwatch.db").exists()
 
 
+def test_a_form_is_taken_too(web: Served) -> None:
+    """A client without JSON posts the fields, the CSRF token among them."""
+    csrf = web.log_in()
+    answer = web.client.post("/api/v1/pause", data={"csrf_token": csrf, "watch": "cheap"})
+    assert (answer.status_code, answer.json()["items"][0]["watch"]) == (200, "cheap")
+    assert_problem(web.client.post("/api/v1/pause", data={"csrf_token": "x"}), 403)
+
+
+def test_logging_in_takes_json(web: Served) -> None:
+    assert "csrf_token" in web.client.post("/login", json={"code": web.codes[-1]}).json()
+
+
+def test_the_stream_answers_head_at_once(web: Served) -> None:
+    answer = web.client.head("/api/v1/events")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
 class Listener:
     """A client of the stream, on a thread."""
 

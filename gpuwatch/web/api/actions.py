@@ -21,14 +21,16 @@ from gpuwatch.errors import UsageError
 from gpuwatch.web.api.lists import PREFIX
 from gpuwatch.web.api.resources import seconds_of
 from gpuwatch.web.guard import access_in
+from gpuwatch.web.page_routes import form_fields
 from gpuwatch.web.problems import HttpProblem
-from gpuwatch.web.security.access import require_csrf_token, require_scope
+from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.web.context import WebContext
 
 Body = TypeVar("Body")
+_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 _Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own record.")]
 
 
@@ -124,10 +126,12 @@ def _acts(context: WebContext, action: ApiAction) -> Callable[[Request], Awaitab
     async def act(request: Request) -> Response:
         access = access_in(request)
         require_scope(access, action.scope)
-        require_csrf_token(access, [request.headers.get("x-csrf-token")])
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        form = await form_fields(request) if kind in _FORMS else {}
+        require_csrf_token(access, [form.pop("csrf_token", None), *map(request.headers.get, CSRF_HEADERS)])
         if request.query_params:
             raise HttpProblem(400, "this address takes no parameters")
-        body = _body(await request.body(), request.headers.get("content-type", ""), action.body)
+        body = _body(msgspec.json.encode(form) if kind in _FORMS else await request.body(), kind, action.body)
         actor = f"API ({access.name})"
         identity = str(request.path_params.get("id", ""))
         return JSONResponse(await run_in_threadpool(_run, action, context.settings, identity, body, actor))
@@ -144,7 +148,7 @@ def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor:
 
 def _body(given: bytes, content_type: str, kind: type[Body]) -> Body:
     """An empty body is an empty object. Raises HttpProblem: 400, 422."""
-    if given.strip() and content_type.partition(";")[0].strip().lower() not in {"", "application/json"}:
+    if given.strip() and content_type not in {"", "application/json", *_FORMS}:
         raise HttpProblem(422, "expected Content-Type: application/json")
     try:
         return msgspec.json.decode(given.strip() or b"{}", type=kind)

@@ -137,6 +137,8 @@ def event_routes(context: WebContext, fanout: EventFanout) -> list[Route]:
     """The stream."""
 
     async def events(request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         last = request.headers.get("last-event-id")
         queue, missed = await fanout.join(last)
         return StreamingResponse(

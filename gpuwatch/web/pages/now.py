@@ -23,7 +23,7 @@ def _show(view: View) -> Mapping[str, Any]:
     report = cost_report(settings, "watch")
     return {
         "watches": watch_statuses(settings),
-        "providers": [(one, blind_lanes(one)) for one in provider_statuses(settings) if one.is_on],
+        "providers": [(one, blind_lanes(one)) for one in provider_statuses(settings, only_enabled=True)],
         "launches": launches,
         "held": [one for one in launches if one.state is LaunchState.HELD],
         "approvals": [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN],
@@ -53,6 +53,7 @@ PAGE = Page(
     template="now.html",
     show=_show,
     order=0,
+    shared_s=0.5,
     actions=(
         FormAction(path="/pause", scope="manage", run=_pause),
         FormAction(path="/resume", scope="manage", run=_resume),

@@ -14,7 +14,7 @@ from gpuwatch.web.problems import HttpProblem
 from gpuwatch.web.security.credentials import Credentials
 from gpuwatch.web.security.sessions import COOKIE, SessionStore, WebSession
 
-CSRF_HEADER = "X-CSRF-Token"
+CSRF_HEADERS = ("X-CSRF-Token", "X-CSRFToken", "X-XSRF-Token")  # as common clients name it
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gpuwatch"'}
 _WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 compared with, not bound to
 
@@ -107,7 +107,7 @@ def require_own_page(connection: HTTPConnection) -> None:
 def require_csrf_token(access: Access, tokens: Iterable[str | None]) -> None:
     """A change through a session bears its token, in a header or a form. Raises HttpProblem: 403."""
     if access.session is not None and not any(one and access.session.accepts(one) for one in tokens):
-        raise HttpProblem(403, f"the CSRF token is missing or wrong: send it as {CSRF_HEADER} or csrf_token")
+        raise HttpProblem(403, f"the CSRF token is missing or wrong: send it as {CSRF_HEADERS[0]} or csrf_token")
 
 
 def _host_of(header: str) -> str:

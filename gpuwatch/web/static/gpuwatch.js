@@ -1,14 +1,14 @@
-// Live updates: when something happened, the page is read again, and only its main part is replaced.
+// Live updates: when something happened, the page is read again, and only its live part is replaced.
 "use strict";
 (() => {
   const live = document.getElementById("live");
-  const main = document.getElementById("main");
-  if (!main || !window.EventSource || !document.querySelector("[data-live]")) return;
+  const main = document.querySelector("[data-live]");
+  if (!main || !window.EventSource) return;
   let waiting = null;
   let running = false;
 
   // What a person is typing or reading by keyboard stays where it is.
-  const isBusy = () => main.contains(document.activeElement) && document.activeElement !== main;
+  const isBusy = () => main.contains(document.activeElement);
 
   async function refresh() {
     waiting = null;
@@ -18,7 +18,7 @@
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
       if (!answer.ok) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const next = fresh.getElementById("main");
+      const next = fresh.querySelector("[data-live]");
       if (next && !isBusy()) {
         main.replaceChildren(...next.childNodes);
         document.dispatchEvent(new Event("gpuwatch:refreshed"));
