@@ -56,6 +56,15 @@ def _near(_ctx: click.Context, _param: click.Parameter, value: str) -> float | N
     return found
 
 
+def _sample(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    if value == "all":
+        return 0
+    if not value.isascii() or not value.isdigit() or not 100 <= int(value) <= 10**9:
+        raise click.BadParameter('expected a number of rows from 100 on, or "all"')
+    source = ctx.get_parameter_source(param.name or "")
+    return None if source is click.core.ParameterSource.DEFAULT else int(value)
+
+
 _OPTIONS = (
     click.option(
         "--field", multiple=True, help="Field that holds text; may be repeated. Default: detected from the first rows."
@@ -71,6 +80,9 @@ _OPTIONS = (
     value_option("--min-perplexity", POSITIVE, "Remove rows below this perplexity."),
     value_option("--tokenizer", FILE, "tokenizer.json that counts tokens. Default: an estimate."),
     value_option("--threads", click.IntRange(1, 1024), "Number of CPU threads. Default: all."),
+    value_option(
+        "--sample", click.STRING, 'Rows that the model reads, drawn at random, or "all".', "10000", callback=_sample
+    ),
     value_option("--work", _WORK, "Folder for intermediate results. Default: FILE.audit."),
     click.option("--anew", is_flag=True, help="Start over and ignore earlier results."),
     gpu_option("--gpu", "GPU to train on; its cheapest offer in the store sets the price.", metavar=None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,6 +15,7 @@ import click
 
 _HANDLER = "gpuwatch.fallback"
 _ASCII = "gpuwatch_ascii"
+_LINE_EVERY_S = 10.0
 _PLAIN = {
     "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "÷": "/", "·": ".", "→": "->", "←": "<-", "≤": "<=", "≥": ">=",
     "±": "+-", "“": '"', "”": '"', "„": '"', "’": "'", "░": ":", "│": "|", "┤": "+", "└": "+", "┬": "+", "─": "-",
@@ -65,9 +67,11 @@ def note(line: str) -> None:
 
 @contextmanager
 def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each step on a terminal, nothing elsewhere; called with the step, how much is done, of how much."""
+    """A bar for each step on a terminal, a line every ten seconds elsewhere, both on standard error; called with the
+    step, how much is done, of how much (0: unknown).
+    """
     if not sys.stderr.isatty():
-        yield lambda _what, _done, _total: None
+        yield _LineProgress(title, time.monotonic).report
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -81,6 +85,24 @@ def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[what], completed=done, total=total or None)
 
         yield report
+
+
+class _LineProgress:
+    """Lines for logs and pipes; work that takes less than ten seconds prints none."""
+
+    def __init__(self, title: str, clock: Callable[[], float]) -> None:
+        self._title = title
+        self._clock = clock
+        self._last = clock()
+
+    def report(self, what: str, done: int, total: int) -> None:
+        """Print how far it is, if it is time."""
+        now = self._clock()
+        if now - self._last >= _LINE_EVERY_S:
+            self._last = now
+            click.echo(
+                f"{self._title}{what}: {done / total:.0%}" if total else f"{self._title}{what}: {done:,}", err=True
+            )
 
 
 def local(moment: datetime | None, timezone: str) -> str:

@@ -16,6 +16,7 @@ from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
 from gpuwatch.app.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
 from gpuwatch.app.dataset.rows import FieldSelection
 from gpuwatch.app.dataset.scan import AuditProgress, NoUsableRows, ScannedFile, scan_file
+from gpuwatch.app.dataset.wording import alike_in_wording
 from gpuwatch.app.dataset.work_folder import WorkFolder
 
 RemovalReasons = np.ndarray[Any, np.dtype[np.uint8]]
@@ -30,6 +31,7 @@ class RemovalReason(IntEnum):
     SURPRISING = 3
     PLAIN = 4
     CROWDED = 5
+    WORDING = 6
 
     @property
     def text(self) -> str:
@@ -43,6 +45,7 @@ _TEXTS = {
     RemovalReason.NEAR: "nearly the same text",
     RemovalReason.SURPRISING: "perplexity above the limit",
     RemovalReason.PLAIN: "perplexity below the limit",
+    RemovalReason.WORDING: "nearly the same wording",
     RemovalReason.CROWDED: "more than a cluster may keep",
 }
 
@@ -81,6 +84,13 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     cosines: Vectors
     perplexities: Perplexities | None
     reasons: RemovalReasons
+    wording: RowNumbers
+    sample: Audit | None = None  # of the rows that a model read, if these are not all
+
+    @property
+    def read(self) -> Audit:
+        """The audit of the rows that a model read."""
+        return self.sample or self
 
     @property
     def kept(self) -> int:
@@ -112,8 +122,13 @@ def audit_file(
     perplexities = None
     if models.causal is not None:
         perplexities = measure_perplexity(path, reading.fields, scanned, folder, models.causal, progress)
+    wording = np.full(len(exact), NO_ROW, np.int64)
+    if rules.near is not None:
+        wording = alike_in_wording(scanned.sketches, np.where(near == NO_ROW, exact, near))
     hashes, labels = np.asarray(scanned.rows["hash"]), clusters.labels
-    found = RowFindings(hashes=hashes, labels=labels, exact=exact, near=near, perplexities=perplexities)
+    found = RowFindings(
+        hashes=hashes, labels=labels, exact=exact, near=near, wording=wording, perplexities=perplexities
+    )
     return Audit(
         path=path,
         reading=reading,
@@ -126,6 +141,7 @@ def audit_file(
         cosines=cosines,
         perplexities=perplexities,
         reasons=reasons_of(found, rules),
+        wording=wording,
     )
 
 
@@ -136,6 +152,7 @@ class RowFindings(msgspec.Struct, frozen=True, kw_only=True):
     labels: Labels
     exact: RowNumbers
     near: RowNumbers
+    wording: RowNumbers
     perplexities: Perplexities | None
 
 
@@ -148,6 +165,7 @@ def reasons_of(found: RowFindings, rules: RemovalRules) -> RemovalReasons:
         if rules.most_perplexity is not None:
             reasons[found.perplexities > rules.most_perplexity] = RemovalReason.SURPRISING
     if rules.near is not None:
+        reasons[found.wording != NO_ROW] = RemovalReason.WORDING
         reasons[found.near != NO_ROW] = RemovalReason.NEAR
     if rules.exact:
         reasons[found.exact != NO_ROW] = RemovalReason.EXACT

@@ -15,14 +15,11 @@ import numpy as np
 from gpuwatch.app.dataset.clusters import Labels, split_cluster
 from gpuwatch.app.dataset.embedding import Vectors
 from gpuwatch.app.dataset.onnx_models import Array
-from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile, wording_similarity
+from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile
+from gpuwatch.app.dataset.wording import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers, wording_similarity
 
-MIN_WORDING_SIMILARITY = 0.8  # of the runs of words, if the model cut a text
 _BLOCK = 1_024
 _PART_ROWS = 20_000  # a larger cluster is compared in parts: the time grows with the square of the rows
-NO_ROW = -1
-
-RowNumbers = np.ndarray[Any, np.dtype[np.int64]]
 _NearMatches = tuple[float, RowNumbers, Array, Array]  # threshold; per row: the similar row, cosine, is it one?
 
 

@@ -33,6 +33,12 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     fields = ", ".join(report["fields"]) + (" (guessed)" if report["fields_guessed"] else "")
     unread = f"; ignored: {', '.join(report['fields_not_read'][:8])}" if report["fields_not_read"] else ""
     yield f"Rows: {rows['rows']:,}, {size(rows['bytes'])}, {rows['tokens']:,} tokens{guess}; text from {fields}{unread}"
+    if report["sampled"]:
+        yield (
+            f"Read by the model: {report['sampled']['rows']:,} of {report['sampled']['of']:,} rows, drawn at random:"
+            f" shares of clusters may be off by {100 * report['sampled']['share_error_95']:.1f} points (95 %), and"
+            " nearly the same texts are found among these rows alone; --sample all reads every row"
+        )
     if report["skipped"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["skipped"].items())
         yield f"Unusable lines: {sum(report['skipped'].values()):,} ({reasons})"
@@ -124,7 +130,7 @@ def _weight(weight: Mapping[str, int]) -> tuple[str, str, str]:
 
 
 def _clusters(report: Mapping[str, Any]) -> str:
-    samples = max(1, report["samples"])
+    samples = max(1, (report["sampled"] or {"rows": report["samples"]})["rows"])
     cells = "".join(
         f'<tr><td class="n">{one["rows"]:,}</td><td class="n">{one["rows"] / samples:.1%}</td>'
         f'<td style="width:8rem"><div class="bar" style="width:{100 * one["rows"] / samples:.1f}%"></div></td>'

@@ -9,22 +9,24 @@ import numpy as np
 
 from gpuwatch.app.dataset.audit import Audit, RemovalReason
 from gpuwatch.app.dataset.clusters import CROWDED_SHARE
-from gpuwatch.app.dataset.duplicates import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers
+from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers
 from gpuwatch.app.dataset.onnx_models import Array
 from gpuwatch.app.dataset.rows import UnusableLine, parse_line, read_lines, row_text
 from gpuwatch.app.dataset.saving import TrainingSaving
+from gpuwatch.app.dataset.wording import MIN_WORDING_SIMILARITY
 from gpuwatch.domain.market.text import clean
 
 _QUANTILES = (1, 5, 25, 50, 75, 95, 99)
 _CLUSTERS = 10
 _PAIRS = 10
+_TWO_SIDED_95 = 1.96  # standard errors; a share's is at most 0.5 / √rows
 _CHARACTERS = 160
 _SAMPLE = 2_000  # rows of a cluster that determine its middle
 
 
 def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
     """The document; money fields end in `_usd` or `_usd_gpu_hour`."""
-    largest, pairs = _examples(audit)
+    largest, pairs = _examples(audit.read)
     scanned, removed = audit.scanned, audit.reasons != RemovalReason.KEPT
     return {
         "file": str(audit.path),
@@ -37,10 +39,12 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
         "fields_not_read": list(audit.reading.others),
         "skipped": dict(scanned.skipped),
         "rows": _weight(audit, np.ones(len(removed), bool)),
-        "tokens_estimated": audit.models.counter.estimate,
-        "cut_rows": int(scanned.rows["cut"].sum()),
-        "clusters": _clusters(audit) | {"largest": largest},
+        "tokens_estimated": audit.models.counter.estimate or audit.sample is not None,
+        "cut_rows": int(audit.read.scanned.rows["cut"].sum()),
+        "clusters": _clusters(audit.read) | {"largest": largest},
+        "sampled": _sampled(audit),
         "exact_duplicates": int((audit.reasons == RemovalReason.EXACT).sum()),
+        "wording_duplicates": int((audit.reasons == RemovalReason.WORDING).sum()),
         "near_duplicates": int((audit.reasons == RemovalReason.NEAR).sum()),
         "near_threshold": audit.rules.near,
         "near_examples": pairs,
@@ -49,6 +53,14 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
         "kept": _weight(audit, ~removed),
         "saving": _saving(saving),
     }
+
+
+def _sampled(audit: Audit) -> dict[str, Any] | None:
+    """What a model read of the file, and how far shares of it may be off; None: it read all."""
+    if audit.sample is None:
+        return None
+    rows = len(audit.sample.scanned.rows)
+    return {"rows": rows, "of": len(audit.scanned.rows), "share_error_95": round(_TWO_SIDED_95 * 0.5 / rows**0.5, 4)}
 
 
 def _method(audit: Audit) -> str:

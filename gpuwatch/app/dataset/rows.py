@@ -88,6 +88,13 @@ class UnusableLine(ValueError):
     """A line without usable text; the message is the reason, the same for all lines of a kind."""
 
 
+def parse_content(content: bytes | None) -> Mapping[str, Any]:
+    """Parse the content of a line as an object. Raises UnusableLine."""
+    if content is None:
+        raise UnusableLine("longer than 16 MiB")
+    return parse_line(content)
+
+
 def parse_line(line: bytes) -> Mapping[str, Any]:
     """Parse one line as an object. Raises UnusableLine."""
     line = line.removeprefix(b"\xef\xbb\xbf")
@@ -120,6 +127,9 @@ def row_text(row: Mapping[str, Any], fields: Sequence[str]) -> tuple[str, bytes]
     Raises:
         UnusableLine: the fields hold no text.
     """
+    value = row.get(fields[0])
+    if len(fields) == 1 and isinstance(value, str) and value.isascii() and not value.isspace() and value:  # as below
+        return value, hashlib.blake2b(msgspec.json.encode([[value]]), digest_size=16).digest()
     parts = [[_without_surrogates(part) for part in _texts_in(row.get(field)) if part.strip()] for field in fields]
     text = "\n".join(part for field in parts for part in field)
     if not text:

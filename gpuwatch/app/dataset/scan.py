@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -18,11 +16,12 @@ from gpuwatch.app.dataset.rows import (
     FieldSelection,
     FileLine,
     UnusableLine,
-    parse_line,
+    parse_content,
     read_lines,
     row_text,
     select_fields,
 )
+from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, minhashes
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import GpuwatchError, UsageError
 
@@ -73,7 +72,7 @@ def read_as(path: Path, named: tuple[str, ...]) -> FieldSelection:
     reasons: Counter[str] = Counter()
     for line in read_lines(path):
         try:
-            first.append(_object(line))
+            first.append(parse_content(line.content))
         except UnusableLine as reason:
             reasons[str(reason)] += 1
         if len(first) >= _FIRST_ROWS:
@@ -98,7 +97,7 @@ def scan_file(
         UsageError: it cannot be read, or it changed meanwhile.
     """
     identity = fingerprint(path)
-    of = f"{identity}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}"
+    of = f"{identity}|{','.join(reading.fields)}|{embedder.digest}|{counter.digest}|rensa"
     state = folder.state("scan", of)
     known = KnownTexts(folder, embedder.dimensions, state.rows)
     with (
@@ -135,7 +134,7 @@ def blocks(path: Path, fields: Sequence[str], state: PassState) -> Iterator[tupl
     characters = 0
     for line in read_lines(path, state.line, state.offset):
         try:
-            block.append(RowText(line, *row_text(_object(line), fields)))
+            block.append(RowText(line, *row_text(parse_content(line.content), fields)))
             characters += len(block[-1].text)
         except UnusableLine as reason:
             skipped[str(reason)] += 1
@@ -153,12 +152,6 @@ def fingerprint(path: Path) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
 
-def _object(line: FileLine) -> Mapping[str, Any]:
-    if line.content is None:
-        raise UnusableLine("longer than 16 MiB")
-    return parse_line(line.content)
-
-
 def _measured(
     block: Sequence[RowText], embedder: Embedder, counter: TokenCounter, known: KnownTexts
 ) -> tuple[Array, ...]:
@@ -172,7 +165,7 @@ def _measured(
     rows["hash"] = [int.from_bytes(digest[:8], "little") for digest in digests]
     rows["hash_rest"] = [int.from_bytes(digest[8:], "little") for digest in digests]
     vectors, rows["cut"] = known.vectors(texts, digests, embedder)
-    return rows, vectors, np.stack([minhash(text) for text in texts])
+    return rows, vectors, minhashes(texts)
 
 
 class KnownTexts:
@@ -211,35 +204,3 @@ class KnownTexts:
             if len(self._known) < _KNOWN_TEXTS:
                 self._known.setdefault(digest, place)
         self._rows += len(digests)
-
-
-# --- wording ----------------------------------------------------------------------------------------------------------
-#
-# MinHash (Broder, "On the resemblance and containment of documents", 1997): the share of equal numbers estimates the
-# Jaccard similarity of two texts' runs of five words; with 64 numbers the standard error is at most 0.06.
-
-MINHASH_SIZE = 64
-MINHASH_TYPE = np.dtype("<u4")
-_RUN_WORDS = 5
-_MAX_WORDS = 50_000  # of a text
-_PRIME = np.uint64((1 << 61) - 1)
-_WORD = re.compile(r"\w+|[^\w\s]")
-_FACTORS = np.random.RandomState(42).randint(1, 1 << 29, (2, MINHASH_SIZE)).astype(np.uint64)  # must never change
-_HASHES_AT_ONCE = 2_048
-
-
-def minhash(text: str) -> Array:
-    """The 64 numbers that stand for a text's wording."""
-    words = [match.group() for _, match in zip(range(_MAX_WORDS), _WORD.finditer(text.lower()), strict=False)]
-    runs = {crc32("\0".join(words[i : i + _RUN_WORDS]).encode()) for i in range(max(1, len(words) - _RUN_WORDS + 1))}
-    hashes = np.fromiter(runs, np.uint64, len(runs))
-    found = np.full(MINHASH_SIZE, np.iinfo(np.uint32).max, np.uint64)
-    for start in range(0, len(hashes), _HASHES_AT_ONCE):
-        mixed = (hashes[start : start + _HASHES_AT_ONCE, None] * _FACTORS[0] + _FACTORS[1]) % _PRIME
-        found = np.minimum(found, (mixed & np.uint64(0xFFFFFFFF)).min(axis=0))
-    return found.astype(MINHASH_TYPE)
-
-
-def wording_similarity(one: Array, other: Array) -> float:
-    """The estimated share of common runs of words: 0 to 1."""
-    return float(np.mean(one == other))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gpuwatch.app.dataset import duplicates as module
 from gpuwatch.app.dataset.duplicates import NO_ROW, exact_duplicates, near_duplicates
-from gpuwatch.app.dataset.scan import ROW_TYPE, ScannedFile, minhash, wording_similarity
+from gpuwatch.app.dataset.scan import ROW_TYPE, ScannedFile
+from gpuwatch.app.dataset.wording import minhash, wording_similarity
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
 

@@ -17,6 +17,7 @@ def found(labels: list[int], gone: list[bool] | None = None, seed: int = 1) -> R
         labels=np.array(labels, np.int32),
         exact=exact,
         near=np.full(len(labels), NO_ROW),
+        wording=np.full(len(labels), NO_ROW),
         perplexities=None,
     )
 
@@ -51,6 +52,7 @@ def test_the_first_reason_that_holds_is_reported() -> None:
         labels=np.zeros(4, np.int32),
         exact=np.array([NO_ROW, 0, NO_ROW, NO_ROW]),
         near=np.array([NO_ROW, NO_ROW, 0, NO_ROW]),
+        wording=np.full(4, NO_ROW),
         perplexities=np.array([1, 99, 99, 99], np.float32),
     )
     rules = RemovalRules(near=0.9, most_perplexity=50)

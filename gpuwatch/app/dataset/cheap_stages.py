@@ -1,0 +1,221 @@
+"""The stages that need no model, over a whole file, on all processors: equal texts, then nearly the same wording."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers, exact_duplicates
+from gpuwatch.app.dataset.onnx_models import Array
+from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, parse_line, read_lines, row_text
+from gpuwatch.app.dataset.scan import ROW_TYPE, AuditProgress, fingerprint
+from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, alike_in_wording, minhashes
+from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
+from gpuwatch.errors import UsageError
+
+_BLOCK_LINES = 8_192
+_BLOCK_BYTES = 8 << 20
+_AHEAD = 2  # blocks for each process
+
+Contents = Sequence[bytes | None]  # of lines; None: too long
+Measured = tuple[Array, Mapping[str, int]]  # of the lines with text: their records; reason → other lines
+Stage = Callable[[Contents, tuple[str, ...]], Any]
+
+
+class WholeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """All rows of a file, without their vectors. `rows` has one record per row with text; tokens are not counted."""
+
+    rows: Array
+    sketches: Array
+    exact: RowNumbers
+    skipped: Mapping[str, int]
+    lines: int
+    bytes: int
+    of: str
+
+
+def read_whole(
+    path: Path, fields: tuple[str, ...], folder: WorkFolder, threads: int, progress: AuditProgress, *, wording: bool
+) -> WholeFile:
+    """Read a file, or the part of it that was not read before.
+
+    Args:
+        threads: how many processes read it; 1: this one alone.
+        wording: whether to compare the wording, too.
+
+    Raises:
+        UsageError: it cannot be read, or it changed meanwhile.
+    """
+    of = f"{fingerprint(path)}|{','.join(fields)}"
+    with _processes(threads) as workers:
+        state = _exact_pass(path, fields, folder, folder.state("exact", of), (workers, threads), progress)
+        rows = folder.table("exact", ROW_TYPE, 1, state.rows)
+        exact = exact_duplicates(rows)
+        sketches: Array = np.empty((0, MINHASH_SIZE), MINHASH_TYPE)
+        if wording:
+            first = rows["line"][exact == NO_ROW]
+            sketches = _wording_pass(path, fields, folder, (of, first), (workers, threads), progress)
+    if not of.startswith(f"{fingerprint(path)}|"):
+        raise UsageError(f"{path} changed while it was being read; run the command again")
+    return WholeFile(
+        rows=rows,
+        sketches=sketches,
+        exact=exact,
+        skipped=state.skipped,
+        lines=state.line,
+        bytes=state.offset,
+        of=of,
+    )
+
+
+def wording_duplicates(whole: WholeFile) -> RowNumbers:
+    """For each row of the file an earlier one that stays and is worded nearly the same; `NO_ROW`: there is none."""
+    firsts = np.flatnonzero(whole.exact == NO_ROW)
+    found = alike_in_wording(whole.sketches, np.full(len(firsts), NO_ROW, np.int64))
+    near = np.full(len(whole.exact), NO_ROW, np.int64)
+    alike = found != NO_ROW
+    near[firsts[alike]] = firsts[found[alike]]
+    return near
+
+
+def _exact_pass(
+    path: Path,
+    fields: tuple[str, ...],
+    folder: WorkFolder,
+    state: PassState,
+    pool: tuple[Executor | None, int],
+    progress: AuditProgress,
+) -> PassState:
+    if state.finished:
+        return state
+    total = 0 if path.suffix == ".gz" else path.stat().st_size
+    skipped = Counter(state.skipped)
+    with folder.appended("exact", ROW_TYPE, 1, state.rows) as table:
+        lines = read_lines(path, state.line, state.offset)
+        for block, (records, reasons) in _in_order(_blocks(lines), measured, fields, pool):
+            skipped.update(reasons)
+            records["line"] += block[0].number
+            table.append(records)
+            state = msgspec.structs.replace(
+                state,
+                rows=state.rows + len(records),
+                skipped=dict(skipped),
+                line=block[-1].number + 1,
+                offset=block[-1].after,
+            )
+            folder.keep("exact", state)
+            progress("equal texts", state.offset, total)
+        state = msgspec.structs.replace(state, finished=True)
+        folder.keep("exact", state)
+    return state
+
+
+def _wording_pass(
+    path: Path,
+    fields: tuple[str, ...],
+    folder: WorkFolder,
+    of: tuple[str, Array],
+    pool: tuple[Executor | None, int],
+    progress: AuditProgress,
+) -> Array:
+    """A sketch for each of the lines named."""
+    wanted = of[1]
+    state = folder.state("wording", of[0])
+    with folder.appended("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows) as table:
+        lines = _only(read_lines(path, state.line, state.offset), wanted[state.rows :])
+        for block, sketches in _in_order(_blocks(lines), sketched, fields, pool) if not state.finished else ():
+            table.append(sketches)
+            state = msgspec.structs.replace(
+                state, rows=state.rows + len(sketches), line=block[-1].number + 1, offset=block[-1].after
+            )
+            folder.keep("wording", state)
+            progress("wording", state.rows, len(wanted))
+    folder.keep("wording", msgspec.structs.replace(state, finished=True))
+    return folder.table("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows)
+
+
+def _only(lines: Iterable[FileLine], numbers: Array) -> Iterator[FileLine]:
+    """The lines with these numbers, which ascend."""
+    wanted = iter(numbers.tolist())
+    number = next(wanted, None)
+    for line in lines:
+        if number is None:
+            return
+        if line.number == number:
+            yield line
+            number = next(wanted, None)
+
+
+def _blocks(lines: Iterable[FileLine]) -> Iterator[list[FileLine]]:
+    block: list[FileLine] = []
+    size = 0
+    for line in lines:
+        block.append(line)
+        size += 0 if line.content is None else line.length
+        if len(block) >= _BLOCK_LINES or size >= _BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _in_order(
+    blocks: Iterator[list[FileLine]], stage: Stage, fields: tuple[str, ...], pool: tuple[Executor | None, int]
+) -> Iterator[tuple[list[FileLine], Any]]:
+    """Blocks with their results, as many at a time as there are processes."""
+    workers, many = pool
+    if workers is None:
+        yield from ((block, stage([line.content for line in block], fields)) for block in blocks)
+        return
+    waiting: deque[tuple[list[FileLine], Future[Any]]] = deque()
+    for block in blocks:
+        contents = [line.content for line in block]
+        light = [line._replace(content=None) for line in (block[0], block[-1])]
+        waiting.append((light, workers.submit(stage, contents, fields)))
+        if len(waiting) > _AHEAD * many:
+            done, result = waiting.popleft()
+            yield done, result.result()
+    for done, result in waiting:
+        yield done, result.result()
+
+
+@contextmanager
+def _processes(threads: int) -> Iterator[Executor | None]:
+    """A pool, if there is more than one processor."""
+    with ExitStack() as stack:
+        if threads < 2:
+            yield None
+            return
+        yield stack.enter_context(ProcessPoolExecutor(threads, mp_context=get_context("forkserver")))
+
+
+def measured(contents: Contents, fields: tuple[str, ...]) -> Measured:
+    """Records of the lines with text; their numbers count from 0."""
+    skipped: Counter[str] = Counter()
+    numbers, lengths, digests = [], [], []
+    for number, content in enumerate(contents):
+        try:
+            digests.append(row_text(parse_content(content), fields)[1])
+        except UnusableLine as reason:
+            skipped[str(reason)] += 1
+        else:
+            numbers.append(number)
+            lengths.append(len(content or b""))
+    rows = np.zeros(len(numbers), ROW_TYPE)
+    rows["line"], rows["bytes"] = numbers, lengths
+    halves = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
+    rows["hash"], rows["hash_rest"] = halves[:, 0], halves[:, 1]
+    return rows, skipped
+
+
+def sketched(contents: Contents, fields: tuple[str, ...]) -> Array:
+    """The sketch of each line; all have text."""
+    return minhashes([row_text(parse_line(content or b""), fields)[0] for content in contents])

@@ -1,0 +1,109 @@
+"""An audit of a file of any size: the stages that cost little over all rows, the model over a sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalReason, RemovalRules, audit_file
+from gpuwatch.app.dataset.cheap_stages import WholeFile, read_whole, wording_duplicates
+from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers
+from gpuwatch.app.dataset.onnx_models import Array
+from gpuwatch.app.dataset.rows import FieldSelection, read_lines
+from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile
+from gpuwatch.app.dataset.work_folder import WorkFolder, open_work_folder
+
+_SHORTEST_ROW = 10  # bytes: {"a":"b"} and its line end
+
+
+class AuditPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read, by which models, and what goes.
+
+    Attributes:
+        sample: how many rows the model reads; None, or more than there are: all.
+        threads: processors of the stages without a model.
+    """
+
+    reading: FieldSelection
+    rules: RemovalRules
+    models: AuditModels
+    sample: int | None
+    threads: int
+
+
+def audit_in_stages(path: Path, plan: AuditPlan, folder: WorkFolder, progress: AuditProgress) -> Audit:
+    """Equal texts and wording in the whole file, and what the model says of a sample of its rows.
+
+    Raises:
+        NoUsableRows: the file holds nothing that could be judged.
+        UsageError: it cannot be read.
+    """
+    reading, rules, models, sample = plan.reading, plan.rules, plan.models, plan.sample
+    if sample is None or (path.suffix != ".gz" and path.stat().st_size < sample * _SHORTEST_ROW):
+        return audit_file(path, reading, rules, models, folder, progress)
+    whole = read_whole(path, reading.fields, folder, plan.threads, progress, wording=rules.near is not None)
+    if len(whole.rows) <= sample:
+        return audit_file(path, reading, rules, models, folder, progress)
+    members = np.sort(np.random.RandomState(rules.seed).choice(len(whole.rows), sample, replace=False))
+    part = folder.path / "sample.jsonl"
+    lines = np.asarray(whole.rows["line"][members])
+    _write_lines(path, lines, part)
+    with open_work_folder(folder.path / "sample") as inner:
+        read = audit_file(part, reading, rules, models, inner, progress)
+    rows = np.array(read.scanned.rows)
+    rows["line"] = lines
+    return _joined(whole, members, replace(read, path=path, scanned=replace(read.scanned, rows=rows)))
+
+
+def _write_lines(path: Path, numbers: Array, target: Path) -> None:
+    """A file of some lines, unless it is there; a state of its audit stays valid while its content does."""
+    wanted = set(numbers.tolist())
+    content = b"".join(
+        (line.content or b"").rstrip(b"\r\n") + b"\n" for line in read_lines(path) if line.number in wanted
+    )
+    if not target.exists() or target.read_bytes() != content:
+        target.write_bytes(content)
+
+
+def _joined(whole: WholeFile, members: RowNumbers, read: Audit) -> Audit:
+    """The audit of the whole file: what the model found, at the places of its rows."""
+    rows = np.array(whole.rows)
+    share = read.scanned.rows["tokens"].sum() / max(1, int(read.scanned.rows["bytes"].sum()))
+    rows["tokens"] = np.rint(rows["bytes"] * share)
+    rows["tokens"][members] = read.scanned.rows["tokens"]
+    wording = np.full(len(rows), NO_ROW, np.int64)
+    if read.rules.near is not None:
+        wording = wording_duplicates(whole)
+    near, cosines = np.full(len(rows), NO_ROW, np.int64), np.zeros(len(rows), np.float32)
+    found = np.flatnonzero(read.near != NO_ROW)
+    near[members[found]], cosines[members[found]] = members[read.near[found]], read.cosines[found]
+    reasons = np.zeros(len(rows), np.uint8)
+    stays = (whole.exact == NO_ROW) & (wording == NO_ROW)
+    of_near = np.flatnonzero(near != NO_ROW)
+    of_near = of_near[stays[near[of_near]] & ~np.isin(of_near, wording)]  # a row that another goes for stays
+    reasons[of_near] = RemovalReason.NEAR
+    reasons[wording != NO_ROW] = RemovalReason.WORDING
+    if read.rules.exact:
+        reasons[whole.exact != NO_ROW] = RemovalReason.EXACT
+    scanned = ScannedFile(
+        rows=rows,
+        vectors=read.scanned.vectors,
+        sketches=whole.sketches,
+        skipped=whole.skipped,
+        lines=whole.lines,
+        bytes=whole.bytes,
+        of=whole.of,
+    )
+    return replace(
+        read,
+        scanned=scanned,
+        exact=whole.exact,
+        near=near,
+        cosines=cosines,
+        wording=wording,
+        reasons=reasons,
+        sample=read,
+    )
