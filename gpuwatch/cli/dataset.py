@@ -146,6 +146,54 @@ def filter_(
     return _run(asked, as_json, config, target)
 
 
+@dataset.command(
+    examples=(
+        "gpuwatch dataset pipeline parts/ deduplicated/ --tasks 16",
+        "gpuwatch dataset pipeline parts/ deduplicated/ --executor slurm --tasks 200 --partition cpu",
+    )
+)
+@click.argument("folder", type=_FOLDER)
+@click.argument("out", type=_WORK)
+@value_option("--executor", click.Choice(("local", "slurm", "ray")), "What runs the tasks.", "local")
+@value_option("--tasks", click.IntRange(1, 100_000), "Number of tasks; each reads its share of the files.", 1)
+@click.option(
+    "--field", multiple=True, help="Field that holds text; may be repeated. Default: detected from the first rows."
+)
+@click.option("--exact-only", is_flag=True, help="Remove equal texts only, not nearly the same wording.")
+@value_option("--time", click.STRING, "With slurm: time limit of a task.", "10:00:00")
+@value_option("--partition", click.STRING, "With slurm: partition.", "cpu")
+@json_option
+def pipeline(folder: Path, out: Path, as_json: bool, exact_only: bool, field: tuple[str, ...], **how: Any) -> int:
+    """Remove equal and nearly equal texts from the files of FOLDER, as a datatrove pipeline for one or many machines.
+
+    Writes the copies to OUT/kept and what was found to OUT/summary.json; a complete task is not repeated. FOLDER and
+    OUT must be the same on all machines. Needs the extras `dataset` and `datatrove`.
+    """
+    from gpuwatch.app.dataset.pipeline import PipelinePlan, input_files, run_pipeline
+    from gpuwatch.app.dataset.scan import NoUsableRows, read_as
+
+    try:
+        fields = read_as(input_files(folder)[0], field).fields
+    except NoUsableRows as fault:
+        note(str(fault))
+        return Exit.CANNOT_TELL
+    found = run_pipeline(PipelinePlan(source=folder, out=out, fields=fields, wording=not exact_only, **how))
+    if as_json:
+        json_out(found)
+    elif "rows" not in found:
+        click.echo(
+            f"Handed to {found['executor']}; when its jobs are done, {clean(found['summary'], 1_000)} has the result"
+        )
+    else:
+        removed = found["rows"] - found["kept_rows"]
+        click.echo(
+            f"{found['files']:,} files, {found['rows']:,} rows: {found['exact_duplicates']:,} of the same text,"
+            f" {found['wording_duplicates']:,} of nearly the same wording; {removed:,} rows go"
+        )
+        click.echo(f"{clean(str(out / 'kept'), 1_000)}: {found['kept_rows']:,} rows, {found['kept_bytes']:,} bytes")
+    return Exit.DONE
+
+
 def _run(asked: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
     """Audit, write what is to be written, and say what was found."""
     from gpuwatch.app.dataset.run import AuditRequest, run_audit, training_price

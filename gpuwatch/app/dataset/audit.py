@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from gpuwatch.app.dataset.clusters import Labels, RowClusters, cluster_rows
-from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers, exact_duplicates, near_duplicates
+from gpuwatch.app.dataset.duplicates import exact_duplicates, near_duplicates
 from gpuwatch.app.dataset.embedding import Embedder, Vectors
 from gpuwatch.app.dataset.onnx_models import Array, TokenCounter
 from gpuwatch.app.dataset.perplexity import CausalModel, Perplexities, measure_perplexity
 from gpuwatch.app.dataset.rows import FieldSelection
 from gpuwatch.app.dataset.scan import AuditProgress, NoUsableRows, ScannedFile, scan_file
-from gpuwatch.app.dataset.wording import alike_in_wording
+from gpuwatch.app.dataset.wording import NO_ROW, RowNumbers, alike_in_wording
 from gpuwatch.app.dataset.work_folder import WorkFolder
 
 RemovalReasons = np.ndarray[Any, np.dtype[np.uint8]]

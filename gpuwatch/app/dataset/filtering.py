@@ -71,13 +71,13 @@ def _copied(audit: Audit, kept: IO[bytes], gone: IO[bytes], drop_unread: bool) -
         is_row = bool(row < len(numbers) and numbers[row] == line.number)
         stays = reasons[row] == RemovalReason.KEPT if is_row else not drop_unread
         row += is_row
-        _copy(line, audit.path, kept if stays else gone)
+        copy_line(line, audit.path, kept if stays else gone)
         if stays:
             rows, unread, size = rows + is_row, unread + (not is_row), size + line.length
     return FilteredCopy(rows, size, unread)
 
 
-def _copy(line: FileLine, source: Path, target: IO[bytes]) -> None:
+def copy_line(line: FileLine, source: Path, target: IO[bytes]) -> None:
     """Copy one line; one that is too long for memory in pieces."""
     if line.content is not None:
         target.write(line.content)

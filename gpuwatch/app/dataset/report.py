@@ -9,11 +9,10 @@ import numpy as np
 
 from gpuwatch.app.dataset.audit import Audit, RemovalReason
 from gpuwatch.app.dataset.clusters import CROWDED_SHARE
-from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers
 from gpuwatch.app.dataset.onnx_models import Array
 from gpuwatch.app.dataset.rows import UnusableLine, parse_line, read_lines, row_text
 from gpuwatch.app.dataset.saving import TrainingSaving
-from gpuwatch.app.dataset.wording import MIN_WORDING_SIMILARITY
+from gpuwatch.app.dataset.wording import MIN_WORDING_SIMILARITY, NO_ROW, RowNumbers
 from gpuwatch.domain.market.text import clean
 
 _QUANTILES = (1, 5, 25, 50, 75, 95, 99)

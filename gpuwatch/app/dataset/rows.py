@@ -66,9 +66,9 @@ def read_lines(path: Path, number: int = 0, offset: int = 0) -> Iterator[FileLin
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def open_lines(path: Path) -> IO[bytes]:
-    """Open a file, decompressing it if it is gzipped."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def open_lines(path: Path, mode: str = "rb") -> IO[bytes]:
+    """Open a file, packed if its name says so."""
+    return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)  # type: ignore[return-value]
 
 
 def _skip_rest(file: IO[bytes]) -> int:

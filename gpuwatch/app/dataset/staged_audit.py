@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from gpuwatch.app.dataset.audit import Audit, AuditModels, RemovalReason, RemovalRules, audit_file
 from gpuwatch.app.dataset.cheap_stages import WholeFile, read_whole, wording_duplicates
-from gpuwatch.app.dataset.duplicates import NO_ROW, RowNumbers
 from gpuwatch.app.dataset.onnx_models import Array
 from gpuwatch.app.dataset.rows import FieldSelection, read_lines
 from gpuwatch.app.dataset.scan import AuditProgress, ScannedFile
+from gpuwatch.app.dataset.wording import NO_ROW, RowNumbers
 from gpuwatch.app.dataset.work_folder import WorkFolder, open_work_folder
 
 _SHORTEST_ROW = 10  # bytes: {"a":"b"} and its line end

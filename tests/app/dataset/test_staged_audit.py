@@ -20,12 +20,10 @@ from gpuwatch.app.dataset.report import report_of
 from gpuwatch.app.dataset.saving import TrainingWork, training_saving
 from gpuwatch.app.dataset.scan import read_as
 from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
-from gpuwatch.app.dataset.wording import alike_in_wording, minhashes, wording_similarity
+from gpuwatch.app.dataset.wording import NO_ROW, alike_in_wording, minhashes, wording_similarity
 from gpuwatch.app.dataset.work_folder import open_work_folder
 from tests.app.dataset.conftest import written
 from tests.app.dataset.tiny_models import words
-
-NO_ROW = cheap_stages.NO_ROW
 
 
 @pytest.fixture

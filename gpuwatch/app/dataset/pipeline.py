@@ -1,0 +1,179 @@
+"""The stages of `dataset` for more than one machine, as a datatrove pipeline: local, Slurm or Ray.
+
+Three steps: each task reads its share of the files (equal texts, wording); one task compares all rows; each task
+writes its share of the copies. datatrove starts the tasks, repeats none that is complete, and keeps their logs. What a
+model says of a sample is one machine's work: `dataset audit` on the copies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuwatch.app.dataset.cheap_stages import measured, sketched
+from gpuwatch.app.dataset.duplicates import exact_duplicates
+from gpuwatch.app.dataset.filtering import copy_line
+from gpuwatch.app.dataset.onnx_models import import_extra
+from gpuwatch.app.dataset.rows import open_lines, read_lines
+from gpuwatch.app.dataset.scan import ROW_TYPE
+from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, alike_in_wording
+from gpuwatch.errors import UsageError
+from gpuwatch.installation import install_hint
+
+EXECUTORS = ("local", "slurm", "ray")
+_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+_BLOCK_LINES = 8_192
+_SUMMARY = "summary.json"
+
+
+class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Which files are read, and how the tasks run.
+
+    Attributes:
+        fields: that hold text.
+        wording: whether rows that are worded nearly the same go, too.
+        time: limit of a Slurm task, hh:mm:ss.
+        partition: of Slurm.
+    """
+
+    source: Path
+    out: Path
+    fields: tuple[str, ...]
+    wording: bool
+    executor: str
+    tasks: int
+    time: str
+    partition: str
+
+
+def input_files(source: Path) -> list[Path]:
+    """The files of a folder, by name. Raises UsageError: there are none."""
+    files = sorted(path for path in source.iterdir() if path.is_file() and path.name.endswith(_SUFFIXES))
+    if not files:
+        raise UsageError(f"{source} holds no file that ends in {', '.join(_SUFFIXES)}")
+    return files
+
+
+def run_pipeline(plan: PipelinePlan) -> dict[str, Any]:
+    """Run the steps, or hand them to Slurm; returns what was found, with Slurm how to see it.
+
+    Raises:
+        UsageError: datatrove is not installed, or the folders cannot be used.
+    """
+    input_files(plan.source)
+    if plan.out.exists() and plan.out.samefile(plan.source):
+        raise UsageError(f"{plan.out} is the input itself; name another folder")
+    plan.out.mkdir(parents=True, exist_ok=True)
+    steps = ((read_share, plan.tasks, "1-read"), (compare_all, 1, "2-compare"), (copy_share, plan.tasks, "3-copy"))
+    last = None
+    for step, tasks, name in steps:
+        last = _executor(plan, partial(step, plan=plan), tasks, name, last)
+    assert last is not None
+    last.run()
+    summary = plan.out / _SUMMARY
+    if plan.executor == "slurm" or not summary.exists():
+        return {"executor": plan.executor, "summary": str(summary)}
+    found: dict[str, Any] = msgspec.json.decode(summary.read_bytes())
+    return found | {"executor": plan.executor, "summary": str(summary)}
+
+
+def _executor(plan: PipelinePlan, step: Any, tasks: int, name: str, depends: Any) -> Any:
+    try:
+        library = import_extra("datatrove.executor")
+    except UsageError as error:
+        raise UsageError(f"this needs datatrove, which is not installed: {install_hint('datatrove')}") from error
+    common = {"pipeline": [step], "tasks": tasks, "logging_dir": str(plan.out / "logs" / name), "depends": depends}
+    if plan.executor == "slurm":
+        slurm = {"time": plan.time, "partition": plan.partition, "job_name": f"gpuwatch-{name}"}
+        return library.SlurmPipelineExecutor(**common, **slurm)
+    if plan.executor == "ray":
+        return library.RayPipelineExecutor(**common)
+    return library.LocalPipelineExecutor(**common, workers=tasks, start_method="spawn")
+
+
+def read_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: PipelinePlan) -> None:
+    """Step 1: records and sketches of this task's files."""
+    folder = plan.out / "stages"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in input_files(plan.source)[rank::world_size]:
+        rows, sketches, skipped = _stages_of(path, plan)
+        np.savez(folder / f"{path.name}.npz", rows=rows, sketches=sketches)
+        (folder / f"{path.name}.skipped").write_bytes(msgspec.json.encode(skipped))
+
+
+def _stages_of(path: Path, plan: PipelinePlan) -> tuple[Any, Any, Counter[str]]:
+    rows, sketches, skipped = [np.empty(0, ROW_TYPE)], [np.empty((0, MINHASH_SIZE), MINHASH_TYPE)], Counter[str]()
+    for block in _line_blocks(path):
+        contents = [line.content for line in block]
+        records, reasons = measured(contents, plan.fields)
+        skipped.update(reasons)
+        if plan.wording:
+            sketches.append(sketched([contents[place] for place in records["line"].tolist()], plan.fields))
+        records["line"] += block[0].number
+        rows.append(records)
+    return np.concatenate(rows), np.concatenate(sketches), skipped
+
+
+def _line_blocks(path: Path) -> Iterable[list[Any]]:
+    block: list[Any] = []
+    for line in read_lines(path):
+        block.append(line)
+        if len(block) == _BLOCK_LINES:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def compare_all(_data: Any, rank: int = 0, world_size: int = 1, *, plan: PipelinePlan) -> None:
+    """Step 2: which rows of all files go; the first of equal ones stays, by the files' names."""
+    folder = plan.out / "stages"
+    files = input_files(plan.source)
+    stages = [np.load(folder / f"{path.name}.npz") for path in files]
+    rows = np.concatenate([stage["rows"] for stage in stages])
+    exact = exact_duplicates(rows)
+    wording = np.full(len(rows), NO_ROW, np.int64)
+    if plan.wording:
+        wording = alike_in_wording(np.concatenate([stage["sketches"] for stage in stages]), exact)
+    goes = (exact != NO_ROW) | (wording != NO_ROW)
+    start = 0
+    skipped: Counter[str] = Counter()
+    for path, stage in zip(files, stages, strict=True):
+        end = start + len(stage["rows"])
+        np.save(folder / f"{path.name}.goes.npy", stage["rows"]["line"][goes[start:end]])
+        skipped.update(msgspec.json.decode((folder / f"{path.name}.skipped").read_bytes()))
+        start = end
+    summary = {
+        "files": len(files),
+        "rows": len(rows),
+        "bytes": int(rows["bytes"].sum(dtype=np.int64)),
+        "exact_duplicates": int((exact != NO_ROW).sum()),
+        "wording_duplicates": int((wording != NO_ROW).sum()),
+        "kept_rows": int((~goes).sum()),
+        "kept_bytes": int(rows["bytes"][~goes].sum(dtype=np.int64)),
+        "skipped": dict(skipped),
+    }
+    (plan.out / _SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+
+
+def copy_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: PipelinePlan) -> None:
+    """Step 3: copies of this task's files without the rows that go, byte for byte."""
+    folder = plan.out / "kept"
+    folder.mkdir(exist_ok=True)
+    for path in input_files(plan.source)[rank::world_size]:
+        goes = iter(np.load(plan.out / "stages" / f"{path.name}.goes.npy").tolist())
+        gone = next(goes, None)
+        part = folder / f".{path.name}.part{path.suffix if path.suffix == '.gz' else ''}"
+        with open_lines(part, "wb") as target:
+            for line in read_lines(path):
+                if line.number == gone:
+                    gone = next(goes, None)
+                else:
+                    copy_line(line, path, target)
+        part.replace(folder / path.name)
