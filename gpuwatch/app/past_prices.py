@@ -141,6 +141,8 @@ def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datet
         )
     kinds = default_kinds({offer.provider for offer in found.offers})
     market_history = history_of_columns(rows, clean(data.name), kinds, partial(_are_in_scope, scope=scope))
+    if scope.provider is None and len({listing.kind for listing in market_history.listings}) > 1:
+        log.warning("%s: its list prices are left out; --provider NAME:listed shows them", data)
     return narrow_to_scope(market_history, scope)
 
 
@@ -168,8 +170,10 @@ def _are_in_scope(listings: tuple[ListedOffer, ...], scope: MarketFilter) -> lis
     """Which offers a filter selects."""
     wanted, _, kind = (scope.provider or "").partition(":")
     models = frozenset(listing.identity.gpu for listing in listings)
+    only_listed = all(listing.kind is OfferKind.LISTED for listing in listings)
+    listed_too = kind == "listed" if wanted else only_listed  # list prices do not mix with those of offers
     return [
-        ((listing.kind is OfferKind.LISTED) == (kind == "listed") or not wanted)
+        (listing.kind is OfferKind.LISTED) == listed_too
         and wanted in ("", listing.identity.provider)
         and scope.has_gpu(listing.identity.gpu, listing.gpu_family, models)
         and scope.has_count(listing.identity.gpu_count)

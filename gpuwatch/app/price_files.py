@@ -218,6 +218,18 @@ def _file_json(done: FileImport) -> dict[str, Any]:
             {"provider": provider, "kind": kind.value, "rows": rows} for (provider, kind), rows in found.sources.items()
         ],
         "unknown_providers": list(done.unknown),
+        "jumps": [
+            {
+                "provider": jump.provider,
+                "gpu_family": jump.gpu_family,
+                "spot": jump.spot,
+                "at": rfc3339(moment_of(jump.at_s)),
+                "before_usd_gpu_hour": jump.before / 1e6,
+                "after_usd_gpu_hour": jump.after / 1e6,
+            }
+            for jump in found.jumps
+        ],
+        "rate_cards": list(found.rate_cards),
         "own_looks": [
             {"provider": one.provider, "since": rfc3339(one.since), "until": rfc3339(one.until)}
             for one in done.overlaps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
+_SOURCE_KINDS = {"market": "live", "rate-card": "listed"}
+_JUMPS_SHOWN = 5
 _JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the next ones
 
 
@@ -40,10 +42,17 @@ _JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the 
     click.Choice(["live", "listed"]),
     "Prices of rentable offers, or list prices. Default: as usual for the provider.",
 )
+@value_option(
+    "--source",
+    click.Choice(["market", "rate-card"]),
+    "Where the prices come from: offers for rent, or a price list (as --kind live, --kind listed).",
+)
 @click.option("--dry-run", is_flag=True, help="Count what is new and write nothing.")
 @json_option
 @settings_option
-def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: bool, settings: Settings) -> int:
+def import_(
+    files: tuple[Path, ...], kind: str | None, source: str | None, dry_run: bool, as_json: bool, settings: Settings
+) -> int:
     """Load price rows that others recorded into the store.
 
     FILES are CSV (gzipped or not) or Parquet with the columns observed_at, provider, offer_key, region, gpu_name_raw,
@@ -52,6 +61,9 @@ def import_(files: tuple[Path, ...], kind: str | None, dry_run: bool, as_json: b
     """
     from gpuwatch.app.price_files import import_files, import_json
 
+    if source is not None and kind not in (None, _SOURCE_KINDS[source]):
+        raise click.UsageError(f"--source {source} means --kind {_SOURCE_KINDS[source]}: leave one of them out.")
+    kind = kind or (None if source is None else _SOURCE_KINDS[source])
     wanted = None if kind is None else OfferKind(kind)
     made = []
     for done in import_files(settings, files, wanted, dry_run=dry_run, progress=progress):
@@ -127,7 +139,8 @@ def _print_import(done: FileImport, timezone: str) -> None:
         + (f", {sum(found.skipped.values()):,} skipped" if found.skipped else "")
     )
     for (provider, kind), rows in found.sources.items():
-        click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows")
+        apart = "" if kind is not OfferKind.LISTED else f", kept apart: --provider {provider}:listed shows them"
+        click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows{apart}")
     first, last = moment_of(found.first_s), moment_of(found.last_s)
     if first and last:
         click.echo(f"  {local(first, timezone)} to {local(last, timezone)}, {found.looks:,} polls {new}")
@@ -141,6 +154,19 @@ def _print_import(done: FileImport, timezone: str) -> None:
 def _print_notes(done: FileImport, timezone: str) -> None:
     for provider in done.unknown:
         note(f"{done.path}: unknown provider {provider!r}; its prices are stored under that name")
+    for provider in done.found.rate_cards:
+        note(
+            f"{done.path}: no price of {provider} ever changes: this looks like a price list;"
+            " --source rate-card keeps it apart from offers for rent"
+        )
+    for jump in done.found.jumps[:_JUMPS_SHOWN]:
+        at = local(datetime.fromtimestamp(jump.at_s, UTC), timezone)
+        note(
+            f"{done.path}: all {jump.gpu_family}{' spot' if jump.spot else ''} prices of {jump.provider} jump at {at}:"
+            f" median {jump.before / 1e6:.4g} to {jump.after / 1e6:.4g} $/GPU-h; check the unit"
+        )
+    if len(done.found.jumps) > _JUMPS_SHOWN:
+        note(f"{done.path}: {len(done.found.jumps) - _JUMPS_SHOWN:,} further jumps; --json lists them")
     for one in done.overlaps:
         note(
             f"{done.path}: the store polled {one.provider} itself from {local(one.since, timezone)} to"

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection, func, select, update
 
+from gpuwatch.domain.analysis.feed_checks import FeedChecks, PriceJump
 from gpuwatch.domain.analysis.price_columns import OfferIndex, PriceColumns, PriceSource, RowSurvey
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.errors import UsageError
@@ -55,6 +56,8 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     first_s: int | None  # of all rows that were understood
     last_s: int | None
     sources: Mapping[PriceSource, int]  # provider and kind → rows
+    jumps: Sequence[PriceJump]  # of whole GPU families
+    rate_cards: Sequence[str]  # providers whose live prices never move
 
 
 def import_file(
@@ -84,9 +87,11 @@ def import_file(
         for start in range(0, len(rows), BATCH_ROWS):
             survey.add(rows.part(reader.offers, start, start + BATCH_ROWS))
         _check(path, survey)
-        merged = MergeCounts()
+        merged, checks = MergeCounts(), FeedChecks(index)
         for start, end in rows.parts(PART_ROWS):
-            merged += _import_part(database, rows.part(reader.offers, start, end), survey, dry_run=dry_run)
+            part = rows.part(reader.offers, start, end)
+            checks.add(part)
+            merged += _import_part(database, part, survey, dry_run=dry_run)
             on_progress("importing", end, len(rows))
     found = {source: about.rows for source, about in survey.sources.items()}
     return ImportReport(
@@ -100,6 +105,8 @@ def import_file(
         first_s=survey.first_s,
         last_s=survey.last_s,
         sources=found,
+        jumps=checks.jumps,
+        rate_cards=checks.rate_cards({source: about.moments for source, about in survey.sources.items()}),
     )
 
 
