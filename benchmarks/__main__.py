@@ -29,6 +29,11 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "store": ("storing polls", ["--rounds", "3"], ["--rounds", "1"]),
     "questions": ("questions on the history", [], ["--observations", "1000000"]),
     "backtest": ("a watch over ten million observations", [], ["--observations", "1000000", "--rounds", "1"]),
+    "bulk": (
+        "a million price rows, and the stages of a data set's audit",
+        [],
+        ["--rows", "200000", "--texts", "50000"],
+    ),
     "dataset": ("a data set's audit", [], ["--rows", "20000", "--texts", "100"]),
     "advise": ("wait or buy, out of sample", ["--refit"], []),
     "calendar_accuracy": (

@@ -1,0 +1,143 @@
+"""A million price rows imported, imported again and backtested; and rows a second of each stage of `dataset`.
+
+    python -m benchmarks.bulk [--rows 1000000] [--texts 200000] [--only prices|dataset]
+
+Prints CPU seconds (user and system, with child processes): they hold on a busy machine, where a clock does not. The
+rows are a thousand offers at half-hourly polls; a price changes at every tenth one. The texts have 90 made-up words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gpuwatch.app.dataset.cheap_stages import measured, sketched
+from gpuwatch.app.dataset.embedding import open_embedder
+from gpuwatch.app.dataset.wording import NO_ROW, alike_in_wording
+from gpuwatch.domain.analysis.price_rows import COLUMNS
+
+MODELS = (("H100 SXM", 80), ("RTX 4090", 24), ("A100 SXM4", 80), ("RTX 3090", 24), ("L40S", 48), ("Tesla V100", 16))
+_BLOCK = 8_192
+_BOX_PROCESSORS, _BOX_BYTES = 16, 50e9  # the sources' machine and data set
+
+
+def write_prices(path: Path, rows: int) -> None:
+    """A market of so many rows."""
+    draw = random.Random(7)
+    offers = []
+    for number in range(1000):
+        model, memory = draw.choice(MODELS)
+        spot = draw.random() < 0.4
+        cells = f'{number}/{"spot" if spot else "ondemand"},"Utah, US",{model},{draw.choice((1, 2, 4, 8))},{memory}'
+        offers.append([f"{cells},{'true' if spot else 'false'}", draw.uniform(0.2, 4), True])
+    at, written = datetime(2026, 1, 1, tzinfo=UTC), 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write(",".join(COLUMNS) + "\n")
+        while written < rows:
+            for offer in offers:
+                offer[2] = offer[2] != (draw.random() < 0.02)
+                offer[1] *= draw.uniform(0.95, 1.05) if draw.random() < 0.1 else 1
+                if offer[2] and written < rows:
+                    file.write(f"{at:%Y-%m-%dT%H:%M:%SZ},vastai,{offer[0]},{offer[1]:.6f}\n")
+                    written += 1
+            at += timedelta(minutes=30)
+
+
+def price_seconds(rows: int) -> dict[str, float]:
+    """CPU seconds of each command on a file of so many rows."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as name:
+        folder = Path(name)
+        write_prices(folder / "rows.csv", rows)
+        backtest = ["backtest", "--gpu", "H100", "--max-price", "0.5", "--since", "all"]
+        commands = {
+            "import": ["import", "rows.csv"],
+            "import again": ["import", "rows.csv"],
+            "backtest, store": backtest,
+            "backtest, file": [*backtest, "--data", "rows.csv"],
+        }
+        return {what: _command_seconds(folder, command) for what, command in commands.items()}
+
+
+def _command_seconds(folder: Path, command: list[str]) -> float:
+    home = {name: str(folder) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+    paths = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, "-m", "gpuwatch", *command],
+        cwd=folder,
+        env=os.environ | home | paths,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, float]]:
+    """Rows and bytes for each CPU second of one processor, by stage."""
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(20_000)]
+    lines = [msgspec.json.encode({"text": " ".join(draw.choices(words, k=90))}) + b"\n" for _ in range(texts)]
+    blocks = [lines[start : start + _BLOCK] for start in range(0, texts, _BLOCK)]
+    size = sum(map(len, lines)) / texts
+    sketches: list[np.ndarray] = []  # type: ignore[type-arg]
+    stages: dict[str, Callable[[], object]] = {
+        "equal texts": lambda: [measured(block, ("text",)) for block in blocks],
+        "wording: sketches": lambda: sketches.extend(sketched(block, ("text",)) for block in blocks),
+        "wording: comparison": lambda: alike_in_wording(np.concatenate(sketches), np.full(texts, NO_ROW)),
+    }
+    found = {}
+    for stage, work in stages.items():
+        rate = texts / _cpu_seconds(work)
+        found[stage] = (rate, rate * size)
+    embedder = open_embedder(None, "onnx", 1)
+    common = " ".join(["the price of a card is what a market pays for it"] * 12)[:600]  # some 128 tokens
+    rate = model_texts / _cpu_seconds(lambda: embedder.vectors([common] * model_texts))
+    return found | {"model, 128 tokens": (rate, rate * len(common))}
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
+
+
+def hours_for_the_box(rates: dict[str, tuple[float, float]], sample: int = 10_000) -> float:
+    """Extrapolated: all stages over 50 GB on 16 processors; the comparison runs on one, and the model on a sample."""
+    exact, sketches, comparison, model = rates.values()
+    parallel = _BOX_BYTES / exact[1] + _BOX_BYTES / sketches[1] + sample / model[0]
+    return (parallel / _BOX_PROCESSORS + _BOX_BYTES / comparison[1]) / 3600
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--texts", type=int, default=200_000)
+    parser.add_argument("--only", choices=("prices", "dataset"))
+    args = parser.parse_args()
+    if args.only != "dataset":
+        print(f"{args.rows:,} price rows, CPU seconds:")
+        for what, seconds in price_seconds(args.rows).items():
+            print(f"  {what:16} {seconds:6.2f}", flush=True)
+    if args.only != "prices":
+        rates = stage_rates(args.texts)
+        print(f"{args.texts:,} texts, for each CPU second of one processor:")
+        for stage, (rows, size) in rates.items():
+            print(f"  {stage:20} {rows:11,.0f} rows {size / 1e6:8.1f} MB")
+        print(f"50 GB on 16 processors, extrapolated: {hours_for_the_box(rates):.1f} h")
+
+
+if __name__ == "__main__":
+    main()
