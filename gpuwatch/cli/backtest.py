@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -12,6 +14,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
+from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     PastOptions,
     completes,
@@ -24,6 +27,8 @@ from gpuwatch.cli.options import (
 )
 from gpuwatch.cli.output import json_out, progress
 from gpuwatch.cli.png import draw_backtest, draw_sweep, png_option, save_png, wait_curve
+from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.svg import SvgLine, point_chart, step_chart
 from gpuwatch.cli.tables import csv_out, left, right, table
 from gpuwatch.errors import UsageError
 
@@ -96,9 +101,18 @@ def _thresholds(_ctx: click.Context, _param: click.Parameter, given: str | None)
 @click.option("--strict", is_flag=True, help="Reject a watch with clauses that the history cannot judge.")
 @csv_option("Print CSV: one line for each event, or each threshold.")
 @png_option
+@html_option
 @json_option
 @config_option
-def backtest(past: PastOptions, as_csv: bool, png: Path | None, as_json: bool, config: str | None, **given: Any) -> int:
+def backtest(
+    past: PastOptions,
+    as_csv: bool,
+    png: Path | None,
+    html: Path | None,
+    as_json: bool,
+    config: str | None,
+    **given: Any,
+) -> int:
     """Show what your watches would have done: the daemon's own decisions over recorded prices.
 
     With --gpu and --max-price it tests that one rule instead of your watches, on offers of one GPU unless --count says
@@ -110,6 +124,7 @@ def backtest(past: PastOptions, as_csv: bool, png: Path | None, as_json: bool, c
     from gpuwatch.app.backtest import BacktestRequest, backtested_watches, run_backtest
     from gpuwatch.bootstrap import real_now
 
+    refuse_html_with(html, as_data=as_csv or as_json)
     is_spot_given = click.get_current_context().get_parameter_source("spot") is click.core.ParameterSource.COMMANDLINE
     spot = past.spot if is_spot_given else None
     since, until = past.span(real_now())
@@ -120,19 +135,58 @@ def backtest(past: PastOptions, as_csv: bool, png: Path | None, as_json: bool, c
     with progress() as stage:
         found = run_backtest(settings, watches, asked, stage)
     is_sweep = bool(asked.thresholds)
-    if as_json or as_csv:
-        _print_machine_readable(found, is_sweep, as_csv)
-    elif is_sweep:
-        _print_sweep(found)
-    else:
-        _print_watches(found, settings.timezone)
+    with recorded() as recording:
+        if as_json or as_csv:
+            _print_machine_readable(found, is_sweep, as_csv)
+        elif is_sweep:
+            _print_sweep(found)
+        else:
+            _print_watches(found, settings.timezone)
     known = [(watch, result) for watch, result in found.results if result is not None]
     if not known:
         past.hint_at_older(settings, None, since)
         return Exit.CANNOT_TELL
     if png:
         save_png(png, lambda axes: draw_sweep(axes, known) if is_sweep else draw_backtest(axes, known))
+    if html:
+        save_page(html, _page(known, is_sweep, ZoneInfo(settings.timezone), recording))
     return Exit.DONE
+
+
+def _page(known: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone: ZoneInfo, recording: Recording) -> str:
+    """The page of a backtest: prices and what was taken, or for a sweep the price paid against the wait."""
+    heading = f"backtest of {', '.join(dict.fromkeys(watch.name for watch, _ in known))}"
+    verdict = [one for one in recording.answers if isinstance(one, str) and one.startswith(("  mean price", "  begun"))]
+    if is_sweep:
+        verdict = [*_least_paid(known), *verdict]
+    charts = [_paid_against_wait(known)] if is_sweep else [_track(watch, result, zone) for watch, result in known]
+    return page_of(heading, verdict or ["nothing was on offer in time: no mean price can be stated"], charts, recording)
+
+
+def _track(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> str:
+    times, prices = result.track()
+    taken = [event for event in result.events if event.launched] or result.events
+    line = SvgLine("cheapest offer that fits", [price if isfinite(price) else None for price in prices])
+    points = [(event.at, event.usd_gpu_hour) for event in taken]
+    title = f"{watch.name}: USD per GPU-hour, commission included"
+    return step_chart(title, [at.astimezone(zone) for at in times], [line], (), points)
+
+
+def _least_paid(known: Sequence[tuple[Watch, BacktestResult]]) -> list[str]:
+    paid = [(usd, watch) for watch, result in known if (usd := result.waiting.paid_usd_gpu_hour) is not None]
+    if not paid:
+        return []
+    usd, watch = min(paid, key=lambda one: one[0])
+    return [f"the least was paid at max_price {watch.max_price_usd_gpu_hour:f}: {usd:.4f} $/GPU-h in the mean"]
+
+
+def _paid_against_wait(known: Sequence[tuple[Watch, BacktestResult]]) -> str:
+    points = [
+        (result.waiting.median_s / 3600, result.waiting.paid_usd_gpu_hour, f"{watch.max_price_usd_gpu_hour:f}")
+        for watch, result in known
+        if result.waiting.median_s is not None and result.waiting.paid_usd_gpu_hour is not None
+    ]
+    return point_chart("price paid against wait, by max_price", points, "median wait in hours", "mean paid, $/GPU-h")
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
@@ -173,11 +227,11 @@ def _print_watches(found: Backtest, timezone: str) -> None:
             click.echo()
         title = f"{watch.name}: {rule_text(watch)}"
         if result is None:
-            click.echo(f"{title}: {_NO_POLLS}")
+            say(f"{title}: {_NO_POLLS}")
             continue
         _events(result, title, zone)
         for line in summary_lines(watch, result, found, zone):
-            click.echo(f"  {line}")
+            say(f"  {line}")
     _foot(found)
 
 
@@ -185,7 +239,7 @@ def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
     from gpuwatch.app.backtest_report import main_events
 
     if not result.events:
-        click.echo(f"{title}: it never fired")
+        say(f"{title}: it never fired")
         return
     events = main_events(result)
     left_out = 1 if len({event.did for event in events}) == 1 else None  # the title says it
@@ -193,7 +247,7 @@ def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
     kept = [i for i in range(len(_EVENTS)) if i != left_out]
     table([_EVENTS[i] for i in kept], [[row[i] for i in kept] for row in rows], title=title)
     if len(events) > _MOST_EVENTS:
-        click.echo(f"  … and {len(events) - _MOST_EVENTS} more (--json and --csv show all)")
+        say(f"  … and {len(events) - _MOST_EVENTS} more (--json and --csv show all)")
 
 
 def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
@@ -221,7 +275,7 @@ def _print_sweep(found: Backtest) -> None:
     watch = found.results[0][0]
     title = f"{watch.name}: {', '.join(watch.gpu)}, {watch.action.value}"
     if not known:
-        click.echo(f"{title}: {_NO_POLLS}")
+        say(f"{title}: {_NO_POLLS}")
         return
     rents = watch.action is Action.LAUNCH
     columns = [one._replace(heading="launches") if rents and one.heading == "fires" else one for one in _STEPS]
@@ -232,16 +286,14 @@ def _print_sweep(found: Backtest) -> None:
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
     first = known[0][1]
     span = wait_text(found.deadline)
-    click.echo(f"  {first.looks} polls; held: the share of them at which it could have rented")
-    click.echo(f"  {starts_text(first.waiting)}")
-    click.echo(f"  in time: the share of the counted that came to an offer within {span};")
-    click.echo(f"  mean paid: after {span} it takes what there is; at once: that against buying at once")
+    say(f"  {first.looks} polls; held: the share of them at which it could have rented")
+    say(f"  {starts_text(first.waiting)}")
+    say(f"  in time: the share of the counted that came to an offer within {span};")
+    say(f"  mean paid: after {span} it takes what there is; at once: that against buying at once")
     if any(not result.waiting.is_shown for _, result in known):
-        click.echo("  (…): it may be chance, or there are too few days to tell; 95 %, block bootstrap over days")
+        say("  (…): it may be chance, or there are too few days to tell; 95 %, block bootstrap over days")
     if clauses := found.ignored.get(watch.name):
-        click.echo(
-            f"  the history does not record: {', '.join(clauses)}; these clauses were ignored (--strict rejects them)"
-        )
+        say(f"  the history does not record: {', '.join(clauses)}; these clauses were ignored (--strict rejects them)")
     _foot(found)
 
 
@@ -263,9 +315,9 @@ def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
 
 
 def _foot(found: Backtest) -> None:
-    click.echo(f"\n{found.source}: {found.intervals} prices, {found.looks} polls.")
-    click.echo("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
-    click.echo("poll misses it; launches run at once and to their end.")
+    say(f"\n{found.source}: {found.intervals} prices, {found.looks} polls.")
+    say("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
+    say("poll misses it; launches run at once and to their end.")
 
 
 def _against(waiting: WaitStatistics) -> str:

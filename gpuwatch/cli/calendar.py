@@ -11,9 +11,12 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
+from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local
 from gpuwatch.cli.png import png_option, save_png
+from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.svg import week_map
 from gpuwatch.cli.tables import csv_out, left, right, table, uses_colour
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.text import clean
@@ -59,6 +62,7 @@ _COLUMNS = (
 )
 @csv_option("Print the 168 hours of the week as CSV.")
 @png_option
+@html_option
 @json_option
 @settings_option
 def calendar(
@@ -68,6 +72,7 @@ def calendar(
     blocks: tuple[str, ...],
     as_csv: bool,
     png: Path | None,
+    html: Path | None,
     as_json: bool,
     settings: Settings,
 ) -> int:
@@ -81,6 +86,7 @@ def calendar(
     from gpuwatch.app.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
     from gpuwatch.bootstrap import real_now
 
+    refuse_html_with(html, as_data=as_csv or as_json)
     parts = _parts(blocks)
     _check_zone(zone)
     asked = CalendarRequest(gpu=gpu, zone=zone or settings.timezone, parts=parts, **past.request(real_now()))
@@ -91,7 +97,10 @@ def calendar(
     elif as_csv:
         csv_out([cell_json(cell, shown.found) for cell in shown.found.cells])
     else:
-        _print_calendar(shown, title)
+        with recorded() as recording:
+            _print_calendar(shown, title)
+        if html and shown.found.hours:
+            save_page(html, _page(shown, title, recording))
     if png and shown.found.hours:
         _save_picture(png, shown, title)
     if not shown.found.hours:
@@ -142,22 +151,22 @@ def _print_calendar(shown: PriceCalendar, title: str) -> None:
     found = shown.found
     if not found.hours:
         why = "nothing was on offer at any poll" if found.hours_polled else "it was never polled"
-        click.echo(f"{title}: no data in {shown.series.source}; {why}.")
+        say(f"{title}: no data in {shown.series.source}; {why}.")
         return
-    click.echo(f"{title} by hour of the week, {shown.zone}: percent against the median, {_usd(found)} per GPU-hour")
+    say(f"{title} by hour of the week, {shown.zone}: percent against the median, {_usd(found)} per GPU-hour")
     for line in _map(found):
         click.echo(line)
-    click.echo(f"{'':4}{_weeks(found)}; each number is the median of the lowest prices in that hour\n")
+    say(f"{'':4}{_weeks(found)}; each number is the median of the lowest prices in that hour\n")
     table(_COLUMNS, [_row(one) for one in [*found.effects, found.any_hour]])
     click.echo()
     for line in _sentences(found):
-        click.echo(line)
-    click.echo(
+        say(line)
+    say(
         f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_polled} that were polled, "
         f"from {local(found.since, shown.zone)} to {local(found.until, shown.zone)}; "
         f"the price {_changed(found.changes)}."
     )
-    click.echo(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
+    say(f"Method: {METHOD}; hours of the day: {HOURS_METHOD}.")
 
 
 def _usd(found: Calendar) -> str:
@@ -244,6 +253,15 @@ def _save_picture(path: Path, shown: PriceCalendar, title: str) -> None:
         axes.set_title(f"{title}: lowest price by hour of the week\n{span}", fontsize=10)
 
     save_png(path, draw)
+
+
+def _page(shown: PriceCalendar, title: str, recording: Recording) -> str:
+    from gpuwatch.app.calendar import DAYS, percent_of
+
+    found, heading = shown.found, f"{title}: lowest price by hour of the week, {shown.zone}"
+    percents = [percent_of(cell, found) for cell in found.cells]
+    most = _scale([abs(number) for number in percents if number is not None])
+    return page_of(heading, list(_sentences(found)), [week_map(heading, percents, DAYS, most)], recording)
 
 
 def _scale(sizes: Sequence[float]) -> float:

@@ -9,6 +9,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
+from gpuwatch.cli.html import html_option, save_page
 from gpuwatch.cli.options import FILE, POSITIVE, Between, Function, config_option, gpu_option, json_option, value_option
 from gpuwatch.cli.output import json_out, note, progress
 from gpuwatch.domain.market.text import clean
@@ -32,6 +33,7 @@ def dataset() -> None:
 
 
 def _options(command: Function) -> Function:
+    command = html_option(command)
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -200,6 +202,7 @@ def _run(asked: dict[str, Any], as_json: bool, config: str | None, target: Filte
     from gpuwatch.app.dataset.scan import NoUsableRows
     from gpuwatch.bootstrap.settings_loading import load_settings
 
+    html = asked.pop("html")
     request = AuditRequest(**asked)
     price, missing = training_price(request, lambda: load_settings(config))
     if missing:
@@ -211,6 +214,8 @@ def _run(asked: dict[str, Any], as_json: bool, config: str | None, target: Filte
         note(str(fault))
         return Exit.CANNOT_TELL
     _show(report, request.folder, as_json)
+    if html:
+        save_page(html, (request.folder / "report.html").read_text(encoding="utf-8"))
     return Exit.DONE
 
 

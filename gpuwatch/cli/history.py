@@ -16,9 +16,12 @@ import msgspec
 from gpuwatch.cli import Exit
 from gpuwatch.cli.chart import line_chart
 from gpuwatch.cli.command import Command
+from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import Between, PastOptions, completes, csv_option, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out
 from gpuwatch.cli.png import png_option, save_png
+from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.svg import SvgLine, step_chart
 from gpuwatch.cli.tables import csv_out, left, right, table
 from gpuwatch.domain.analysis.price_series import unobserved_gaps
 from gpuwatch.domain.market.money import usd_number
@@ -66,6 +69,7 @@ _COLUMNS = (
 )
 @csv_option()
 @png_option
+@html_option
 @json_option
 @settings_option
 def history(
@@ -75,6 +79,7 @@ def history(
     past: PastOptions,
     as_csv: bool,
     png: Path | None,
+    html: Path | None,
     as_json: bool,
     settings: Settings,
     **given: Any,
@@ -91,6 +96,7 @@ def history(
     from gpuwatch.app.price_history import PriceHistoryRequest, price_history
     from gpuwatch.bootstrap import real_now
 
+    refuse_html_with(html, as_data=as_csv or as_json)
     named, zone = gpu or gpu_option, ZoneInfo(settings.timezone)
     if named is None or (gpu and gpu_option):
         raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
@@ -98,18 +104,36 @@ def history(
     asked = PriceHistoryRequest(gpu=named, zone=zone, is_for_programs=as_csv or as_json, **period, **given)
     found = price_history(settings, asked)
     title = past.title(clean(named))
-    if as_csv or as_json:
-        _print_machine_readable(found, as_csv, is_list=gpu is None)
-    else:
-        print_periods(found.track.points, title, zone, found.every.value == "1h")
-        _print_sums(found, zone)
+    with recorded() as recording:
+        if as_csv or as_json:
+            _print_machine_readable(found, as_csv, is_list=gpu is None)
+        else:
+            print_periods(found.track.points, title, zone, found.every.value == "1h")
+            _print_sums(found, zone)
     if not found.track.series.known:
         past.hint_at_older(settings, found.gpus, asked.since)
         return Exit.CANNOT_TELL
     if png:
         heading = f"{title}: USD per GPU-hour, commission included"
         save_png(png, lambda axes: draw_price_history(axes, found, heading, zone))
+    if html:
+        save_page(html, _page(found.track.points, title, zone, recording))
     return Exit.DONE
+
+
+def _page(points: Sequence[PricePeriod], title: str, zone: tzinfo, recording: Recording) -> str:
+    known = [price for point in points if (price := usd_number(point.min_with_commission_microusd)) is not None]
+    lines = [
+        SvgLine("lowest", [usd_number(point.min_with_commission_microusd) for point in points]),
+        SvgLine("median", [usd_number(point.median_with_commission_microusd) for point in points]),
+    ]
+    heading = f"{title}: USD per GPU-hour, commission included"
+    times = [point.starts_at.astimezone(zone) for point in points]
+    chart = step_chart(heading, times, lines, [not point.polled for point in points])
+    verdict = "nothing was on offer in that time"
+    if known:
+        verdict = f"the lowest price was {min(known):.4f} to {max(known):.4f}, at the end {known[-1]:.4f}"
+    return page_of(heading, [f"{verdict} ({len(known)} of {len(points)} periods have a price)"], [chart], recording)
 
 
 def _print_machine_readable(found: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:
@@ -187,10 +211,10 @@ def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
         longest = max(gaps, key=lambda gap: gap.hours)
         at = longest.starts_at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
         line += f"; {len(gaps)} gap{'s' if len(gaps) > 1 else ''}, the longest {longest.hours} h from {at}"
-    click.echo(line)
+    say(line)
     for usd, share in found.under:
         percent = "–" if share.share is None else f"{share.share:.1%}".replace("%", " %")
-        click.echo(
+        say(
             f"at or under {usd:.4f}: {percent} of the known time"
             f" ({share.under_s / 3600:.1f} of {share.known_s / 3600:.1f} h; gaps do not count)"
         )

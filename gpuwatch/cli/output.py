@@ -13,6 +13,8 @@ from unicodedata import normalize
 
 import click
 
+from gpuwatch.cli.recording import keep_note
+
 _HANDLER = "gpuwatch.fallback"
 _ASCII = "gpuwatch_ascii"
 _LINE_EVERY_S = 10.0
@@ -62,6 +64,7 @@ def json_out(value: Any) -> None:
 
 def note(line: str) -> None:
     """A line for a person, on standard error: it never mixes with the answer."""
+    keep_note(line)
     click.echo(line, err=True)
 
 

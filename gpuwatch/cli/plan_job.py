@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
+from gpuwatch.cli.html import html_option, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     CURRENT_DATA,
     LISTED,
@@ -20,9 +22,10 @@ from gpuwatch.cli.options import (
     gpu_option,
     json_option,
 )
-from gpuwatch.cli.plan_job_show import show_hardware, show_offers, show_watch
+from gpuwatch.cli.plan_job_show import job_page, show_hardware, show_offers, show_watch
 from gpuwatch.cli.plan_options import Figure, Figures, number, pairs, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
+from gpuwatch.cli.recording import recorded
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -172,6 +175,7 @@ def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
 @click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources compute.")
 @click.option("--watch", metavar="NAME", help="On offers: print the [[watch]] for this job, instead of the offers.")
 @click.option("--write", is_flag=True, help="With --watch: add it to the settings file.")
+@html_option
 @json_option
 @config_option
 def job(
@@ -179,6 +183,7 @@ def job(
     limit: int,
     watch: str | None,
     write: bool,
+    html: Path | None,
     as_json: bool,
     config: str | None,
     **given: Any,
@@ -197,13 +202,24 @@ def job(
     table = {key: value for key in _JOB_OPTIONS if (value := given.pop(key)) is not None}
     asked = JobRequest(job=table, workload=workload, **given)
     _refuse_watch_with(asked, watch, write, as_json)
+    refuse_html_with(html, as_data=as_json or watch is not None)
     if asked.candidates:
-        verdict = show_hardware(asked, plan_on_hardware(asked), as_json)
+        on_hardware = plan_on_hardware(asked)
+        with recorded() as recording:
+            verdict = show_hardware(asked, on_hardware, as_json)
+        if html:
+            bars = [(one.candidate.on.text, one.cost) for one in on_hardware.found]
+            save_page(html, job_page(asked, bars, recording))
         return Exit.FAILED if verdict == NOT_FEASIBLE else Exit.DONE
     settings = load_settings(config)
     plan = plan_on_offers(settings, asked)
     if watch is None:
-        verdict = show_offers(asked, plan, limit, None if as_json else settings.timezone)
+        with recorded() as recording:
+            verdict = show_offers(asked, plan, limit, None if as_json else settings.timezone)
+        if html:
+            placed = plan.ranking.placed[: min(limit, 20)]
+            bars = [(f"{one.offer.gpu_count}× {one.offer.gpu}, {one.offer.provider}", one.cost) for one in placed]
+            save_page(html, job_page(asked, bars, recording))
     else:
         verdict = show_watch(asked, plan, watch, config if write else None, write=write)
     if not plan.ranking.seen or plan.market.troubles:

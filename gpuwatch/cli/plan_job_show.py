@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.cli.html import page_of
 from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.recording import Recording
+from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.job import METHOD_TEXT, SOURCE_LOAD_USD_GPU_HOUR, JobBill, JobCost
@@ -29,6 +32,21 @@ _PARTS: _Parts = (
     ("prepare", lambda bill: bill.prepare_usd),
     ("(disk)", lambda bill: bill.disk_usd),
 )
+
+
+def job_page(asked: JobRequest, costs: Sequence[tuple[str, JobCost]], recording: Recording) -> str:
+    """The page of a plan: what each named thing costs, best to worst case, and all that was printed."""
+    from gpuwatch.domain.planning.job_comparison import Feasibility
+
+    bars = [(name, cost.low.microusd / MICRO, cost.microusd / MICRO) for name, cost in costs]
+    heading = "what the job costs" + (f": {asked.workload.params}" if asked.workload.params else "")
+    verdict = [one for one in recording.notes if one.startswith(tuple(Feasibility))]
+    if not verdict:
+        least = min((cost.microusd for _, cost in costs), default=None)
+        cost = "no offer can run it" if least is None else f"{least / MICRO:,.2f} $ in the worst case"
+        verdict = [f"the cheapest: {cost} ({len(costs)} shown; --max-cost and --within give a verdict)"]
+    chart = range_chart("USD for the whole job, best to worst case", bars, asked.max_cost_usd)
+    return page_of(heading, verdict, [chart], recording)
 
 
 def _note_estimate(plan: HardwarePlan | OfferPlan) -> None:

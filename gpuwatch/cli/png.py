@@ -70,18 +70,25 @@ def draw_backtest(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> N
 
 
 def draw_sweep(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
-    """The median wait and the share in time, by threshold."""
-    xs, ys = wait_curve(known)
-    axes.plot(xs, [float("nan") if y is None else y for y in ys], "o-", color="tab:blue")
-    axes.set_xlabel("max_price, USD per GPU-hour")
-    axes.set_ylabel("median wait in hours", color="tab:blue")
-    shares = [result.waiting.within_deadline for _, result in known]
-    if any(share is not None for share in shares):
+    """The price paid and the share in time against the median wait; each point is one threshold."""
+    points = [
+        (watch, result.waiting, result.waiting.median_s / 3600, result.waiting.paid_usd_gpu_hour)
+        for watch, result in known
+        if result.waiting.median_s is not None and result.waiting.paid_usd_gpu_hour is not None
+    ]
+    waits = [wait_h for _, _, wait_h, _ in points]
+    axes.plot(waits, [paid for _, _, _, paid in points], "o-", color="tab:blue")
+    for watch, _, wait_h, paid in points:
+        axes.annotate(f"{watch.max_price_usd_gpu_hour:f}", (wait_h, paid), (4, 4), textcoords="offset points")
+    axes.set_xlabel("median wait in hours")
+    axes.set_ylabel("mean price paid, USD per GPU-hour", color="tab:blue")
+    if any(waiting.within_deadline is not None for _, waiting, _, _ in points):
         right = axes.twinx()
-        right.plot(xs, [float("nan") if share is None else 100 * share for share in shares], "s--", color="tab:orange")
+        shares = [float("nan") if one.within_deadline is None else 100 * one.within_deadline for _, one, _, _ in points]
+        right.plot(waits, shares, "s--", color="tab:orange")
         right.set_ylabel("came to an offer in time, %", color="tab:orange")
         right.set_ylim(-3, 103)
-    axes.set_title(f"{known[0][0].name}: price against waiting")
+    axes.set_title(f"{known[0][0].name}: price paid against wait, by max_price")
 
 
 def wait_curve(known: Sequence[tuple[Watch, BacktestResult]]) -> tuple[list[float], list[float | None]]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from unicodedata import combining, east_asian_width
 
 from gpuwatch.cli.output import displayable
+from gpuwatch.cli.recording import RecordedTable, keep
 from gpuwatch.domain.market.text import escape_formula
 
 _GAP = "  "
@@ -48,10 +49,11 @@ def text(heading: str, drop: int = 0) -> Column:
 
 def table(columns: Sequence[Column], rows: Iterable[Cells], title: str | None = None) -> None:
     """Print a table on standard output. Cells are plain text, never markup."""
-    width = terminal_width()
+    width, rows = terminal_width(), list(rows)
+    keep(RecordedTable(title or "", [one.heading for one in columns], [one.right for one in columns], rows))
     if title:
         sys.stdout.write(f"{displayable(title)}\n")
-    for line in table_lines(columns, list(rows), width, bold=_bold if width and uses_colour() else str):
+    for line in table_lines(columns, rows, width, bold=_bold if width and uses_colour() else str):
         sys.stdout.write(f"{line}\n")
 
 

@@ -1,0 +1,182 @@
+"""Charts as SVG within a page: no script, colours by the page's style, texts escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from html import escape
+from math import isfinite
+from typing import Final, NamedTuple
+
+_WIDTH: Final = 900
+_HEIGHT: Final = 320
+_LEFT: Final = 64
+_BOTTOM: Final = 36
+_TICKS: Final = 5
+_MOST_COLOUR: Final = 0.55  # of a cell, whose number must stay legible
+Label = Callable[[float], str]
+
+
+class SvgLine(NamedTuple):
+    """Prices over time: each holds until the next; None: none is known."""
+
+    label: str
+    ys: Sequence[float | None]
+
+
+class _Plane:
+    """Data to picture. Equal ends are widened."""
+
+    def __init__(self, xs: Iterable[float], ys: Iterable[float]) -> None:
+        x, y = list(xs), list(ys)
+        self.x0, self.x1 = min(x), max(x) if max(x) > min(x) else min(x) + 1
+        room = (max(y) - min(y)) * 0.06 or abs(max(y)) * 0.1 or 1.0
+        self.y0, self.y1 = min(y) - room, max(y) + room
+
+    def x(self, value: float) -> float:
+        return _LEFT + (value - self.x0) / (self.x1 - self.x0) * (_WIDTH - _LEFT - 12)
+
+    def y(self, value: float) -> float:
+        return 10 + (self.y1 - value) / (self.y1 - self.y0) * (_HEIGHT - _BOTTOM - 10)
+
+    def axes(self, x_text: Label, y_text: Label) -> Iterator[str]:
+        for step in range(_TICKS):
+            share = step / (_TICKS - 1)
+            x, y = self.x0 + share * (self.x1 - self.x0), self.y0 + share * (self.y1 - self.y0)
+            at = self.y(y)
+            anchor = "start" if step == 0 else "end" if step == _TICKS - 1 else "middle"
+            yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 12}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            yield _text(_LEFT - 6, at + 4, y_text(y), "end")
+            yield _text(self.x(x), _HEIGHT - _BOTTOM + 18, x_text(x), anchor)
+
+
+def step_chart(
+    title: str,
+    times: Sequence[datetime],
+    lines: Sequence[SvgLine],
+    unknown: Sequence[bool] = (),
+    points: Sequence[tuple[datetime, float]] = (),
+) -> str:
+    """Steps over time, shaded where nothing is known; empty if there is nothing to draw.
+
+    Args:
+        times: rising, with a zone, in which they are labelled.
+        unknown: for each time, whether nothing is known until the next.
+        points: marked: what was taken.
+    """
+    known = [y for line in lines for y in line.ys if y is not None and isfinite(y)]
+    if len(times) < 2 or not known:
+        return ""
+    xs = [at.timestamp() for at in times]
+    plane, zone = _Plane(xs, [*known, *(price for _, price in points)]), times[0].tzinfo
+    parts = [_shade(plane, xs, unknown)]
+    parts += plane.axes(lambda x: f"{datetime.fromtimestamp(x, zone):%Y-%m-%d %H:%M}", "{:.3f}".format)
+    for number, line in enumerate(lines):
+        parts.append(f'<path class="s{number}" d="{_steps(plane, xs, line.ys)}"/>')
+        parts.append(_key(number, line.label))
+    parts += [
+        f'<circle class="dot" cx="{plane.x(at.timestamp()):.1f}" cy="{plane.y(y):.1f}" r="4"/>' for at, y in points
+    ]
+    return _svg(title, parts, _HEIGHT)
+
+
+def point_chart(title: str, points: Sequence[tuple[float, float, str]], x_label: str, y_label: str) -> str:
+    """Labelled points joined in their order, such as price paid against wait; empty if there are none."""
+    if not points:
+        return ""
+    xs = [x for x, _, _ in points]
+    plane = _Plane([*xs, max(xs) + 0.08 * (max(xs) - min(xs))], [y for _, y, _ in points])  # room for a label
+    parts = list(plane.axes("{:.4g}".format, "{:.4g}".format))
+    path = "L".join(f"{plane.x(x):.1f},{plane.y(y):.1f}" for x, y, _ in points)
+    parts.append(f'<path class="s1 thin" d="M{path}"/>')
+    for x, y, label in points:
+        parts.append(_dot(plane, x, y))
+        parts.append(_text(plane.x(x) + 6, plane.y(y) - 6, label))
+    parts += [_text(_LEFT, _HEIGHT - 2, f"up: {y_label}"), _text(_WIDTH - 12, _HEIGHT - 2, f"across: {x_label}", "end")]
+    return _svg(title, parts, _HEIGHT)
+
+
+def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: float | None = None) -> str:
+    """A bar from the lowest to the highest figure of each row, from 0; empty if there are none."""
+    if not rows:
+        return ""
+    height, most, left = 22 * len(rows) + 30, max([high for _, _, high in rows] + [limit or 0.0]) or 1.0, 210
+
+    def at(value: float) -> float:
+        return left + value / most * (_WIDTH - left - 90)
+
+    parts = []
+    for number, (label, low, high) in enumerate(rows):
+        y, wide = 22 * number + 6, max(2.0, at(high) - at(low))
+        parts.append(_text(left - 8, y + 11, label, "end"))
+        parts.append(f'<rect class="bar" x="{at(low):.1f}" y="{y}" width="{wide:.1f}" height="14"/>')
+        parts.append(_text(at(high) + 6, y + 11, f"{low:,.2f}–{high:,.2f}"))
+    if limit is not None:
+        x = at(limit)
+        parts.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
+        parts.append(_text(x, height - 8, f"limit {limit:,.2f}", "middle"))
+    return _svg(title, parts, height)
+
+
+def week_map(title: str, percents: Sequence[float | None], days: Sequence[str], most: float) -> str:
+    """168 hours of the week: blue is cheaper, orange is dearer, empty is unknown; `most` has the full colour."""
+    parts = []
+    for number, percent in enumerate(percents):
+        day, hour = divmod(number, 24)
+        x, y = 50 + hour * 34, 6 + day * 30
+        text = f"{days[day]} {hour:02}:00: " + ("no price" if percent is None else f"{percent:+.1f} %")
+        kind = "none" if percent is None else "low" if percent < 0 else "high"
+        strength = 0.0 if percent is None else min(1.0, abs(percent) / most) * _MOST_COLOUR
+        parts.append(
+            f'<rect class="{kind}" x="{x}" y="{y}" width="33" height="29" fill-opacity="{strength:.2f}">'
+            f"<title>{escape(text)}</title></rect>"
+        )
+        if percent is not None:
+            parts.append(_text(x + 16.5, y + 19, f"{percent:+.0f}", "middle", "cell"))
+    parts += [_text(42, 25 + 30 * number, day, "end") for number, day in enumerate(days)]
+    parts += [_text(66.5 + 34 * hour, 232, str(hour), "middle") for hour in range(24)]
+    return _svg(title, parts, 240)
+
+
+def _svg(title: str, parts: Iterable[str], height: int) -> str:
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "label") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _dot(plane: _Plane, x: float, y: float) -> str:
+    return f'<circle class="dot" cx="{plane.x(x):.1f}" cy="{plane.y(y):.1f}" r="4"/>'
+
+
+def _key(number: int, label: str) -> str:
+    x = _LEFT + 10 + number * 220
+    line = f'<line class="s{number}" x1="{x}" x2="{x + 22}" y1="{_HEIGHT - 6}" y2="{_HEIGHT - 6}"/>'
+    return line + _text(x + 28, _HEIGHT - 2, label)
+
+
+def _steps(plane: _Plane, xs: Sequence[float], ys: Sequence[float | None]) -> str:
+    """Across, then up or down: a price holds until the next; a gap begins anew."""
+    path, drawn = [], False
+    for number, y in enumerate(ys):
+        if y is None or not isfinite(y):
+            drawn = False
+            continue
+        height, until = plane.y(y), xs[min(number + 1, len(xs) - 1)]
+        path.append(f"V{height:.1f}" if drawn else f"M{plane.x(xs[number]):.1f},{height:.1f}")
+        path.append(f"H{plane.x(until):.1f}")
+        drawn = True
+    return "".join(path)
+
+
+def _shade(plane: _Plane, xs: Sequence[float], unknown: Sequence[bool]) -> str:
+    return "".join(
+        f'<rect class="unknown" x="{plane.x(x):.1f}" y="10" width="{plane.x(until) - plane.x(x):.1f}"'
+        f' height="{_HEIGHT - _BOTTOM - 10}"/>'
+        for x, until, is_unknown in zip(xs, xs[1:], unknown, strict=False)
+        if is_unknown
+    )
