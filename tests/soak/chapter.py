@@ -216,7 +216,7 @@ class Chapter:
         backup = self._folder / "backup.db"
         if backup.exists():
             self.counts["backups restored"] += 1
-            self.cloud.true_lists = 1
+            self.cloud.first_list_of.add(self._home.name)
             self._home.restore(backup)
             for one in self.judge.ours().values():
                 if one.instance.label != one.ordered_label and not self._home.knows(one.ordered_label):
@@ -227,9 +227,9 @@ class Chapter:
         """Another machine with the same settings and an empty database, for some hours."""
         if len(self._all) > 1:
             return
-        self.cloud.true_lists = 1
-        number = self.counts["second installations"]
-        self._all.append(self._install(f"second{number}"))
+        name = f"second{self.counts['second installations']}"
+        self.cloud.first_list_of.add(name)
+        self._all.append(self._install(name))
         self._for("second installations", 3600, 14400, self._second_ends)
 
     def _second_ends(self) -> None:

@@ -106,7 +106,7 @@ class Cloud:
         self.asking = "home"  # the installation that runs now
         self._account_of: dict[str, str] = {}
         self._back_at_s: dict[str, float] = {}  # what a destroy did not find, and when it is there again
-        self.true_lists = 0  # so many lists from now on are true: what is there is never hidden from a first look
+        self.first_list_of: set[str] = set()  # installations whose next list is true: no first look is lied to
 
     def now(self) -> datetime:
         """The wall clock."""
@@ -233,8 +233,8 @@ class Cloud:
 
     def listed(self, account: str) -> Sequence[Instance]:
         """A list, or what passes for one."""
-        lie = "true" if self.honest or self.true_lists else str(drawn(self._rng, LISTS))
-        self.true_lists = max(0, self.true_lists - 1)
+        lie = "true" if self.honest or self.asking in self.first_list_of else str(drawn(self._rng, LISTS))
+        self.first_list_of.discard(self.asking)
         lie = "down" if self.is_down else lie
         self.note(f"list: {lie}")
         if lie == "down":
