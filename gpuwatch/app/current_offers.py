@@ -11,9 +11,7 @@ import msgspec
 
 from gpuwatch import providers
 from gpuwatch.app.offers import markets_now, providers_that_sell
-from gpuwatch.app.past_prices import load_prices
 from gpuwatch.bootstrap import open_store_read_only, real_now
-from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, OfferInterval
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of
@@ -21,6 +19,7 @@ from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.price_sources import is_imported_source, kind_of_source, provider_of_source
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
     from gpuwatch.engine.browse import OfferFilter
     from gpuwatch.settings import Settings
     from gpuwatch.storage.market_snapshot import SnapshotOffer
@@ -113,6 +112,9 @@ def _in_file(
     settings: Settings, wanted: OfferFilter, only: Sequence[str], data: Path
 ) -> tuple[list[Offer], datetime | None]:
     """The offers that the newest poll shows, and its time."""
+    from gpuwatch.app.past_prices import load_prices
+    from gpuwatch.domain.analysis.market_history import MarketFilter
+
     history = load_prices(settings, MarketFilter(), _BEGINNING, real_now(), data)
     ends_s = history.ends_s or 0
     offers = []

@@ -15,11 +15,9 @@ from gpuwatch.app.costs import cost_report, cost_report_json
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.launches import all_launches
 from gpuwatch.app.offers import offer_json
-from gpuwatch.app.price_history import PriceHistoryRequest, period_json, price_history
 from gpuwatch.app.provider_status import provider_status_json, provider_statuses
 from gpuwatch.app.watch_status import watch_status_json, watch_statuses
 from gpuwatch.bootstrap import real_now
-from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.engine.browse import offer_filter
@@ -138,6 +136,13 @@ def _costs(settings: Settings, asked: CostParameters) -> ResourceAnswer:
 
 def _history(settings: Settings, asked: HistoryParameters) -> ResourceAnswer:
     """One GPU; without one all that are watched or recorded."""
+    from gpuwatch.app.price_history import (  # noqa: PLC0415 it loads numpy: 12 MB, for whoever asks
+        PriceHistoryRequest,
+        period_json,
+        price_history,
+    )
+    from gpuwatch.domain.analysis.market_history import MarketFilter  # noqa: PLC0415
+
     now = real_now()
     since = now - timedelta(seconds=seconds_of(asked.since))
     spot = {"no": False, "only": True, "any": None}[asked.spot]

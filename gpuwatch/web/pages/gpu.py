@@ -3,108 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from gpuwatch.app.advise import AdviceRequest, AdviceResult, give_advice
-from gpuwatch.app.calendar import DAYS, CalendarRequest, effect_text, hours_text, percent_of, price_calendar
-from gpuwatch.app.market import MarketRequest, market_overview
-from gpuwatch.app.price_history import PriceHistoryRequest, period_json, price_history
-from gpuwatch.domain.analysis.calendar import default_parts
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.errors import StoreNotReady, UsageError
 from gpuwatch.web.page import Page, View
-
-_DAYS = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
-_SPOTS = {"no": False, "only": True, "any": None}
-_STEPS = 5  # shades of the heat map on each side of the median
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    gpu = view.path["name"]
-    since = view.query.get("since") if view.query.get("since") in _DAYS else "7d"
-    spot = view.query.get("spot") if view.query.get("spot") in _SPOTS else "no"
-    period: dict[str, Any] = {
-        "scope": MarketFilter(spot=_SPOTS[str(spot)]),
-        "since": view.now - timedelta(days=_DAYS[str(since)]),
-        "until": view.now.replace(microsecond=0) + timedelta(seconds=1),
-        "data": None,
-    }
-    zone = ZoneInfo(view.settings.timezone)
-    found = price_history(
-        view.settings,
-        PriceHistoryRequest(gpu=gpu, zone=zone, every=None, is_for_programs=False, under_usd=(), **period),
-    )
-    points = [period_json(one) for one in found.track.points]
-    while points and not points[0]["looked"]:
-        points.pop(0)
-    return {
-        "gpu": gpu,
-        "since": since,
-        "spot": spot,
-        "sinces": list(_DAYS),
-        "points": points,
-        "chart": _chart(points),
-        "status": _status(view, gpu, period),
-        "calendar": _calendar(view, gpu, period),
-        "advice": _advice(view, gpu, period),
-    }
+    from gpuwatch.web.gpu_prices import gpu_prices  # noqa: PLC0415 it loads numpy
 
-
-def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """Series for the chart: a gap is null, so that no line crosses it."""
-    from datetime import datetime  # noqa: PLC0415
-
-    names = ("min", "q1", "median", "q3")
-    return {
-        "x": [int(datetime.fromisoformat(one["starts_at"]).timestamp()) for one in points],
-        "series": [
-            {"label": label, "values": [one[f"{name}_price_usd_gpu_hour"] for one in points]}
-            for name, label in zip(names, ("lowest", "25 %", "median", "75 %"), strict=True)
-        ],
-        "unit": "USD per GPU-hour",
-    }
-
-
-def _status(view: View, gpu: str, period: Mapping[str, Any]) -> Any:
-    """Price now, changes, rank and lifetimes of each model of the name."""
-    asked = MarketRequest(gpus=(gpu,), under_usd=None, **period)
-    return market_overview(view.settings, asked).rows
-
-
-def _calendar(view: View, gpu: str, period: Mapping[str, Any]) -> dict[str, Any] | None:
-    try:
-        shown = price_calendar(
-            view.settings, CalendarRequest(gpu=gpu, zone=view.settings.timezone, parts=default_parts(), **period)
-        )
-    except (UsageError, StoreNotReady):
-        return None
-    found = shown.found
-    cells = {(cell.weekday, cell.hour): percent_of(cell, found) for cell in found.cells}
-    return {
-        "rows": [(DAYS[day], [_cell(cells.get((day, hour))) for hour in range(24)]) for day in range(7)],
-        "effects": [f"{one.name}: {effect_text(one)}" for one in found.effects] + [hours_text(found)],
-        "hours": found.hours,
-    }
-
-
-def _cell(percent: float | None) -> tuple[str, str]:
-    """Text and shade of one hour: the shade is a class, because a policy without inline styles is worth more."""
-    if percent is None:
-        return "", "none"
-    step = max(-_STEPS, min(_STEPS, round(percent / 4)))
-    return f"{percent:+.0f}", f"{'m' if step < 0 else 'p'}{abs(step)}"
-
-
-def _advice(view: View, gpu: str, period: Mapping[str, Any]) -> AdviceResult | None:
-    asked = AdviceRequest(
-        gpu=gpu, deadline_s=86_400.0, job_hours=24.0, under_usd=None, poll_every_s=None, is_until_now=True, **period
-    )
-    try:
-        return give_advice(view.settings, asked)
-    except (UsageError, StoreNotReady):
-        return None
+    return gpu_prices(view)
 
 
 PAGE = Page(
