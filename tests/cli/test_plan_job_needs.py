@@ -61,6 +61,17 @@ def test_an_offer_whose_host_is_likely_to_fail_is_ranked_last(shell: Shell, mark
     assert [one["unlikely"] for one in kept["offers"]] == [False, False]
 
 
+def test_a_trap_is_marked_although_nobody_else_offers_its_gpu(shell: Shell, tmp_path: Path) -> None:
+    """An A100 at 0.112 among H100s: far under them for what it computes."""
+    h100 = [f"{n},EU,H100 SXM,1,80,false,{2 + n / 10}" for n in range(6)]
+    data = priced(tmp_path, "9,EU,A100 PCIE,1,40,false,0.112", *h100)
+    found = shell(
+        "plan", "job", "--size-of", "8B", "--method", "qlora", "--tokens", "100M", "--data", data, "--json"
+    ).json
+    assert [one["price_usd_gpu_hour"] for one in found["offers"] if one["too_cheap"]] == [0.112]
+    assert found["offers"][-1]["too_cheap"]
+
+
 @pytest.mark.parametrize(
     ("within", "verdict", "code"), [("80h", "feasible", 0), ("60h", "uncertain", 0), ("50h", "not feasible", 1)]
 )

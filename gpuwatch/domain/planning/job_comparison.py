@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -16,6 +16,7 @@ from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.marks import is_slice
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice, microusd
+from gpuwatch.domain.planning.card_specs import peak_flops
 from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly, parse_gpu_config
 from gpuwatch.domain.planning.job import JobBill, JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec
@@ -127,14 +128,43 @@ def _rank(one: JobOffer) -> tuple[bool, int, int, str, str]:
 
 
 def _marked(placed: Sequence[JobOffer]) -> list[JobOffer]:
-    """Mark prices far under the median of their GPU, where enough offers say what that is."""
-    by_gpu: dict[tuple[str, bool], list[float]] = {}
+    """Mark prices far under the median of their GPU; with few offers of it of its family, then of all per FLOP/s."""
+    floors = [_floors(placed, key) for key in (_by_gpu, _by_family, _by_compute)]
+
+    def is_too_cheap(one: JobOffer) -> bool:
+        for key, least in floors:
+            group, value = key(one)
+            if group in least and value is not None:
+                return value < least[group]
+        return False
+
+    return [msgspec.structs.replace(one, too_cheap=is_too_cheap(one)) for one in placed]
+
+
+_Priced = Callable[[JobOffer], tuple[tuple[str, bool], float | None]]
+
+
+def _by_gpu(one: JobOffer) -> tuple[tuple[str, bool], float | None]:
+    return (one.offer.gpu, one.offer.spot), _gpu_price(one)
+
+
+def _by_family(one: JobOffer) -> tuple[tuple[str, bool], float | None]:
+    return (one.offer.gpu_family, one.offer.spot), _gpu_price(one)
+
+
+def _by_compute(one: JobOffer) -> tuple[tuple[str, bool], float | None]:
+    flops = peak_flops(one.offer.gpu, fp8=False)
+    return ("", one.offer.spot), _gpu_price(one) / flops if flops else None
+
+
+def _floors(placed: Sequence[JobOffer], key: _Priced) -> tuple[_Priced, dict[tuple[str, bool], float]]:
+    """Under which a price is too cheap, by groups of enough offers."""
+    groups: dict[tuple[str, bool], list[float]] = {}
     for one in placed:
-        by_gpu.setdefault((one.offer.gpu, one.offer.spot), []).append(_gpu_price(one))
-    least = {gpu: median(prices) * TOO_CHEAP if len(prices) >= _LEAST_OFFERS else 0.0 for gpu, prices in by_gpu.items()}
-    return [
-        msgspec.structs.replace(one, too_cheap=_gpu_price(one) < least[one.offer.gpu, one.offer.spot]) for one in placed
-    ]
+        group, value = key(one)
+        if value is not None:
+            groups.setdefault(group, []).append(value)
+    return key, {group: median(found) * TOO_CHEAP for group, found in groups.items() if len(found) >= _LEAST_OFFERS}
 
 
 def _gpu_price(one: JobOffer) -> float:
