@@ -79,6 +79,7 @@ def _command_seconds(folder: Path, command: list[str]) -> float:
         cwd=folder,
         env=os.environ | home | paths,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         check=True,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -136,7 +137,7 @@ def main() -> None:
         print(f"{args.texts:,} texts, for each CPU second of one processor:")
         for stage, (rows, size) in rates.items():
             print(f"  {stage:20} {rows:11,.0f} rows {size / 1e6:8.1f} MB")
-        print(f"50 GB on 16 processors, extrapolated: {hours_for_the_box(rates):.1f} h")
+        print(f"50 GB on 16 processors, without the disk, extrapolated: {hours_for_the_box(rates):.2f} h")
 
 
 if __name__ == "__main__":

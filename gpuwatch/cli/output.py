@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,7 +16,6 @@ from gpuwatch.cli.recording import keep_note
 
 _HANDLER = "gpuwatch.fallback"
 _ASCII = "gpuwatch_ascii"
-_LINE_EVERY_S = 10.0
 _PLAIN = {
     "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "÷": "/", "·": ".", "→": "->", "←": "<-", "≤": "<=", "≥": ">=",
     "±": "+-", "“": '"', "”": '"', "„": '"', "’": "'", "░": ":", "│": "|", "┤": "+", "└": "+", "┬": "+", "─": "-",
@@ -74,7 +72,11 @@ def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
     step, how much is done, of how much (0: unknown).
     """
     if not sys.stderr.isatty():
-        yield _LineProgress(title, time.monotonic).report
+        import time
+
+        from gpuwatch.cli.line_progress import LineProgress
+
+        yield LineProgress(title, time.monotonic).report
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -88,24 +90,6 @@ def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[what], completed=done, total=total or None)
 
         yield report
-
-
-class _LineProgress:
-    """Lines for logs and pipes; work that takes less than ten seconds prints none."""
-
-    def __init__(self, title: str, clock: Callable[[], float]) -> None:
-        self._title = title
-        self._clock = clock
-        self._last = clock()
-
-    def report(self, what: str, done: int, total: int) -> None:
-        """Print how far it is, if it is time."""
-        now = self._clock()
-        if now - self._last >= _LINE_EVERY_S:
-            self._last = now
-            click.echo(
-                f"{self._title}{what}: {done / total:.0%}" if total else f"{self._title}{what}: {done:,}", err=True
-            )
 
 
 def local(moment: datetime | None, timezone: str) -> str:

@@ -35,6 +35,17 @@ def test_a_family_that_jumps_is_reported(shell: Shell) -> None:
     assert jump["after_usd_gpu_hour"] == pytest.approx(10 * jump["before_usd_gpu_hour"], rel=0.1)
 
 
+def test_a_poll_that_shows_few_offers_is_no_jump(shell: Shell) -> None:
+    """Nine cards at 20 dollars and three at 1.5: the dear ones are missing in the last poll."""
+    lines = [",".join(COLUMNS)]
+    for hour in range(4):
+        for key in range(12 if hour < 3 else 3):
+            at, price = f"2026-03-01T{hour:02}:00:00Z", 1.5 if key < 3 else 20
+            lines.append(f"{at},vastai,{key}/ondemand,,H100 SXM,1,80,false,{price}")
+    (shell.folder / "cut.csv").write_text("\n".join(lines) + "\n")
+    assert shell("import", "cut.csv", "--json").json["files"][0]["jumps"] == []
+
+
 def test_a_market_that_moves_is_not_reported(shell: Shell) -> None:
     written(shell.folder / "market.csv")
     ran = shell("import", "market.csv", "--json")

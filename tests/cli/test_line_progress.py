@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuwatch.cli.output import _LineProgress
+from gpuwatch.cli.line_progress import LineProgress
 
 
 def test_a_pipe_gets_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
-    lines = _LineProgress("a.jsonl: ", lambda: now[0])
+    lines = LineProgress("a.jsonl: ", lambda: now[0])
     for second in range(0, 36, 4):
         now[0] = float(second)
         lines.report("wording", second, 40 if second < 30 else 0)
@@ -20,5 +20,5 @@ def test_a_pipe_gets_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]
 
 
 def test_quick_work_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    _LineProgress("", lambda: 0.0).report("reading", 1, 2)
+    LineProgress("", lambda: 0.0).report("reading", 1, 2)
     assert capsys.readouterr().err == ""

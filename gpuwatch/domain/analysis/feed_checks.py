@@ -16,6 +16,7 @@ from gpuwatch.domain.market.offer import OfferKind
 
 JUMP = 5.0  # times, of both quartiles and the median
 _FAMILY_OFFERS = 3  # fewer are no family that jumps
+_SAME_SIZE = 1.5  # times as many offers are still the same part of the market (assumed)
 _CARD_OFFERS, _CARD_MOMENTS, _CARD_S = 5, 5, 7 * 86_400  # assumed: a market of five offers moves within a week
 
 
@@ -37,6 +38,7 @@ class PriceJump(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Quartiles(NamedTuple):
     at_s: int
+    offers: int
     prices: tuple[int, int, int]
 
 
@@ -99,14 +101,17 @@ class FeedChecks:
         many = np.diff(np.append(begins, len(family)))
         begins, many = begins[many >= _FAMILY_OFFERS], many[many >= _FAMILY_OFFERS]
         quartiles = [gpu_microusd[begins + (many - 1) * quarter // 4].tolist() for quarter in (1, 2, 3)]
-        for number, moment, *prices in zip(family[begins].tolist(), at_s[begins].tolist(), *quartiles, strict=True):
-            self._compare(number, _Quartiles(moment, (prices[0], prices[1], prices[2])))
+        columns = (family[begins].tolist(), at_s[begins].tolist(), many.tolist(), *quartiles)
+        for number, moment, offers, *prices in zip(*columns, strict=True):
+            self._compare(number, _Quartiles(moment, offers, (prices[0], prices[1], prices[2])))
 
     def _compare(self, family: int, now: _Quartiles) -> None:
         last = self._last.get(family)
         self._last[family] = now
         if last is None or last.at_s >= now.at_s:
             return
+        if max(last.offers, now.offers) > _SAME_SIZE * min(last.offers, now.offers):
+            return  # other offers, not other prices: a poll that was cut, or a part of the market that left
         pairs = list(zip(last.prices, now.prices, strict=True))
         if all(after >= JUMP * before for before, after in pairs) or all(
             before >= JUMP * after for before, after in pairs

@@ -1,0 +1,27 @@
+"""Progress for logs and pipes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+_LINE_EVERY_S = 10.0
+
+
+class LineProgress:
+    """Lines for logs and pipes; work that takes less than ten seconds prints none."""
+
+    def __init__(self, title: str, clock: Callable[[], float]) -> None:
+        self._title = title
+        self._clock = clock
+        self._last = clock()
+
+    def report(self, what: str, done: int, total: int) -> None:
+        """Print how far it is, if it is time."""
+        now = self._clock()
+        if now - self._last >= _LINE_EVERY_S:
+            self._last = now
+            click.echo(
+                f"{self._title}{what}: {done / total:.0%}" if total else f"{self._title}{what}: {done:,}", err=True
+            )
