@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,6 +62,8 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the address."""
     if host.lower() == "localhost":
         return True
+    import ipaddress  # noqa: PLC0415 a start with cached settings asks nothing of the kind
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
