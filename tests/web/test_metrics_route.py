@@ -1,0 +1,27 @@
+"""`/metrics` beside the page: what Prometheus reads, with the daemon's tasks."""
+
+from __future__ import annotations
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.process.daemon_child import wait_for
+from tests.web.conftest import LiveDaemon
+
+
+def test_metrics_are_read_beside_the_daemon(live: LiveDaemon) -> None:
+    def scrape() -> dict[str, dict[str, float]]:
+        answer = httpx.get(f"{live.url}/metrics", timeout=30)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        families = text_string_to_metric_families(answer.text)
+        return {
+            one.name: {",".join(sorted(each.labels.values())): each.value for each in one.samples} for one in families
+        }
+
+    wait_for(lambda: "vastai" in scrape()["gpuwatch_provider_healthy"] and scrape().get("gpuwatch_offers"))
+    found = scrape()
+    assert found["gpuwatch_store_readable"] == {"": 1}
+    assert found["gpuwatch_watch_max_price_usd_gpu_hour"]["cheap"] == 2.4
+    assert {"keeper", "deliver"} <= found["gpuwatch_task_last_success_timestamp_seconds"].keys()
+    assert httpx.post(f"{live.url}/metrics", timeout=30).status_code in {401, 403, 405}
