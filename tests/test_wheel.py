@@ -92,7 +92,11 @@ def _names(wheel: Path) -> set[str]:
 def test_every_file_of_the_package_is_inside(wheel: Path) -> None:
     """Also what is no Python: the catalogue, spellings, the emulator's rows."""
     ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuwatch").rglob("*") if _is_source(path)}
-    assert {"gpuwatch/domain/market/gpu-catalog.csv", "gpuwatch/providers/vastai/gpu-names.txt"} < ours
+    assert {
+        "gpuwatch/domain/market/gpu-catalog.csv",
+        "gpuwatch/domain/planning/language-models.csv",
+        "gpuwatch/providers/vastai/gpu-names.txt",
+    } < ours
     assert "gpuwatch/emulator/odd_rows.json" in ours
     assert ours - _names(wheel) == set()
 

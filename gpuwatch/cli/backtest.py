@@ -181,11 +181,12 @@ def _least_paid(known: Sequence[tuple[Watch, BacktestResult]]) -> list[str]:
 
 
 def _paid_against_wait(known: Sequence[tuple[Watch, BacktestResult]]) -> str:
-    points = [
-        (result.waiting.median_s / 3600, result.waiting.paid_usd_gpu_hour, f"{watch.max_price_usd_gpu_hour:f}")
-        for watch, result in known
-        if result.waiting.median_s is not None and result.waiting.paid_usd_gpu_hour is not None
-    ]
+    labels: dict[tuple[float, float], list[str]] = {}  # thresholds that came to the same are one point
+    for watch, result in known:
+        wait_s, paid = result.waiting.median_s, result.waiting.paid_usd_gpu_hour
+        if wait_s is not None and paid is not None:
+            labels.setdefault((wait_s / 3600, paid), []).append(f"{watch.max_price_usd_gpu_hour:f}")
+    points = [(wait_h, paid, ", ".join(texts)) for (wait_h, paid), texts in labels.items()]
     return point_chart("price paid against wait, by max_price", points, "median wait in hours", "mean paid, $/GPU-h")
 
 
