@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check quick loaded soak trace bench golden pictures lock clean python
+.PHONY: help demo test check quick loaded soak trace bench evidence golden pictures lock clean python
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ trace: $(VENV)/.dev-stamp ## The path of one offer from the search to the create
 
 bench: $(VENV)/.dev-stamp $(OFFICIAL)/.stamp ## The figures of docs/performance.md
 	$(BIN)/python -m benchmarks
+
+evidence: $(VENV)/.dev-stamp ## The claims of the documents, on data that nothing was tuned on; writes docs/evidence.md
+	$(BIN)/python -m benchmarks.evidence --write docs/evidence.md
 
 golden: $(VENV)/.dev-stamp ## Write the golden files of the recorded answers anew; review the difference as code
 	$(BIN)/python -m tests.golden

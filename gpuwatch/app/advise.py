@@ -14,7 +14,8 @@ from gpuwatch.bootstrap import new_id, open_store
 from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.analysis.optimal_stopping import METHOD
 from gpuwatch.domain.analysis.price_forecasts import ForecastSource, PriceForecast
-from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, known_until, series_of
+from gpuwatch.domain.analysis.price_series import HOUR_S, POLL_LASTS_S, known_until, series_of
+from gpuwatch.domain.analysis.price_steps import on_own_step, step_name
 from gpuwatch.domain.analysis.snipe import METHOD_TEXT, offer_lifetimes, snipe_odds
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.durations import format_duration
@@ -69,7 +70,7 @@ class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def _as_of_now(advice: Advice, age_s: float) -> Advice:
     """Old prices do not tell the current price: drop it. The limits stay valid."""
-    if age_s <= POLL_LASTS_S:
+    if age_s <= (POLL_LASTS_S if advice.step_h == 1 else advice.step_h * HOUR_S):
         return advice
     why = f"the newest look is {format_duration(age_s // 3600 * 3600)} old: what it costs now is not known"
     return msgspec.structs.replace(advice, now_usd=None, verdict=BuyVerdict.WAIT, why=why)
@@ -90,7 +91,8 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
     price = pricer(settings, market_history)
     prices = [price(interval.listing, interval) for interval in market_history.intervals]
     of = dict(zip(map(id, market_history.intervals), prices, strict=True))
-    series = known_until(series_of(market_history, lambda _, interval: of[id(interval)]), wanted.until)
+    hourly = known_until(series_of(market_history, lambda _, interval: of[id(interval)]), wanted.until)
+    series = on_own_step(hourly)
     why_none = why_too_little_data(series, wanted.hours)
     past = advice_record(settings, wanted.until) if wanted.data is None else None
     advice = None if why_none else advise(series, wanted.hours, past)
@@ -111,8 +113,8 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
         why_none=why_none,
         snipe=snipe_odds(lifetimes, market_history, every_s),
         under_usd=under,
-        since=series.starts_at(0) if len(series.lows) else None,
-        until=series.starts_at(len(series.lows)) if len(series.lows) else None,
+        since=hourly.starts_at(0) if len(hourly.lows) else None,
+        until=hourly.starts_at(len(hourly.lows)) if len(hourly.lows) else None,
         source=series.source,
         past=past,
         recorded=_recorded(settings, wanted, scope, advice) if wanted.record and advice is not None else None,
@@ -159,6 +161,8 @@ def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]
     return {
         "gpu": wanted.gpu,
         "deadline_hours": wanted.hours,
+        "step": step_name(advice.step_h) if advice else None,
+        "judged_hours": advice.hours if advice else None,
         "enough_data": advice is not None,
         "why": advice.why if advice else answered.why_none,
         "verdict": advice.verdict.value if advice else None,
@@ -182,8 +186,12 @@ def advice_json(wanted: AdviceRequest, answered: AdviceResult) -> dict[str, Any]
 
 
 def _limits_json(advice: Advice | None) -> list[dict[str, Any]]:
-    limits = advice.limits_usd if advice else ()
-    found = [{"hours_left": left, "limit_usd_gpu_hour": limit} for left, limit in enumerate(limits)]
+    if advice is None:
+        return []
+    found = [
+        {"hours_left": left * advice.step_h, "limit_usd_gpu_hour": limit}
+        for left, limit in enumerate(advice.limits_usd)
+    ]
     return found[::-1]
 
 

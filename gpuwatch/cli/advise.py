@@ -90,6 +90,7 @@ def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings
 
 def _print(wanted: AdviceRequest, answered: AdviceResult, zone: str) -> None:
     from gpuwatch.domain.analysis.optimal_stopping import METHOD
+    from gpuwatch.domain.analysis.price_steps import step_name
 
     click.echo(f"{wanted.gpu}: wait or buy? You must have one within {format_duration(wanted.hours * 3600)}.\n")
     advice = answered.advice
@@ -102,7 +103,7 @@ def _print(wanted: AdviceRequest, answered: AdviceResult, zone: str) -> None:
     if advice is not None:
         click.echo(f"\nMethod: {METHOD}.")
         click.echo(
-            f"{answered.source}: {advice.known_hours} polled hours of {advice.span_hours}, "
+            f"{answered.source}: {advice.known_hours} polled {step_name(advice.step_h)}s of {advice.span_hours}, "
             f"from {local(answered.since, zone)} to {local(answered.until, zone)}."
         )
     for line in _record_lines(answered):
@@ -122,11 +123,16 @@ def _record_lines(answered: AdviceResult) -> Iterator[str]:
 
 def _print_advice(advice: Advice, hours: float) -> None:
     from gpuwatch.domain.analysis.advice import limit_changes
+    from gpuwatch.domain.analysis.price_steps import step_name
 
     click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
+    step = step_name(advice.step_h)
+    if advice.step_h > 1:
+        judged = format_duration(advice.hours * 3600)
+        click.echo(f"  step       a {step}: polls are too few to judge hours; a wait of {judged} is judged")
     click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
     click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, hours)}\n")
-    rows = [(format_duration(left * 3600) if left else "the last hour", _limit(usd))
+    rows = [(format_duration(left * advice.step_h * 3600) if left else f"the last {step}", _limit(usd))
             for left, usd in limit_changes(advice)]  # fmt: skip
     moves = ", as long as the week's median stays" if advice.relative else ""
     click.echo(f"The rule: {_RULES[advice.rule.value]}.")

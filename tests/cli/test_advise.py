@@ -207,3 +207,49 @@ def test_on_a_terminal_it_is_the_same(shell: Shell, monkeypatch: pytest.MonkeyPa
     ran = shell("advise", "H100", "--count", "8", "--data", PRIME)
     assert ran.code == 0
     assert "buy at or under" in ran.out
+
+
+# --- slow markets -----------------------------------------------------------------------------------------------------
+
+WEEKLY = str(SERIES / "gcp-weekly-2022-02_2024-12.csv.gz")
+CARDS = str(SERIES / "aws-ondemand-us-east-1-2022-07_2024-12.csv.gz")
+
+
+@pytest.mark.parametrize("path", [WEEKLY, CARDS])
+def test_a_rate_card_has_an_answer_by_the_week(shell: Shell, path: str) -> None:
+    found = shell("advise", "A100", "--data", path, "--since", "all", "--json")
+    assert (found.code, found.json["enough_data"], found.json["verdict"]) == (0, True, "buy_now")
+    assert (found.json["step"], found.json["deadline_hours"], found.json["judged_hours"]) == ("week", 48, 168)
+    assert [one["hours_left"] for one in found.json["limits"]] == [168, 0]
+    ran = shell("advise", "A100", "--data", path, "--since", "all")
+    assert "step       a week: polls are too few to judge hours; a wait of 7d is judged" in ran.out
+    assert " polled weeks of " in ran.out
+
+
+def a_poll_a_day(path: Path, days: int, gone_after: int) -> None:
+    """One offer at 3.00, at 2.00 on every third day; nothing after some days."""
+    start = datetime(2026, 3, 1, 9, tzinfo=UTC)
+    with path.open("w", encoding="utf-8") as file:
+        file.write(COLUMNS + "\n")
+        for day in range(days):
+            at = f"{start + timedelta(days=day):%Y-%m-%dT%H:%M:%SZ}"
+            file.write(f"{at},lambda,2/ondemand,,L40S,1,48,false,1.50\n")
+            if day < gone_after:
+                file.write(f"{at},lambda,1/ondemand,,H100 SXM,1,80,false,{2 if day % 3 == 0 else 3}.00\n")
+
+
+def test_a_market_polled_once_a_day_has_an_answer_by_the_day(shell: Shell) -> None:
+    path = shell.folder / "daily.csv"
+    a_poll_a_day(path, days=60, gone_after=60)
+    found = shell("advise", "H100 SXM", "--data", str(path), "--since", "all", "--deadline", "4d", "--json").json
+    assert (found["step"], found["judged_hours"], found["samples"]) == ("day", 96, 60)
+    assert (found["now_usd_gpu_hour"], found["since"]) == (3.0, "2026-03-01T09:00:00Z")
+    assert found["until"] <= "2026-04-29T12:00:00Z", "nothing is said about the time after the last poll counts"
+    assert found["limit_usd_gpu_hour"] < 3.0
+
+
+def test_on_a_slow_market_an_offer_that_is_gone_is_not_on_offer_now(shell: Shell) -> None:
+    path = shell.folder / "daily.csv"
+    a_poll_a_day(path, days=60, gone_after=59)
+    found = shell("advise", "H100 SXM", "--data", str(path), "--since", "all", "--deadline", "4d", "--json").json
+    assert (found["verdict"], found["now_usd_gpu_hour"]) == ("wait", None)

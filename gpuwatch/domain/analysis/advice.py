@@ -19,18 +19,19 @@ from gpuwatch.domain.analysis.optimal_stopping import (
 from gpuwatch.domain.analysis.outcomes import Flags, Numbers
 from gpuwatch.domain.analysis.price_forecasts import ForecastRecord
 from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.analysis.price_steps import LEAST_KNOWN_SHARE, step_name
 from gpuwatch.domain.analysis.survival import kaplan_meier
 
 REACHED_SHARES = (0.5, 0.8, 0.95)
 MIN_KNOWN_HOURS = 72
-MIN_KNOWN_SHARE = 0.25
+MIN_KNOWN_STEPS = 14  # days or weeks of a slow market (assumed)
 MIN_DEADLINES = 4  # the history must be this many deadlines long
 _LEAST_WAITING_H = 24
 _LEAST_DAYS = 5
 _DRAWS = 2000
 _MOST_SHOWN = 9
 _SIMILAR_SHARE = 0.1
-_LEAST_SIMILAR_H = 48
+_LEAST_SIMILAR_DAYS, _LEAST_SIMILAR = 2, 8
 _STANDARD_95 = 1.959964
 _HAIR = 1e-9
 
@@ -64,8 +65,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     verdict: BuyVerdict
     why: str
     now_usd: float | None  # the lowest price of the newest hour; None: nothing was on offer, or there was no poll
-    hours: int  # until the deadline
-    limits_usd: tuple[float | None, ...]  # by whole hours left, from 0; None: any price
+    hours: int  # until the deadline that was judged: whole steps
+    limits_usd: tuple[float | None, ...]  # by whole steps left, from 0; None: any price
     reached: tuple[tuple[float, float | None], ...]  # share of starts → the price reached before the deadline; None:
     # too few starts to tell
     reached_starts: int  # the starts at prices near the price now, which `reached` is about
@@ -73,56 +74,67 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     saving: WaitingSaving | None  # None: too few hours in which the rule would have waited
     median_usd: float | None  # of the history: the limit of the fixed median
     relative: bool  # the limits move with the median of the week
-    known_hours: int
+    known_hours: int  # entries with a poll: hours, or the steps of a slow market
     span_hours: int
+    step_h: int = 1
 
     @property
     def limit_usd(self) -> float | None:
         """At or under it, buy now. None: at any price."""
-        return self.limits_usd[self.hours]
+        return self.limits_usd[-1]
 
 
 def why_too_little_data(series: PriceSeries, hours: int) -> str | None:
     """Why the history is too short for a deadline this many hours away; None: it is long enough."""
     span, known = len(series.polled), series.known
+    unit = f"{step_name(series.step_h)}s"
+    least = MIN_KNOWN_HOURS if series.step_h == 1 else MIN_KNOWN_STEPS
+    needed = MIN_DEADLINES * steps_until(series, hours)
     if not known:
         return "nobody looked for such offers in that time"
-    if known < MIN_KNOWN_HOURS:
-        return f"somebody looked in {known} hours; {MIN_KNOWN_HOURS} are needed"
-    if known < MIN_KNOWN_SHARE * span:
-        return f"somebody looked in {known} of {span} hours only; a quarter of them is needed"
-    if span < MIN_DEADLINES * hours:
-        return f"it reaches {span} hours back; {MIN_DEADLINES} times the deadline, {MIN_DEADLINES * hours}, is needed"
+    if known < least:
+        return f"somebody looked in {known} {unit}; {least} are needed"
+    if known < LEAST_KNOWN_SHARE * span:
+        return f"somebody looked in {known} of {span} {unit} only; a quarter of them is needed"
+    if span < needed:
+        return f"it reaches {span} {unit} back; {MIN_DEADLINES} times the deadline, {needed}, is needed"
     if all(low is None for low in series.lows):
         return "nothing was on offer in all of it"
     return None
 
 
+def steps_until(series: PriceSeries, hours: int) -> int:
+    """Whole steps of the series until a deadline; at least one, the shortest wait that can be judged."""
+    return max(1, hours // series.step_h)
+
+
 def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None) -> Advice:
     """What to do now, at the end of the series, which must be long enough (`why_too_little_data`).
 
-    Having no GPU at the deadline costs the next offer that comes (`outcomes`).
+    Having no GPU at the deadline costs the next offer that comes (`outcomes`). On the longer step of a slow market the
+    deadline counts whole steps.
 
     Args:
         record: what came of earlier statements; it shrinks the saving, and may rule out optimal stopping.
     """
-    path = price_path_of(series)
-    found = best_stopping_rule(path, hours, is_simple=record is not None and not record.trusts_optimal_stopping)
+    path, steps = price_path_of(series), steps_until(series, hours)
+    found = best_stopping_rule(path, steps, is_simple=record is not None and not record.trusts_optimal_stopping)
     limits = limits_now(path, found)
     now = None if np.isnan(path.prices[-1]) else float(path.prices[-1])
     known = path.polled & ~np.isnan(path.prices)
     near = similar_starts(path, now, known)
-    saving = saving_of(found, series.first_hour, hours, similar_starts(path, now, known & found.waits))
+    starts = similar_starts(path, now, known & found.waits)
+    saving = saving_of(found, series.first_hour, steps, starts, day=path.day)
     if saving is not None and record is not None:
         saving = msgspec.structs.replace(saving, share=saving.share * record.shrink)
-    verdict, why = _verdict(now, limits[hours], saving)
+    verdict, why = _verdict(now, limits[steps], saving)
     return Advice(
         verdict=verdict,
         why=why,
         now_usd=now,
-        hours=hours,
+        hours=steps * series.step_h,
         limits_usd=limits,
-        reached=tuple((share, reached(path, hours, share, near)) for share in REACHED_SHARES),
+        reached=tuple((share, reached(path, steps, share, near)) for share in REACHED_SHARES),
         reached_starts=int(near.sum()),
         rule=found.kind,
         saving=saving,
@@ -130,6 +142,7 @@ def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None
         relative=found.rule.relative,
         known_hours=series.known,
         span_hours=len(series.polled),
+        step_h=series.step_h,
     )
 
 
@@ -172,7 +185,8 @@ def similar_starts(path: PricePath, now: float | None, among: Flags) -> Flags:
         return among
     distance = np.full(len(among), np.inf)
     distance[among] = np.abs(np.log(path.prices[among] / now))
-    wanted = min(max(_LEAST_SIMILAR_H, int(among.sum() * _SIMILAR_SHARE)), int(among.sum()))
+    least = max(_LEAST_SIMILAR_DAYS * path.day, _LEAST_SIMILAR)
+    wanted = min(max(least, int(among.sum() * _SIMILAR_SHARE)), int(among.sum()))
     similar: Flags = distance <= np.sort(distance)[wanted - 1] + _HAIR
     return similar
 
@@ -217,24 +231,25 @@ def hours_until(holds: Flags) -> tuple[Numbers, Flags]:
 
 
 def saving_of(
-    found: EvaluatedRule, first_hour: int, hours: int, starts: Flags | None = None, seed: int = 0
+    found: EvaluatedRule, first_hour: int, hours: int, starts: Flags | None = None, seed: int = 0, day: int = 24
 ) -> WaitingSaving | None:
     """The saving over the hours in which the rule would have waited. None: they are too few.
 
     Args:
         starts: the hours that count; None: all.
+        day: entries in a day, or 1 on a slow market.
     """
     known = found.waits & ~np.isnan(found.costs) & ~np.isnan(found.at_once)
     known &= True if starts is None else starts
     at = np.nonzero(known)[0]
-    days = (first_hour + np.arange(len(known))) // 24
+    days = (first_hour + np.arange(len(known))) // day
     if len(at) < _LEAST_WAITING_H or len(np.unique(days[at])) < _LEAST_DAYS:
         return None
     spent, once = (
         np.bincount(days[at] - days[0], one[at], minlength=int(days[-1] - days[0]) + 1).astype(float)
         for one in (found.costs, found.at_once)
     )
-    mean_low, mean_high = saving_interval(spent, once, block_days=1 + -(-hours // 24), seed=seed)
+    mean_low, mean_high = saving_interval(spent, once, block_days=1 + -(-hours // day), seed=seed)
     share = 1 - float(spent.sum() / once.sum())
     low, high = _of_one_wait(1 - found.costs[at] / found.at_once[at], len(np.unique(at // hours)))
     by_chance = min(1.0, ((mean_high - mean_low) / 2 / _STANDARD_95 / share) ** 2) if share else 0.0
@@ -250,9 +265,13 @@ def saving_of(
 
 
 def _of_one_wait(savings: Numbers, independent: int) -> tuple[float, float]:
-    """95 % prediction interval of one wait: the wider of the observed quantiles and Student's t."""
-    low, high = (float(bound) for bound in np.quantile(savings, (0.025, 0.975)))
+    """95 % prediction interval of one wait: the wider of the observed quantiles and Student's t.
+
+    A new wait lies outside the extremes of n independent ones in 2 of n + 1 cases, so few ask for their extremes.
+    """
     few = max(2, independent)
+    tail = max(0.0, (0.025 * (few + 1) - 1) / (few - 1))
+    low, high = (float(bound) for bound in np.quantile(savings, (tail, 1 - tail)))
     reach = _student(few - 1) * float(savings.std(ddof=1)) * (1 + 1 / few) ** 0.5
     mean = float(savings.mean())
     return min(low, mean - reach), min(1.0, max(high, mean + reach))
@@ -282,9 +301,10 @@ def _student(freedom: int) -> float:
 
 
 def limit_changes(advice: Advice) -> Sequence[tuple[int, float | None]]:
-    """(hours left, limit from then on) where the limit changes; a sample if there are many changes."""
+    """(steps left, limit from then on) where the limit changes; a sample if there are many changes."""
     limits = advice.limits_usd
-    changes = [left for left in range(advice.hours, -1, -1) if left == advice.hours or limits[left] != limits[left + 1]]
+    most = len(limits) - 1
+    changes = [left for left in range(most, -1, -1) if left == most or limits[left] != limits[left + 1]]
     if len(changes) > _MOST_SHOWN:
         picked = np.linspace(0, len(changes) - 1, _MOST_SHOWN).round().astype(int)
         changes = [changes[at] for at in dict.fromkeys(picked.tolist())]

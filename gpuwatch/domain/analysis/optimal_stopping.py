@@ -46,10 +46,14 @@ class RuleKind(StrEnum):
 
 
 class PricePath(msgspec.Struct, frozen=True, kw_only=True):
-    """An hourly series as arrays. `prices`: NaN if nothing was on offer, or without a poll."""
+    """A series as arrays, by the hour or by the step of a slow market.
+
+    `prices`: NaN if nothing was on offer, or without a poll. `day`: entries in a day, or 1.
+    """
 
     prices: Numbers
     polled: Flags
+    day: int = 24
 
 
 class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +77,7 @@ def price_path_of(series: PriceSeries) -> PricePath:
     """The path of a series, in dollars per GPU-hour."""
     prices = np.array([np.nan if low is None else low / 1e6 for low in series.lows], float)
     polled = np.asarray(series.polled, bool)
-    return PricePath(prices=prices, polled=polled)
+    return PricePath(prices=prices, polled=polled, day=max(1, _DAY_H // series.step_h))
 
 
 def level_of(path: PricePath) -> Numbers:
@@ -102,16 +106,18 @@ def best_stopping_rule(
     path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
     rules = [_fixed_median(path, hours, miss), _at_once(path, hours, miss)]
     if not is_simple:
-        rules += [evaluate_rule(path, None, hours, miss), evaluate_rule(path, level, hours, miss)]
+        rules.append(evaluate_rule(path, None, hours, miss))
+    if not is_simple and path.day == _DAY_H:  # a slow market tells too few prices of a week
+        rules.append(evaluate_rule(path, level, hours, miss))
     costs, waits = np.full(len(level), np.nan), np.zeros(len(level), bool)
     for stretch in _stretches(path):
-        best = best_so_far(rules, stretch.start - hours, hours)
+        best = best_so_far(rules, stretch.start - hours, hours, path.day)
         costs[stretch], waits[stretch] = best.costs[stretch], best.waits[stretch]
-    best = best_so_far(rules, len(level), hours)
+    best = best_so_far(rules, len(level), hours, path.day)
     return EvaluatedRule(kind=best.kind, rule=best.rule, costs=costs, at_once=rules[1].costs, waits=waits)
 
 
-def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int) -> EvaluatedRule:
+def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int = _DAY_H) -> EvaluatedRule:
     """The rule whose waits cost least before an hour; the first one in doubt, and of equally good ones.
 
     Neighbouring waits share prices, so each block of days longer than the deadline counts once.
@@ -119,8 +125,8 @@ def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int) -> Evalu
     until = max(until, 0)
     costs = np.array([rule.costs[:until] for rule in rules])
     known = ~np.isnan(costs).any(axis=0)
-    block_h = _DAY_H * (1 + -(-hours // _DAY_H))
-    blocks = np.unique(np.arange(until)[known] // block_h, return_inverse=True)[1]
+    block = day * (1 + -(-hours // day))
+    blocks = np.unique(np.arange(until)[known] // block, return_inverse=True)[1]
     if len(blocks) == 0 or blocks.max() + 1 < _LEAST_BLOCKS:
         return rules[0]
     means = [float((np.bincount(blocks, one) / np.bincount(blocks)).mean()) for one in costs[:, known]]
@@ -132,7 +138,7 @@ def evaluate_rule(path: PricePath, level: Numbers | None, hours: int, miss: floa
     signal = path.prices if level is None else path.prices / level
 
     def fitted(until: int) -> Sequence[float]:
-        before = PricePath(prices=path.prices[:until], polled=path.polled[:until])
+        before = msgspec.structs.replace(path, prices=path.prices[:until], polled=path.polled[:until])
         return fit_limits(before, signal[:until], hours, miss)
 
     kind = RuleKind.OPTIMAL if level is None else RuleKind.OPTIMAL_RELATIVE

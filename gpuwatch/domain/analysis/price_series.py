@@ -19,22 +19,24 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One value per hour, commission included, in micro-dollars per GPU-hour.
 
     `lows[i]` is the lowest price of hour `first_hour + i` (hours since 1970, UTC). None: nothing was on offer if
-    `polled[i]`, otherwise there was no poll, which is a gap and never "no offers".
+    `polled[i]`, otherwise there was no poll, which is a gap and never "no offers". With a longer step (`price_steps`)
+    an entry is that of `step_h` hours.
     """
 
     first_hour: int
     lows: Sequence[int | None]
     polled: Sequence[bool]
     source: str
+    step_h: int = 1
 
     @property
     def known(self) -> int:
-        """Number of hours with a poll."""
+        """Number of entries with a poll."""
         return sum(self.polled)
 
     def starts_at(self, index: int) -> datetime:
-        """When an hour starts."""
-        return datetime.fromtimestamp((self.first_hour + index) * HOUR_S, UTC)
+        """When an entry starts."""
+        return datetime.fromtimestamp((self.first_hour + index * self.step_h) * HOUR_S, UTC)
 
 
 def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float]) -> PriceSeries:

@@ -355,6 +355,18 @@ def test_a_single_wait_varies_more_than_the_mean_of_many() -> None:
     assert abs(saving.share) <= abs(saving.mean_low + saving.mean_high) / 2 + 1e-9, "shrunk, never stretched"
 
 
+def test_few_independent_waits_ask_for_the_extremes_seen() -> None:
+    """Ten waits of a day, in one of which an hour or five cost twice as much: the range holds that cost."""
+    once, costs = np.full(240, 1.0), np.full(240, 0.9)
+    costs[100:105] = 2.0
+    rule = optimal_stopping.StoppingRule(limits=(np.inf, 1.0), relative=False)
+    kind, always = optimal_stopping.RuleKind.MEDIAN, np.ones(240, bool)
+    found = optimal_stopping.EvaluatedRule(kind=kind, rule=rule, costs=costs, at_once=once, waits=always)
+    saving = saving_of(found, first_hour=0, hours=24)
+    assert saving is not None
+    assert saving.low <= -1.0
+
+
 def test_with_too_few_days_to_tell_the_fixed_median_is_followed() -> None:
     found = optimal_stopping.best_stopping_rule(path([2.0 if hour % 24 < 18 else 1.0 for hour in range(48)]), HOURS)
     assert (found.kind, set(found.rule.limits[1:])) == (optimal_stopping.RuleKind.MEDIAN, {2.0})

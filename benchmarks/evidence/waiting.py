@@ -1,0 +1,194 @@
+"""What `advise` states, hour after hour of prices that it has not seen, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.advise import FILE, Part, parts_of
+from benchmarks.calendar_accuracy import FIRST_HOUR, PROCESSES
+from benchmarks.evidence.claims import Claim, Section, at_least, clustered_error, figure, judged
+from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
+from gpuwatch.domain.analysis.optimal_stopping import PricePath, price_path_of, rule_costs
+from gpuwatch.domain.analysis.outcomes import Numbers
+from gpuwatch.domain.analysis.price_series import PriceSeries, cut_series
+from gpuwatch.storage.price_files import read_rows
+
+DEADLINES_H = (12, 24, 48)
+TRAIN = 0.6  # of each series; nothing is stated before
+SIMULATED_DAYS = 28
+SEED = 20_261_122  # not used while the rules were chosen
+DEARER = 0.0005  # of the price: less is a rounding
+
+
+class Stated(NamedTuple):
+    """One statement and what came of it: dollars per GPU-hour."""
+
+    part: str
+    cluster: str | int  # statements of one of these meet the same prices
+    hours: int
+    verdict: BuyVerdict
+    paid: float
+    at_once: float
+    median: float
+    promised: float | None
+    low: float
+    high: float
+    met: Mapping[float, bool]  # stated share → was its price met before the deadline?
+    is_above: bool  # the price stood above the limit
+
+    @property
+    def saved(self) -> float:
+        return 1 - self.paid / self.at_once
+
+
+class Market(NamedTuple):
+    """Series to state something about.
+
+    Attributes:
+        each_h: hours between two statements.
+        is_one: its series are of one market and move together; otherwise each stands alone.
+    """
+
+    title: str
+    source: str
+    parts: Sequence[Part]
+    each_h: int
+    is_one: bool
+
+
+def simulated_parts(seeds: int) -> Iterator[Part]:
+    """Each kind of made-up price, some times."""
+    for number, (name, process) in enumerate(PROCESSES.items()):
+        for seed in range(seeds):
+            logs = process(SIMULATED_DAYS * 24, np.random.default_rng([SEED, number, seed]))
+            lows = [max(1, round(2e6 * float(np.exp(log)))) for log in logs]
+            series = PriceSeries(first_hour=FIRST_HOUR, lows=lows, polled=[True] * len(lows), source="made up")
+            yield Part(f"{name} {seed}", series)
+
+
+def statements(part: Part, hours: int, every_h: int, *, is_one_market: bool = True) -> Iterator[Stated | None]:
+    """What is stated every so often in the last part of a series; None: nobody saw its deadline, or too little data."""
+    path = price_path_of(part.series)
+    begin = int(len(path.prices) * TRAIN)
+    for end in range(begin, len(path.prices), every_h):
+        cluster = (part.series.first_hour + end) // 24 if is_one_market else part.name
+        yield _stated(part, path, end, hours, cluster)
+
+
+def _stated(part: Part, path: PricePath, end: int, hours: int, cluster: str | int) -> Stated | None:
+    known = cut_series(part.series, part.series.first_hour, part.series.first_hour + end)
+    now, due = end - 1, end - 1 + hours
+    if due >= len(path.prices) or not path.polled[due] or why_too_little_data(known, hours):
+        return None
+    advice = advise(known, hours)
+    median = float(np.nanmedian(path.prices[:end]))
+    limits = [np.inf if limit is None else limit for limit in advice.limits_usd]
+    paid, at_once, simple = (
+        float(rule_costs(path, path.prices, rule, None)[now])
+        for rule in (limits, [np.inf] * (hours + 1), [np.inf, *[median] * hours])
+    )
+    if np.isnan([paid, at_once, simple]).any():
+        return None
+    within = path.prices[now : due + 1]
+    lowest = np.inf if np.isnan(within).all() else float(np.nanmin(within))
+    saving = advice.saving
+    return Stated(
+        part=part.name, hours=hours,
+        cluster=cluster,
+        verdict=advice.verdict, paid=paid, at_once=at_once, median=simple,
+        promised=saving.share if saving else None,
+        low=saving.low if saving else np.nan, high=saving.high if saving else np.nan,
+        met={share: lowest <= price for share, price in advice.reached if price is not None},
+        is_above=advice.now_usd is not None and advice.now_usd > limits[hours],
+    )  # fmt: skip
+
+
+def waiting_sections(seeds: int, every_h: int) -> list[Section]:
+    """Public prices behind the date split, and made-up ones."""
+    return [_section(market) for market in _markets(seeds, every_h)]
+
+
+def _markets(seeds: int, every_h: int) -> Iterator[Market]:
+    last = f"the last {1 - TRAIN:.0%} of each series"
+    public = list(parts_of(read_rows(FILE).rows))
+    yield Market("Wait or buy, public prices behind a date split", f"{FILE.name}, {last}", public, every_h, is_one=True)
+    source = f"{SIMULATED_DAYS} days of {len(PROCESSES)} kinds of price, {seeds} of each, seed {SEED}, {last}"
+    yield Market("Wait or buy, made-up prices", source, list(simulated_parts(seeds)), 2 * every_h, is_one=False)
+
+
+def _section(market: Market) -> Section:
+    asked = [
+        one
+        for part in market.parts
+        for hours in DEADLINES_H
+        for one in statements(part, hours, market.each_h, is_one_market=market.is_one)
+    ]
+    found = [one for one in asked if one is not None]
+    notes = [
+        f"{market.source}; a statement every {market.each_h} h for each deadline "
+        f"({', '.join(f'{hours} h' for hours in DEADLINES_H)}), by all prices before it and none after",
+        f"left out: {len(asked) - len(found)} of {len(asked)} statements, as nobody looked at their deadline, the "
+        "history ended before it, or it was too short to state anything",
+        "a miss pays the next offer; in the means of costs each series counts the same; ± is 95 % of chance, with the "
+        f"statements of one {'day' if market.is_one else 'series'} taken as one, as they share prices",
+    ]
+    return Section(market.title, "advise.md", [*_costs(found), *_promises(found), *_shares(found)], notes)
+
+
+def _by_part(found: Sequence[Stated], other: str) -> Numbers:
+    """The mean cost against another rule, for each series."""
+    sums: dict[str, list[float]] = {}
+    for one in found:
+        both = sums.setdefault(one.part, [0.0, 0.0])
+        both[0] += one.paid
+        both[1] += getattr(one, other)
+    return np.array([paid / against - 1 for paid, against in sums.values()])
+
+
+def _costs(found: Sequence[Stated]) -> Iterator[Claim]:
+    for hours in DEADLINES_H:
+        some = [one for one in found if one.hours == hours]
+        if not some:
+            continue
+        against, once = _by_part(some, "median"), _by_part(some, "at_once")
+        sample = f"{len(some)} statements, {len(against)} series"
+        dearer = int((against > DEARER).sum())
+        yield Claim(
+            f"{hours} h: costs no more than a fixed median", f"{against.mean():+.2%}; dearer in {dearer} series",
+            f"≤ {DEARER:+.2%}", sample, judged(bool(against.mean() <= DEARER)),
+        )  # fmt: skip
+        yield figure(f"{hours} h: cost against buying at once", float(once.mean()), sample)
+
+
+def _promises(found: Sequence[Stated]) -> Iterator[Claim]:
+    waits = [one for one in found if one.verdict is BuyVerdict.WAIT and one.promised is not None]
+    if waits:
+        promised, saved = [one.promised or 0.0 for one in waits], [one.saved for one in waits]
+        error = clustered_error([got - said for got, said in zip(saved, promised, strict=True)], _clusters(waits))
+        text, stated = "WAIT saves what it promises, or more", float(np.mean(promised))
+        yield at_least(text, float(np.mean(saved)), stated, f"{len(waits)} verdicts", error)
+    ranges = [one for one in found if one.promised is not None and one.is_above]
+    if ranges:
+        held = [float(one.low <= one.saved <= one.high) for one in ranges]
+        text = "95 % of single waits save within “your wait”"
+        yield at_least(
+            text, float(np.mean(held)), 0.95, f"{len(ranges)} statements", clustered_error(held, _clusters(ranges))
+        )
+
+
+def _clusters(found: Sequence[Stated]) -> list[str | int]:
+    return [one.cluster for one in found]
+
+
+def _shares(found: Sequence[Stated]) -> Iterator[Claim]:
+    for which, some in (("", found), (", price above the limit", [one for one in found if one.is_above])):
+        for share in sorted({share for one in some for share in one.met}):
+            known = [one for one in some if share in one.met]
+            met = [float(one.met[share]) for one in known]
+            text = f"{share:.0%} of waits meet the price stated for them{which}"
+            yield at_least(
+                text, float(np.mean(met)), share, f"{len(met)} statements", clustered_error(met, _clusters(known))
+            )
