@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.evidence.claims import Claim, Holds, Section, judged, markdown
+from benchmarks.evidence.claims import Claim, Holds, Section, bullet, judged, markdown
 from benchmarks.evidence.clock import calendar_section
 from benchmarks.evidence.speed import ROWS, speed_section
 from benchmarks.evidence.waiting import waiting_sections
@@ -96,8 +96,8 @@ def _summary(found: Sequence[tuple[str, Holds]]) -> str:
         f"Of {claimed} claims {counts[Holds.YES]} hold, {counts[Holds.NO]} do not, and for {counts[Holds.TOO_FEW]} "
         "there is too little to tell"
     )
-    named = [text for text, holds in found if holds in {Holds.NO, Holds.TOO_FEW}]
-    return f"{text}: {'; '.join(named)}." if named else f"{text}."
+    named = [bullet(text) for text, holds in found if holds in {Holds.NO, Holds.TOO_FEW}]
+    return "\n".join([f"{text}:\n", *named] if named else [f"{text}."])
 
 
 if __name__ == "__main__":

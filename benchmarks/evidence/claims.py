@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from textwrap import fill
 from typing import NamedTuple
 
 
@@ -51,7 +52,12 @@ def markdown(section: Section) -> Iterable[str]:
     for claim in section.claims:
         yield f"| {claim.text} | {claim.found} | {claim.needed or '–'} | {claim.sample} | {claim.holds} |"
     yield ""
-    yield from (f"- {note}" for note in section.notes)
+    yield from map(bullet, section.notes)
+
+
+def bullet(text: str) -> str:
+    """An item of a list, in lines that fit."""
+    return fill(text, width=120, initial_indent="- ", subsequent_indent="  ")
 
 
 def judged(is_met: bool, is_chance: bool = False) -> Holds:
