@@ -147,6 +147,7 @@ def forecast_of(advice: Advice, scope: MarketFilter, now: datetime, forecast_id:
         saving_share=saving.share if saving else None,
         saving_low=saving.low if saving else None,
         saving_high=saving.high if saving else None,
+        step_h=advice.step_h,
     )
 
 

@@ -43,7 +43,7 @@ class PriceForecast(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         scope: the part of the market; of a watch: its GPUs, counts and rental type.
-        limits_usd: by whole hours left, from 0; None: any price.
+        limits_usd: by whole hours left, from 0; None: any price. With `step_h`, by whole steps of so many hours.
         median_usd: the limit of the fixed median, the simple rule that it is compared with.
         reached: the stated share of waits → the price that they meet before the deadline.
         saving_share: the share that waiting saves compared with buying at once; only stated with a wait.
@@ -66,11 +66,17 @@ class PriceForecast(msgspec.Struct, frozen=True, kw_only=True):
     saving_low: float | None = None
     saving_high: float | None = None
     cap_usd: float | None = None
+    step_h: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Whole hours, or steps of a slow market, from the statement to its deadline."""
+        return len(self.limits_usd) - 1
 
     @property
     def hours(self) -> int:
-        """Whole hours from the statement to its deadline."""
-        return len(self.limits_usd) - 1
+        """Hours from the statement to its deadline."""
+        return self.steps * self.step_h
 
 
 def scope_of(watch: Watch) -> MarketFilter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +57,35 @@ def test_at_the_deadline_it_takes_what_there_is() -> None:
     found = score(stated(1.0, 1.0, None), series(3.0, 2.0, 4.0), LATE)
     assert found is not None
     assert (found.outcome, found.paid_usd, found.median_paid_usd) == (ForecastOutcome.BOUGHT, 4.0, 2.0)
+
+
+def test_a_series_that_begins_after_the_statement_does_not_move_its_deadline() -> None:
+    """Nobody looked in the first two hours: the third hour's price is at the deadline, and no later one."""
+    later = PriceSeries(first_hour=FIRST_HOUR + 2, lows=[4_000_000, 1_000_000], polled=[True, True], source="a test")
+    found = score(stated(2.0, 2.0, None), later, LATE)
+    assert found is not None
+    assert (found.outcome, found.paid_usd, found.lowest_usd) == (ForecastOutcome.BOUGHT, 4.0, 4.0)
+    nothing = PriceSeries(first_hour=0, lows=(), polled=(), source="a test")
+    assert score(stated(2.0, None), nothing, LATE) == ForecastScore(outcome=ForecastOutcome.UNKNOWN)
+
+
+def test_on_a_slow_market_the_deadline_is_a_step() -> None:
+    """A poll a day, a deadline of two days: what each poll saw is what the day offered."""
+    prices: list[float | None] = [None] * 72
+    polled = [hour % 24 in {10, 11, 12} for hour in range(72)]
+    for hour, known in enumerate(polled):
+        prices[hour] = (3.0, 2.4, 1.9)[hour // 24] if known else None
+    made = stated(2.0, 2.0, None, after_h=12, step_h=24)
+    made = msgspec.structs.replace(made, due_at=made.made_at + 48 * H)
+    found = score(made, series(*prices, polled=polled), LATE)
+    assert found == ForecastScore(
+        outcome=ForecastOutcome.BOUGHT, paid_usd=1.9, at_once_usd=3.0, median_paid_usd=2.4, lowest_usd=1.9
+    )
+    gap = [known and hour < 48 for hour, known in enumerate(polled)]
+    unseen = score(
+        made, series(*(p if known else None for p, known in zip(prices, gap, strict=True)), polled=gap), LATE
+    )
+    assert unseen == ForecastScore(outcome=ForecastOutcome.UNKNOWN)
 
 
 def test_a_miss_pays_the_next_offer_and_is_not_settled_before_it_comes() -> None:
