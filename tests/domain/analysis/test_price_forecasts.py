@@ -85,7 +85,7 @@ def test_on_a_slow_market_the_deadline_is_a_step() -> None:
     unseen = score(
         made, series(*(p if known else None for p, known in zip(prices, gap, strict=True)), polled=gap), LATE
     )
-    assert unseen == ForecastScore(outcome=ForecastOutcome.UNKNOWN)
+    assert nobody == ForecastScore(outcome=ForecastOutcome.UNKNOWN)
 
 
 def test_a_miss_pays_the_next_offer_and_is_not_settled_before_it_comes() -> None:
