@@ -82,7 +82,7 @@ def test_on_a_slow_market_the_deadline_is_a_step() -> None:
         outcome=ForecastOutcome.BOUGHT, paid_usd=1.9, at_once_usd=3.0, median_paid_usd=2.4, lowest_usd=1.9
     )
     gap = [known and hour < 48 for hour, known in enumerate(polled)]
-    unseen = score(
+    nobody = score(
         made, series(*(p if known else None for p, known in zip(prices, gap, strict=True)), polled=gap), LATE
     )
     assert nobody == ForecastScore(outcome=ForecastOutcome.UNKNOWN)
