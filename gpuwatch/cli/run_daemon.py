@@ -32,7 +32,7 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     from gpuwatch.daemon.process import serve
     from gpuwatch.web.serving import WebBeside
 
-    code = serve(config, log_format=log_format, verbose=verbose, interfaces=(chat_interface, WebBeside()))
+    code = serve(config, log_format=log_format, verbose=verbose, interfaces=(chat_interface, WebBeside(config)))
     logging.shutdown()
     # Everything is in rows by now. A thread that still waits for a hanging provider must not hold up the end: the
     # interpreter would join it.

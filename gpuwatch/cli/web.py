@@ -41,7 +41,7 @@ def web(listen: str | None, hash_password: bool, config: str | None) -> int:
 
         settings = replace(settings, web=replace(settings.web, listen=listen))
     _require_address(settings.web.listen, settings)
-    return _serve(settings)
+    return _serve(settings, config)
 
 
 def _require_address(listen: str, settings: Settings) -> None:
@@ -56,7 +56,7 @@ def _require_address(listen: str, settings: Settings) -> None:
         raise SettingsError([f"web.listen: {fault}"])
 
 
-def _serve(settings: Settings) -> int:
+def _serve(settings: Settings, config: str | None) -> int:
     import logging
     import os
 
@@ -67,7 +67,7 @@ def _serve(settings: Settings) -> int:
 
     signals = SignalHandler()
     logs.configure(redact=redact)
-    with serving(settings, _say):
+    with serving(settings, _say, config):
         while not signals.stop:
             signals.wait(3600.0)
     logging.shutdown()

@@ -9,6 +9,7 @@ from gpuwatch.app.metrics import TaskHealth
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.settings import Settings
 from gpuwatch.settings.web import WebSettings
+from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.security.credentials import Credentials
 from gpuwatch.web.security.login_limit import LoginLimit
 from gpuwatch.web.security.sessions import SessionStore
@@ -21,6 +22,7 @@ class WebContext:
         announce: gets each one-time code.
         failing_task: the periodic task that makes no progress; None: all do, or there are none.
         task_health: the periodic tasks of the daemon in this process; None: there is none.
+        owner: what this process can do beside reading.
 
     Raises:
         SettingsError: the file of a token cannot be used.
@@ -32,11 +34,13 @@ class WebContext:
         announce: Callable[[str], None],
         failing_task: Callable[[], str | None] = lambda: None,
         task_health: Callable[[], TaskHealth | None] = lambda: None,
+        owner: ServingProcess | None = None,
     ) -> None:
         self._announce = announce
         self.settings = settings
         self.failing_task = failing_task
         self.task_health = task_health
+        self.owner = owner or ServingProcess()
         self.credentials = Credentials(settings.web, announce)
         self.sessions = SessionStore(real_monotonic)
         self.login_limit = LoginLimit(real_monotonic)

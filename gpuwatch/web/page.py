@@ -8,7 +8,27 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.settings import Settings
+
+
+class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that serves the pages: the daemon, or `gpuwatch web`.
+
+    Attributes:
+        config: the settings file as it was named at the start; None: searched in the usual places.
+        reload: has the settings read again.
+        recent_log: the newest log records; None: the daemon is another process.
+    """
+
+    config: str | None = None
+    reload: Callable[[], None] = lambda: None
+    recent_log: RecentLog | None = None
+
+    @property
+    def is_daemon(self) -> bool:
+        """Whether the daemon runs in this process."""
+        return self.recent_log is not None
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +39,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         path: the parts in braces of the page's address.
         form: what was posted, without the CSRF token; empty for a GET.
         actor: who posted it, for the audit event.
+        owner: what the process that serves the page can do beside reading.
     """
 
     settings: Settings
@@ -27,6 +48,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     path: Mapping[str, str]
     form: Mapping[str, str] = {}
     actor: str = ""
+    owner: ServingProcess = ServingProcess()
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

@@ -143,6 +143,7 @@ def _view(request: Request, context: WebContext, form: Mapping[str, str] | None 
         path=path,
         form=form or {},
         actor=actor,
+        owner=context.owner,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -75,8 +76,15 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters |= {"usd": usd, "percent": percent, "span": span, "clean": clean, "query": query}
+    found.filters |= {"usd": usd, "percent": percent, "span": span, "clean": clean, "query": query, "setting": setting}
     return found
+
+
+def setting(value: Any) -> str:
+    """A setting's value as a person writes it; "–": not set."""
+    if value is None or value in ("", [], {}):
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def usd(value: float | None, decimals: int = 3) -> str:

@@ -6,15 +6,22 @@ This module is light: what answers requests is imported when a server starts.
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpuwatch.bootstrap import real_monotonic
+from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.installation import install_hint
+from gpuwatch.redaction import redact
 
 if TYPE_CHECKING:
     from gpuwatch.app.metrics import TaskHealth
@@ -38,8 +45,11 @@ def require_web_extra() -> None:
 
 
 @contextmanager
-def serving(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
+def serving(settings: Settings, say: Callable[[str], None], config: str | None = None) -> Iterator[str]:
     """The page and the API while the block runs; its address.
+
+    Args:
+        config: the settings file as it was named; what a page changes in it is in force here at once.
 
     Raises:
         UsageError: the extra is not installed.
@@ -48,9 +58,14 @@ def serving(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
     """
     require_web_extra()
     from gpuwatch.web.context import WebContext  # noqa: PLC0415
+    from gpuwatch.web.page import ServingProcess  # noqa: PLC0415
     from gpuwatch.web.server import WebServer  # noqa: PLC0415
 
-    context = WebContext(settings, lambda code: say(f"one-time code: {code}"))
+    def reload() -> None:
+        context.use(msgspec.structs.replace(load_settings(config), web=settings.web))
+
+    owner = ServingProcess(config=config, reload=reload)
+    context = WebContext(settings, lambda code: say(f"one-time code: {code}"), owner=owner)
     server = WebServer(context)
     say(f"web page: {server.url}")
     context.credentials.print_code()
@@ -62,11 +77,17 @@ def serving(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
 
 
 class WebBeside:
-    """The server beside a daemon: what keeps it from starting is logged and tried again, and stops nothing else."""
+    """The server beside a daemon: what keeps it from starting is logged and tried again, and stops nothing else.
 
-    def __init__(self) -> None:
+    Args:
+        config: the settings file as it was named.
+    """
+
+    def __init__(self, config: str | None) -> None:
+        self._config = config
         self._context: WebContext | None = None
         self._reported = ""
+        self._recent_log = RecentLog(redact)
 
     @contextmanager
     def __call__(self, service: Service, progress: TaskProgress) -> Iterator[None]:
@@ -74,6 +95,7 @@ class WebBeside:
         if not service.settings.web.enabled:
             yield
             return
+        logging.getLogger().addHandler(self._recent_log)  # once: a second time changes nothing
         ended = threading.Event()
         thread = threading.Thread(target=self._keep, args=(service.settings, progress, ended), name="web", daemon=True)
         thread.start()
@@ -102,6 +124,7 @@ class WebBeside:
     def _started(self, settings: Settings, progress: TaskProgress) -> WebServer:
         require_web_extra()
         from gpuwatch.web.context import WebContext  # noqa: PLC0415
+        from gpuwatch.web.page import ServingProcess  # noqa: PLC0415
         from gpuwatch.web.server import WebServer  # noqa: PLC0415
 
         is_first, context = self._context is None, self._context
@@ -111,6 +134,7 @@ class WebBeside:
                 lambda code: log.info("one-time code: %s", code),
                 lambda: failing_task(progress),
                 lambda: task_health(progress),
+                ServingProcess(config=self._config, reload=_reload_daemon, recent_log=self._recent_log),
             )
         else:
             context.use(settings)
@@ -121,6 +145,10 @@ class WebBeside:
         self._context = context
         server.start()
         return server
+
+
+def _reload_daemon() -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
 
 
 def failing_task(progress: TaskProgress) -> str | None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import httpx
 
+from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.settings import Settings, load
 from gpuwatch.web.context import WebContext
+from gpuwatch.web.page import ServingProcess
 from gpuwatch.web.server import WebServer
 from tests.upgraded_store import open_upgraded
 
@@ -31,6 +33,7 @@ class Served:
         self.server = server
         self.codes = codes
         self.folder = folder
+        self.reloads: list[int] = []  # one for each time that the settings were to be read again
         self.url = server.url.rstrip("/")
         self.client = httpx.Client(base_url=self.url, timeout=20.0)
 
@@ -61,14 +64,19 @@ def served(folder: Path, web: str = "", more: str = WATCH, *, has_store: bool = 
 
 
 @contextmanager
-def serving_settings(settings: Settings, folder: Path) -> Iterator[Served]:
+def serving_settings(settings: Settings, folder: Path, recent_log: RecentLog | None = None) -> Iterator[Served]:
     """The server over these settings."""
     codes: list[str] = []
-    context = WebContext(settings, codes.append)
+    reloads: list[int] = []
+    owner = ServingProcess(
+        config=str(folder / "gpuwatch.toml"), reload=lambda: reloads.append(1), recent_log=recent_log
+    )
+    context = WebContext(settings, codes.append, owner=owner)
     server = WebServer(context)
     context.credentials.print_code()
     server.start()
     found = Served(context, server, codes, folder)
+    found.reloads = reloads
     try:
         yield found
     finally:

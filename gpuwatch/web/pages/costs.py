@@ -1,0 +1,36 @@
+"""Costs: what was spent by watch, provider, day or launch; the forecast; predicted against charged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from gpuwatch.app.costs import KEYS, cost_report, cost_report_json
+from gpuwatch.web.page import Page, View
+
+_MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    by = view.query.get("by", "watch")
+    by = by if by in KEYS else "watch"
+    month = _first_of(view.query.get("month", ""))
+    found = cost_report_json(cost_report(view.settings, by, month), by)
+    return {"found": found, "by": by, "ways": list(KEYS), "lines": [_line(one, by) for one in found["lines"]]}
+
+
+def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
+    return {**line, "name": line["launch_id" if by == "launch" else by]}
+
+
+def _first_of(text: str) -> date | None:
+    """The first day of a month; None: the current one, also where the text is no month."""
+    found = _MONTH.fullmatch(text)
+    if found is None or not 1 <= int(found[2]) <= 12 or not 1970 <= int(found[1]) <= 9998:
+        return None
+    return date(int(found[1]), int(found[2]), 1)
+
+
+PAGE = Page(name="Costs", path="/costs", template="costs.html", show=_show, order=50)

@@ -1,0 +1,41 @@
+"""Log: the newest records of the daemon, as far as they are kept in memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuwatch.daemon.log_record import SafeRecord
+from gpuwatch.web.page import Page, View
+
+_LEVELS = {"all": logging.NOTSET, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_SHOWN = 200
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    level = view.query.get("level", "all")
+    level = level if level in _LEVELS else "all"
+    text, kept = view.query.get("q", "").strip(), view.owner.recent_log
+    found = [] if kept is None else kept.newest(_LEVELS[level], text)
+    return {
+        "is_daemon": kept is not None,
+        "rows": [_row(one) for one in found[:_SHOWN]],
+        "count": len(found),
+        "levels": list(_LEVELS),
+        "asked": {"level": level, "q": text},
+    }
+
+
+def _row(record: SafeRecord) -> dict[str, Any]:
+    return {
+        "at": datetime.fromtimestamp(record.created_s, UTC),
+        "level": logging.getLevelName(record.level).lower(),
+        "logger": record.logger,
+        "message": record.message,
+        "below": record.below,
+    }
+
+
+PAGE = Page(name="Log", path="/log", template="log.html", show=_show, order=90)

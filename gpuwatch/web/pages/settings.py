@@ -1,0 +1,31 @@
+"""Settings: every value in force and where it comes from; secrets masked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuwatch.app.config import settings_json
+from gpuwatch.errors import SettingsError
+from gpuwatch.settings.show import origins
+from gpuwatch.web.page import Page, View
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    wanted = view.query.get("q", "").strip()
+    try:
+        found, faults = settings_json(*origins(view.owner.config)), []
+    except SettingsError as error:  # of the file as it is now; the old ones are in force
+        found, faults = {"source_file": view.owner.config, "settings": []}, list(error.faults)
+    rows = [one for one in found["settings"] if wanted.casefold() in one["key"].casefold()]
+    only_set = view.query.get("all") != "yes"
+    return {
+        "file": found["source_file"],
+        "faults": faults,
+        "rows": [one for one in rows if one["origin"] != "default" or not only_set or wanted],
+        "count": len(rows),
+        "asked": {"q": wanted, "all": "" if only_set else "yes"},
+    }
+
+
+PAGE = Page(name="Settings", path="/settings", template="settings.html", show=_show, order=80)

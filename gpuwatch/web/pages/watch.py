@@ -1,0 +1,115 @@
+"""One watch in a form: preview on the market and backtest, the difference to the file, then save and reload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuwatch.app.edit_watch import WatchDraft, WatchField, draft_watch, save_draft, watch_form
+from gpuwatch.app.owner_actions import record_audit
+from gpuwatch.app.watch_preview import BACKTEST_DAYS, preview_backtest, preview_market
+from gpuwatch.app.watch_selection import watch_named
+from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.errors import GpuwatchError, SettingsError
+from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, Shown, View, is_confirmed
+
+_SET = "set."  # before the key of a field
+_SHOWN = 5
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    name = _name(view)
+    form = watch_form(view.owner.config, name)
+    given = _given(view)
+    fields = [(field, given.get(field.key, field.text or view.query.get(field.key, ""))) for field in form.fields]
+    return {
+        "name": name,
+        "file_version": view.form.get("version", form.version),
+        "common": [one for one in fields if _is_first(*one)],
+        "others": [one for one in fields if not _is_first(*one)],
+        "errors": (), "diff": None, "matches": None, "polled": (), "backtest": None, "draft": None,
+        "days": BACKTEST_DAYS,
+    }  # fmt: skip
+
+
+def _is_first(field: WatchField, text: str) -> bool:
+    return field.is_common or text != ""
+
+
+def _name(view: View) -> str | None:
+    """The watch that is changed; None: a new one."""
+    return view.form.get("name_of", view.query.get("name")) or None
+
+
+def _given(view: View) -> dict[str, str]:
+    return {key.removeprefix(_SET): text for key, text in view.form.items() if key.startswith(_SET)}
+
+
+def _draft(view: View) -> WatchDraft:
+    return draft_watch(view.owner.config, _name(view), _given(view))
+
+
+def _faults(error: GpuwatchError) -> Shown:
+    lines = error.faults if isinstance(error, SettingsError) else [str(error)]
+    return Shown(values={"errors": tuple(lines)})
+
+
+def _preview(view: View) -> FormResult:
+    try:
+        draft = _draft(view)
+        found = preview_market(draft)
+    except GpuwatchError as error:
+        return _faults(error)
+    reports = [part.report for part in found.providers]
+    return Shown(values={"draft": draft, "diff": draft.diff, "matches": found.matches[:_SHOWN], "polled": reports})
+
+
+def _backtest(view: View) -> FormResult:
+    try:
+        draft = _draft(view)
+        lines = preview_backtest(draft)
+    except GpuwatchError as error:
+        return _faults(error)
+    return Shown(values={"draft": draft, "diff": draft.diff, "backtest": lines})
+
+
+def _save(view: View) -> FormResult:
+    try:
+        draft = _draft(view)
+        if not draft.diff:
+            return Done(text="Nothing was changed.", to="/watches")
+        if not draft.is_writable:
+            return Shown(values={"draft": draft, "diff": draft.diff})
+        watch = watch_named(draft.settings, draft.name)
+        if watch.action is not Action.ALERT and not draft.settings.dry_run and not is_confirmed(view):
+            return _question(watch)
+        save_draft(draft, view.form.get("version", ""))
+    except GpuwatchError as error:
+        return _faults(error)
+    view.owner.reload()
+    record_audit(view.settings, view.actor, f"watch {draft.name} saved", subject=draft.name, watch=draft.name)
+    where = "the daemon reads it now" if view.owner.is_daemon else "tell the daemon: systemctl reload gpuwatch"
+    return Done(text=f"Saved in {draft.file}; {where}.", to="/watches")
+
+
+def _question(watch: Watch) -> Confirm:
+    limit = f"{watch.max_price_usd_gpu_hour:f} $ per GPU-hour"
+    launch = watch.launch
+    alive, total = (launch.max_active, launch.max_total) if launch else (1, 1)
+    facts = (
+        ("Rents", f"{watch.gpu_count_min} to {watch.gpu_count_max}× {', '.join(watch.gpu)}"),
+        ("At or under", limit),
+        ("At once, in all", f"{alive}, {total or 'no limit'}"),
+    )
+    asks = "It asks you before it rents." if watch.action is Action.ASK else "It rents without asking."
+    return Confirm(question=f"Save watch {watch.name}? {asks}", button="Save it", back="/watches", facts=facts)
+
+
+_ACTIONS = (
+    FormAction(path="/watches/preview", scope="manage", run=_preview),
+    FormAction(path="/watches/backtest", scope="manage", run=_backtest),
+    FormAction(path="/watches/save", scope="manage", run=_save),
+)
+PAGE = Page(
+    name="Watch", path="/watches/edit", template="watch.html", show=_show, order=21, in_nav=False, actions=_ACTIONS
+)

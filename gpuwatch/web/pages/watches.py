@@ -1,0 +1,16 @@
+"""Watches: each with its state; the way to change one, or to write a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuwatch.app.watch_status import watch_statuses
+from gpuwatch.web.page import Page, View
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    return {"watches": watch_statuses(view.settings)}
+
+
+PAGE = Page(name="Watches", path="/watches", template="watches.html", show=_show, order=20)
