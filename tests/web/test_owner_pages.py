@@ -39,7 +39,7 @@ max_price = 2.40   # the limit
 
 @pytest.fixture(scope="module")
 def market() -> Iterator[Marketplace]:
-    with Marketplace(seed=3, key="k", size=10) as opened:
+    with Marketplace(seed=3, key="a-secret-key-0123456789", size=10) as opened:
         opened.publish(gpu="H100 SXM", count=1, usd_hour=2.50)
         yield opened
 
