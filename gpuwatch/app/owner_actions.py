@@ -178,6 +178,6 @@ def record_audit(
 ) -> None:
     """Store who did what, as an event that no channel sends. Raises StoreError: it is done, but not recorded."""
     alert = audit_alert(actor, what, subject=subject, watch=watch, details=details, alert_id=new_id(), now=real_now())
-    log.info("%s: %s", actor, what)
+    log.info("%s, by %s", what, actor)
     with open_store(settings) as store:
         SqlLaunchRepository(store).enqueue(alert)

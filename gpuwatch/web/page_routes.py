@@ -113,7 +113,7 @@ def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes,
         access = access_in(request)
         require_scope(access, action.scope)
         require_csrf_token(access, [form.pop("csrf_token", None), *map(request.headers.get, CSRF_HEADERS)])
-        view = _view(request, context, form, access.name or "")
+        view = _view(request, context, form, f"web page ({access.name})")
         got = await run_in_threadpool(action.run, view)
         reads.forget()
         if isinstance(got, Done):
