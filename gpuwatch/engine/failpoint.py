@@ -2,8 +2,9 @@
 
 `GPUWATCH_FAILPOINT=launch.after_send` dies there at once; `…:3` at the third pass; `…@ACTION` does something else:
 `exit` (the default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until somebody
-continues it), `sleep2.5` (seconds), `raise8` (a RuntimeError at this pass and the next seven). A process that runs for
-a person never has the variable.
+continues it), `sleep2.5` (seconds), `raise8` (a RuntimeError at this pass and the next seven). All but the last write
+`failpoint NAME` to stderr first: a test knows where the process died. A process that runs for a person never has the
+variable.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def failpoint(name: str) -> None:
         if first <= _passes[name] < first + int(action.removeprefix("raise")):
             raise RuntimeError(f"failpoint {name}")
     elif _passes[name] == first:
+        os.write(2, f"failpoint {name}\n".encode())
         _act(action or "exit")
 
 

@@ -31,13 +31,14 @@ LOOK_S = 60.0  # between two looks for an instance whose id nobody knows, or tha
 GONE_AFTER = 3  # looks in a row that do not find it
 FAILING_S = 45.0  # errors for so long are reported; a refusal is at once
 REPEAT_S = 3600.0
-MAX_PARALLEL = 8
+MAX_PARALLEL = 8  # at one provider: another one that hangs, and looks for what is closed, delay no end
 Runner = Callable[[str, Callable[[], None]], None]
 
 
 class _Work(msgspec.Struct):
     """What the keeper did about one obligation; only its thread changes it while `is_busy`."""
 
+    provider: str
     next_s: float
     is_busy: bool = False
     is_acknowledged: bool = False  # the provider accepted a destroy
@@ -109,9 +110,10 @@ class Keeper:
         closed = self._obligations.watched_obligations(now - self._watch_ended)
         watched = [one for one in closed if one.by_keeper or not self._is_followed(one.provider)]
         first_s = tick_s + LOOK_S / 2  # a daemon that starts follows soon
-        self._watched = {one.launch_id: self._watched.get(one.launch_id) or _Work(next_s=first_s) for one in watched}
+        before = self._watched
+        self._watched = {one.launch_id: before.get(one.launch_id) or _Work(one.provider, first_s) for one in watched}
         for one in self._overdue(now, tick_s):
-            work = self._work.setdefault(one.launch_id, _Work(next_s=tick_s))
+            work = self._work.setdefault(one.launch_id, _Work(one.provider, tick_s))
             self._start(one, work, now, self._end)
         for one in watched:
             self._start(one, self._watched[one.launch_id], now, self._look)
@@ -144,7 +146,8 @@ class Keeper:
     def _start(self, one: Obligation, work: _Work, now: datetime, step: _Step) -> None:
         """On a thread of its own, if it is time."""
         tick_s = self._monotonic()
-        busy = sum(each.is_busy for each in (*self._work.values(), *self._watched.values()))
+        alike = (self._watched if one.is_over else self._work).values()
+        busy = sum(each.is_busy and each.provider == one.provider for each in alike)
         if busy >= MAX_PARALLEL or work.is_busy or work.next_s > tick_s:
             return
         work.is_busy = True

@@ -256,6 +256,22 @@ def test_a_provider_that_hangs_delays_no_check_and_gets_one_request() -> None:
     assert len(world.waiting) == 1
 
 
+@pytest.mark.parametrize(
+    "elsewhere", [{"provider": "runpod"}, {"is_over": True, "over_at": NOON, "by_keeper": True}], ids=str
+)
+def test_what_hangs_at_another_provider_or_is_looked_for_again_delays_no_end(elsewhere: dict[str, object]) -> None:
+    world = World()
+    world.hangs = True
+    for n in range(9):
+        hanging = changed(ONE, launch_id=f"{n:012}", ends_at=NOON, **elsewhere)
+        (world.closed if hanging.is_over else world.file)[hanging.launch_id] = hanging
+    world.late(-1.0)
+    started = len(world.waiting)
+    world.rented()
+    world.pass_s(AFTER_S + 1)
+    assert (started, len(world.waiting)) == (8, 9)
+
+
 def test_while_the_daemon_works_it_helps_without_a_second_alert() -> None:
     """The reconciler has begun to end it, and reports it through the outbox."""
     world = World()

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from gpuwatch.emulator import Marketplace
-from tests.process.audit import undelivered
+from tests.process.audit import launches, undelivered
 from tests.process.fork_server import ForkedProcess, start_gpuwatch
 from tests.telegram_double import CHAT, TOKEN, TelegramDouble
 
@@ -103,8 +103,14 @@ class Home:
         assert found.returncode == 0, found.stderr
         return list(json.loads(found.stdout))
 
+    def states(self) -> list[str]:
+        """Of its launches, oldest first, as the database has them."""
+        return [str(row["state"]) for row in launches(self.database_url)]
+
     def log(self) -> str:
-        return (self.folder / "log.txt").read_text()
+        """What its daemons wrote so far."""
+        path = self.folder / "log.txt"
+        return path.read_text() if path.exists() else ""
 
 
 def notify_by(double: TelegramDouble) -> str:

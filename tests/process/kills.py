@@ -1,30 +1,51 @@
-"""SIGKILL, over and over, at every named point in turn, under a marketplace's faults; then a daemon that lives."""
+"""SIGKILL, over and over, at every named point in turn, under a marketplace's faults; then a daemon that lives.
+
+Each daemon is led to its point: what a launch needs to come there is prepared before it starts. The failpoint writes
+its name before it kills, so that what is counted are deaths at the point, not deaths.
+"""
 
 from __future__ import annotations
 
 import random
 import subprocess
 from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.engine import failpoint
-from tests.process.audit import MOVING, Audit, Limits, launches, undelivered
+from tests.process.audit import MOVING, Audit, Limits, launches, rows, undelivered
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_until_delivered
-from tests.telegram_double import telegram
+from tests.telegram_double import TelegramDouble, telegram
 
-MAX_ACTIVE, MAX_TOTAL = 2, 60
-PACE = "60"  # a minute a second
-LIVES_S = 5.0  # so long a daemon has to come to its point; then it is killed where it is
+LIMITS = Limits(max_active=3, max_total=60)
+PACE = "240"  # half an hour, in which absence is proven, takes eight seconds
+IN_A_ROW = 9  # daemons that die on one database
+WITHIN_S = 150.0  # a daemon that has not come to its point by then does not come there; seconds are usual
+SETTLED_EVERY_S = 5.0  # by the owner, while it waits
 ELSEWHERE = "elsewhere"
-POINTS = sorted(failpoint.POINTS)
+_NAMES = sorted(failpoint.POINTS)
+POINTS = [_NAMES[5 * n % len(_NAMES)] for n in range(len(_NAMES))]  # each row gets some of each kind
 KEY = "demo-key"
-FAULTS = (
+Fault = tuple[str, str, float]
+FAULTS: tuple[Fault, ...] = (
     ("create", "502_after", 0.1), ("create", "reset_after", 0.1), ("create", "unparsable_after", 0.05),
     ("create", "offer_gone", 0.05), ("search", "502", 0.05), ("search", "cut", 0.05),
     ("list", "502", 0.1), ("list", "list_lag", 0.05), ("destroy", "500_after", 0.2),
 )  # fmt: skip
+HELD = "held"
+# From its second failure on a watch waits: what leads to one comes last, and not again and again.
+FAILURES = (
+    "intent.after_commit", "launch.before_look", "launch.before_send", "failed.before_record", "failed.after_record",
+)  # fmt: skip
+# What makes a launch come to states that it seldom reaches; in place of the faults above where they are in the way.
+LEADS: Mapping[str, Fault] = {
+    "launch.no_answer": ("create", "reset_after", 1.0), "unknown": ("create", "reset_after", 1.0),
+    "failed": ("create", "offer_gone", 1.0),
+}  # fmt: skip
 
 
 class Kills(NamedTuple):
@@ -33,37 +54,110 @@ class Kills(NamedTuple):
     at: Counter[str]
     faults: list[str]
 
+    @property
+    def missed(self) -> list[str]:
+        """The named points at which no daemon died."""
+        return [point for point in POINTS if not self.at[point]]
+
 
 def kill_at_points(folder: Path, seed: int, kills: int, first: int = 0) -> Kills:
     """Kill so many daemons, each at its point and pass; let the next one bring all to rest; audit.
 
     Args:
-        folder: for settings and database; empty.
+        folder: for settings and databases; empty.
         first: the place of the first point in `POINTS`: runs with other seeds go on where this one ends.
     """
+    points = sorted((POINTS[n % len(POINTS)] for n in range(first, first + kills)), key=_failures_last)
+    found = _killed_in_a_row(folder, seed, [point for point in points if not point.startswith(HELD)])
+    for n, point in enumerate(point for point in points if point.startswith(HELD)):
+        one = _killed_while_it_asks(folder / f"{HELD}-{n}", seed + n, point)
+        found = Kills(found.at + one.at, found.faults + one.faults)
+    return found
+
+
+def kill_everywhere(folder: Path, seed: int, kills: int, side_by_side: int) -> Kills:
+    """Kill so many daemons in all, in rows with seeds of their own; most of the time each daemon waits."""
+    firsts = range(0, kills, IN_A_ROW)
+    folders = [folder / str(first) for first in firsts]
+    for own in folders:
+        own.mkdir()
+    shares = [min(IN_A_ROW, kills - first) for first in firsts]
+    with ThreadPoolExecutor(side_by_side) as pool:
+        found = list(pool.map(kill_at_points, folders, range(seed, seed + len(shares)), shares, firsts))
+    return Kills(sum((one.at for one in found), Counter()), [text for one in found for text in one.faults])
+
+
+def _killed_in_a_row(folder: Path, seed: int, points: list[str]) -> Kills:
+    """One database and one marketplace, and many daemons that die."""
     rng, at = random.Random(seed), Counter[str]()
     with Marketplace(seed=seed, key=KEY, size=20, delays=Delays(running_s=0.3)) as market, telegram() as double:
-        for n in range(16):
-            bargain(market, 1.4 + n / 50)
-        for endpoint, kind, probability in FAULTS:
-            market.faults.add(endpoint, kind, times=None, probability=probability)
         home = Home(
-            folder, market.url, max_active=MAX_ACTIVE, max_total=MAX_TOTAL, max_runtime="2m", extra=notify_by(double)
+            folder, market.url, extra=notify_by(double), max_runtime="8m", ready_within="6h", **LIMITS._asdict()
         )
-        for n in range(first, first + kills):
-            point = POINTS[n % len(POINTS)]
-            child = home.start(GPUWATCH_TEST_PACE=PACE, GPUWATCH_FAILPOINT=f"{point}:{rng.choice((1, 1, 2))}@kill")
-            try:
-                child.wait(timeout=LIVES_S)
-                at[point] += 1
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-                at[ELSEWHERE] += 1
+        for point in points:
+            for n in range(3):
+                bargain(market, 1.4 + n / 50)
+            _lead(market, point)
+            at[_killed(home, market, point, 1 if point in FAILURES else rng.choice((1, 1, 2)))] += 1
         market.faults.clear()
-        faults = _life(home)
-        faults += Audit(market, home.database_url, {"cheap": Limits(MAX_ACTIVE, MAX_TOTAL)}, double).faults()
-        return Kills(at, faults + (["a traceback in the log"] if "Traceback" in home.log() else []))
+        return Kills(at, _life(home) + _wrong(market, home, double))
+
+
+def _killed_while_it_asks(folder: Path, seed: int, point: str) -> Kills:
+    """An account that is otherwise empty, and tells no balance, proves no absence: the launch is held."""
+    folder.mkdir()
+    with Marketplace(seed=seed, key=KEY, size=0, delays=Delays(running_s=0.3)) as market, telegram() as double:
+        bargain(market)
+        market.faults.add("user", "500", times=None, skip=3)  # it names the account at first
+        home = Home(folder, market.url, extra=notify_by(double), **LIMITS._asdict())
+        at = Counter(_killed(home, market, each) for each in ("launch.before_send", point))
+        with home.daemon(GPUWATCH_TEST_PACE=PACE) as child:
+            try:
+                wait_for(lambda: [row["state"] for row in launches(home.database_url)] == [HELD])
+                wait_until_delivered(home.database_url)
+            except AssertionError:
+                return Kills(at, [f"not held: {_states(home)}"])
+            code, _ = terminate(child)
+        return Kills(at, ([] if code == 0 else [f"ended with code {code}"]) + _wrong(market, home, double))
+
+
+def _failures_last(point: str) -> int:
+    return FAILURES.index(point) if point in FAILURES else -1
+
+
+def _lead(market: Marketplace, point: str) -> None:
+    """The marketplace's faults of the next life, and what leads that to its point."""
+    market.faults.clear()
+    lead = LEADS.get(point) or LEADS.get(point.partition(".")[0])
+    for endpoint, kind, probability in (*([lead] if lead else []), *FAULTS):
+        market.faults.add(endpoint, kind, times=None, probability=probability)
+
+
+def _settle(home: Home, market: Marketplace) -> None:
+    """What the owner does with launches that are held, and with a watch that is paused for its failures."""
+    if "watching" not in home.log():
+        return
+    labels = {entry.label: entry.instance_id for entry in market.ledger.creates}
+    if rows(home.database_url, "SELECT scope FROM pause"):
+        home.run("resume", "cheap")
+    for row in launches(home.database_url):
+        if row["state"] == HELD:
+            instance_id = labels.get(row["label"])
+            is_there = instance_id in market.ledger.alive()
+            how = ("--adopt", str(instance_id)) if is_there else ("--absent",)
+            home.run("launches", "resolve", row["launch_id"], *how)
+
+
+def _killed(home: Home, market: Marketplace, point: str, passes: int = 1) -> str:
+    """Where the daemon died: its point, or elsewhere."""
+    before = home.log().count(f"failpoint {point}\n")
+    with home.daemon(GPUWATCH_TEST_PACE=PACE, GPUWATCH_FAILPOINT=f"{point}:{passes}@kill") as child:
+        for _ in range(int(WITHIN_S / SETTLED_EVERY_S)):
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=SETTLED_EVERY_S)
+                break
+            _settle(home, market)
+    return point if home.log().count(f"failpoint {point}\n") > before else ELSEWHERE
 
 
 def _life(home: Home) -> list[str]:
@@ -76,10 +170,18 @@ def _life(home: Home) -> list[str]:
             wait_for(lambda: not before & _moving(home), within_s=300, every_s=0.3)
             wait_until_delivered(home.database_url)
         except AssertionError:
-            states = Counter(str(row["state"]) for row in launches(home.database_url))
-            return [f"does not come to rest: {dict(states)}, {len(undelivered(home.database_url))} alerts wait"]
+            return [f"does not come to rest: {_states(home)}, {len(undelivered(home.database_url))} alerts wait"]
         code, _ = terminate(child)
     return [] if code == 0 else [f"ended with code {code}"]
+
+
+def _wrong(market: Marketplace, home: Home, double: TelegramDouble) -> list[str]:
+    found = Audit(market, home.database_url, {"cheap": LIMITS}, double).faults()
+    return found + (["a traceback in the log"] if "Traceback" in home.log() else [])
+
+
+def _states(home: Home) -> dict[str, int]:
+    return dict(Counter(str(row["state"]) for row in launches(home.database_url)))
 
 
 def _moving(home: Home) -> set[str]:

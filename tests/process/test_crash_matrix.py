@@ -23,7 +23,7 @@ import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.engine import failpoint
-from tests.process.audit import MOVING, Audit, Limits, launches, leaks, undelivered
+from tests.process.audit import MOVING, Audit, Limits, leaks, undelivered
 from tests.process.daemon_child import ROOT, Home, bargain, notify_by, wait_for, wait_until_delivered
 from tests.telegram_double import TOKEN, telegram
 
@@ -213,7 +213,7 @@ class Case:
                 elif child.wait(timeout=90) != failpoint.DIED:
                     return [f"did not die at {point}: code {child.returncode}"]
             except (subprocess.TimeoutExpired, AssertionError):
-                return [f"never came to {point}; launches: {_states(home)}"]
+                return [f"never came to {point}; launches: {home.states()}"]
             finally:
                 if child.poll() is None:
                     child.kill()
@@ -223,11 +223,11 @@ class Case:
     def _life(self, home: Home) -> list[str]:
         with home.daemon(GPUWATCH_TEST_PACE=self.pace) as child:
             try:
-                wait_for(lambda: self._at_rest(_states(home)), within_s=100, every_s=0.2)
+                wait_for(lambda: self._at_rest(home.states()), within_s=100, every_s=0.2)
                 wait_until_delivered(home.database_url)
-                assert self._at_rest(_states(home))
+                assert self._at_rest(home.states())
             except AssertionError:
-                return [f"does not come to rest: {_states(home)}, {len(undelivered(home.database_url))} alerts wait"]
+                return [f"does not come to rest: {home.states()}, {len(undelivered(home.database_url))} alerts wait"]
             child.send_signal(signal.SIGTERM)
             code = child.wait(timeout=60)
         return [] if code == 0 else [f"ended with code {code}"]
@@ -246,10 +246,6 @@ def _play(cases: Sequence[Case], folder: Path, template: Path) -> None:
     wrong = {case.name: faults for case, faults in zip(longest_first, found, strict=True) if faults}
     assert wrong == {}, json.dumps(wrong, indent=1)
     print(f"{len(cases)} cases in {time.monotonic() - began:.0f} s: 0 double, 0 orphan, 0 lost alert")
-
-
-def _states(home: Home) -> list[str]:
-    return [str(row["state"]) for row in launches(home.database_url)]
 
 
 def _creates(market: Marketplace) -> int:

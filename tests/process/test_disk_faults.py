@@ -7,7 +7,6 @@ from __future__ import annotations
 import resource
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,30 +18,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url
 
-from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.emulator import Marketplace
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.migrate import upgrade
 from tests.black_hole import black_hole
 from tests.conftest import Postgres
-from tests.process.audit import Audit, Limits, launches
+from tests.process.audit import Audit, Limits
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for, wait_for_searches
-from tests.telegram_double import TelegramDouble, telegram
+from tests.process.service_manager import ServiceManager, heard_heartbeats
+from tests.telegram_double import TelegramDouble
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 CANNOT = "cannot write its database"
-
-
-@pytest.fixture
-def market() -> Iterator[Marketplace]:
-    with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.3)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def double() -> Iterator[TelegramDouble]:
-    with telegram() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -80,7 +68,7 @@ def test_a_full_disk_rents_nothing_is_reported_and_goes_on_by_itself(
         assert market.ledger.creates == ()
         assert "cannot store a decision" in home.log()
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        wait_for(lambda: _states(home) == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -91,12 +79,12 @@ def test_a_full_disk_does_not_let_an_instance_outlive_its_max_runtime(
     home.write(url=market.url, extra=notify_by(double), max_runtime="8s")
     bargain(market)
     with home.daemon() as child:
-        wait_for(lambda: _states(home) == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (48 << 10, resource.RLIM_INFINITY))
         wait_for(lambda: market.ledger.destroys)
-        assert _states(home) == ["running"]  # it could not be written down
+        assert home.states() == ["running"]  # it could not be written down
         resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        wait_for(lambda: _states(home) in (["ended"], ["running"]) and not market.ledger.alive())
+        wait_for(lambda: home.states() in (["ended"], ["running"]) and not market.ledger.alive())
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -113,7 +101,7 @@ def test_a_lock_of_ten_seconds_delays_and_loses_nothing(
         assert market.ledger.creates == ()
         other.execute("ROLLBACK")
         other.close()
-        wait_for(lambda: _states(home) == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -157,7 +145,7 @@ def test_a_damaged_page_of_the_launches_rents_nothing_and_says_how_to_restore(
     bargain(market)
     database = tmp_path / "gpuwatch.db"
     with home.daemon() as child:
-        wait_for(lambda: _states(home) == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         assert terminate(child)[0] == 0
     backup = tmp_path / "backup.db"
     shutil.copyfile(database, backup)
@@ -183,7 +171,7 @@ def test_a_damaged_page_of_the_launches_rents_nothing_and_says_how_to_restore(
         wait_for_searches(market)
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1
-    assert _states(home) == ["running"]
+    assert home.states() == ["running"]
 
 
 def test_a_page_that_is_damaged_while_it_runs_rents_nothing(
@@ -212,8 +200,8 @@ def test_a_clock_that_steps_by_an_hour_neither_silences_nor_forgets(
         step.write_text(str(step_s))
         wait_for(lambda: "all tasks are rescheduled" in home.log())
         bargain(market)
-        wait_for(lambda: _states(home) == ["running"])
-        wait_for(lambda: _states(home) == ["ended"])
+        wait_for(lambda: home.states() == ["running"])
+        wait_for(lambda: home.states() == ["ended"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -225,10 +213,10 @@ def test_a_clock_that_steps_back_lets_nothing_run_longer(
     bargain(market)
     step = tmp_path / "step"
     with _clocked(home, step) as child:
-        wait_for(lambda: _states(home) == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         step.write_text("-3600")
         wait_for(lambda: market.ledger.destroys)
-        wait_for(lambda: _states(home) == ["ended"])
+        wait_for(lambda: home.states() == ["ended"])
         assert terminate(child)[0] == 0
     in_order(home, market, double)
 
@@ -247,7 +235,7 @@ def test_a_postgresql_that_only_reads_rents_nothing_and_goes_on_when_it_writes_a
             assert market.ledger.creates == ()
             assert "is read-only" in home.log()
             _read_only(url, "off")
-            wait_for(lambda: _states(home) == ["running"])
+            wait_for(lambda: home.states() == ["running"])
             assert terminate(child)[0] == 0
         in_order(home, market, double)
     finally:
@@ -266,32 +254,40 @@ def test_a_postgresql_that_is_killed_and_comes_back_loses_nothing(
         time.sleep(6)
         assert child.poll() is None
         own_postgres.start()
-        wait_for(lambda: _states(home) == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1
     in_order(home, market, double)
 
 
-def test_a_daemon_whose_postgresql_has_fallen_silent_reports_it_and_obeys_sigterm(
-    market: Marketplace, double: TelegramDouble, postgres: Postgres, tmp_path: Path
+def test_a_daemon_whose_postgresql_has_fallen_silent_ends_what_is_rented_reports_it_and_obeys_sigterm(
+    market: Marketplace, double: TelegramDouble, manager: ServiceManager, postgres: Postgres, tmp_path: Path
 ) -> None:
-    """Packets are swallowed, no connection is reset; a service manager listens, for whom the status line is written."""
+    """Packets are swallowed, no connection is reset: what is rented ends within two minutes of its end, and the alert,
+    the status line and the heartbeat say what is wrong.
+    """
     url = postgres.upgraded()
     hole, through = black_hole(url)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    listener.bind(str(tmp_path / "notify"))
-    home = Home(tmp_path, market.url, database_url=through, extra=notify_by(double))
-    with home.daemon(NOTIFY_SOCKET=str(tmp_path / "notify")) as child:
-        wait_for(lambda: b"launches alive" in listener.recv(4096))
-        hole.swallows.set()
-        bargain(market)
-        wait_for(lambda: b"the database has not answered since" in listener.recv(4096))
-        wait_for(lambda: reported(double))
-        code, took_s = terminate(child)
+    bargain(market)
+    with heard_heartbeats() as (address, paths):
+        home = Home(
+            tmp_path, market.url, database_url=through, max_active=2, max_total=2, max_runtime="12s", ready_within="8s",
+            extra=f'{notify_by(double)}[watchdog]\nheartbeat_url = "{address}"\n',
+        )  # fmt: skip
+        with home.daemon(GPUWATCH_TEST_KEEPER_AFTER="1", NOTIFY_SOCKET=manager.path) as child:
+            wait_for(lambda: home.states() == ["running"] and "launches alive" in manager.status())
+            hole.swallows.set()
+            bargain(market)
+            wait_for(lambda: market.ledger.destroys)
+            wait_for(lambda: any("its instance outlived its end" in one.text for one in double.shown))
+            wait_for(lambda: "the database has not answered since" in manager.status())
+            wait_for(lambda: "/fail" in paths)
+            wait_for(lambda: reported(double))
+            code, took_s = terminate(child)
     assert took_s <= 12  # ten seconds, and what a busy machine adds
     assert code == 0
-    assert market.ledger.creates == ()
-    listener.close()
+    [rented], [ended] = market.ledger.creates, market.ledger.destroys
+    assert ended.at - rented.at <= 12 + 8 + 120
     hole.close()
     postgres.drop(url)
 
@@ -372,7 +368,3 @@ def _read_only(database_url: str, wanted: str) -> None:
             )
     finally:
         admin.dispose()
-
-
-def _states(home: Home) -> list[str]:
-    return [str(row["state"]) for row in launches(home.database_url)]

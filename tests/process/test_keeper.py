@@ -11,8 +11,8 @@ import pytest
 
 from gpuwatch.emulator import Delays, Marketplace
 from gpuwatch.storage.obligation_file import FILE_NAME
-from tests.loopback_http import ReceivedRequest, ReplyWriter, serving
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.process.service_manager import heard_heartbeats
 from tests.telegram_double import TelegramDouble, telegram
 
 SOON = {"GPUWATCH_TEST_KEEPER_AFTER": "1"}
@@ -168,17 +168,11 @@ def test_what_ended_in_time_is_closed_and_never_reported(
 def test_the_heartbeat_starts_with_the_daemon_and_its_address_is_shown_nowhere(
     market: Marketplace, tmp_path: Path
 ) -> None:
-    paths: list[str] = []
-
-    def answer(request: ReceivedRequest, writer: ReplyWriter) -> None:
-        paths.append(request.path)
-        writer.answer()
-
-    with serving(answer) as server:
-        home = Home(tmp_path, market.url, extra=f'[watchdog]\nheartbeat_url = "{server.url}/secret-of-mine"\n')
+    with heard_heartbeats() as (address, paths):
+        home = Home(tmp_path, market.url, extra=f'[watchdog]\nheartbeat_url = "{address}"\n')
         with home.daemon():
             wait_for(lambda: paths)
         shown = home.run("config", "show")
-    assert paths[0] == "/secret-of-mine/start"
+    assert paths[0] == "/start"
     assert "heartbeat_url" in shown.stdout
     assert "secret-of-mine" not in shown.stdout + home.log()

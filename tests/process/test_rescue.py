@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.emulator import Delays, Marketplace
-from tests.process.audit import launches
+from gpuwatch.emulator import Marketplace
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
-from tests.telegram_double import TOKEN, TelegramDouble, telegram
+from tests.telegram_double import TOKEN, TelegramDouble
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
-
-
-@pytest.fixture
-def market() -> Iterator[Marketplace]:
-    with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.3)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def double() -> Iterator[TelegramDouble]:
-    with telegram() as opened:
-        yield opened
-
-
-def states(home: Home) -> list[str]:
-    return [str(row["state"]) for row in launches(home.database_url)]
 
 
 def crashed_while_renting(home: Home, market: Marketplace) -> None:
@@ -37,7 +20,7 @@ def crashed_while_renting(home: Home, market: Marketplace) -> None:
     bargain(market)
     with home.daemon() as child:
         wait_for(lambda: "watching" in home.log())
-        wait_for(lambda: states(home) == ["running"])
+        wait_for(lambda: home.states() == ["running"])
         child.kill()
 
 
@@ -91,7 +74,7 @@ def test_it_leaves_rescue_mode_when_correct_settings_are_read(
         (tmp_path / "gpuwatch.toml").write_text(whole)
         bargain(market, 1.2)
         child.send_signal(signal.SIGHUP)
-        wait_for(lambda: states(home).count("running") == 2)
+        wait_for(lambda: home.states().count("running") == 2)
         assert terminate(child)[0] == 0
 
 

@@ -2,63 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.emulator import Marketplace
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
-from tests.telegram_double import TelegramDouble, telegram
+from tests.process.service_manager import ServiceManager
+from tests.telegram_double import TelegramDouble
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
-
-
-@pytest.fixture
-def market() -> Iterator[Marketplace]:
-    with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.3)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def double() -> Iterator[TelegramDouble]:
-    with telegram() as opened:
-        yield opened
-
-
-class Manager:
-    """The service manager's end of the socket: what the daemon sends there."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(self.path)
-        self.lines: list[str] = []
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                self.lines += self._socket.recv(8192).decode().splitlines()
-
-    def pings(self) -> int:
-        return self.lines.count("WATCHDOG=1")
-
-    def status(self) -> str:
-        return next((line for line in reversed(self.lines) if line.startswith("STATUS=")), "")
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
-    opened = Manager(tmp_path / "notify")
-    yield opened
-    opened.close()
 
 
 def alerts(double: TelegramDouble, text: str) -> list[str]:
@@ -66,7 +19,7 @@ def alerts(double: TelegramDouble, text: str) -> list[str]:
 
 
 def test_a_task_that_hangs_is_reported_with_its_place_and_the_watchdog_starves(
-    market: Marketplace, double: TelegramDouble, manager: Manager, tmp_path: Path
+    market: Marketplace, double: TelegramDouble, manager: ServiceManager, tmp_path: Path
 ) -> None:
     home = Home(tmp_path, market.url, extra=f'timeout = "1s"\n{notify_by(double)}')
     env = {"GPUWATCH_FAILPOINT": "reconcile.listed:3@sleep22", "GPUWATCH_TEST_PACE": "4"}

@@ -1,0 +1,32 @@
+"""What most tests with a real daemon want: a marketplace, and a chat that gets the alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator import Delays, Marketplace
+from tests.process.service_manager import ServiceManager
+from tests.telegram_double import TelegramDouble, telegram
+
+
+@pytest.fixture
+def market() -> Iterator[Marketplace]:
+    """A few offers, none of which a watch of the tests wants."""
+    with Marketplace(seed=5, key="demo-key", size=8, delays=Delays(running_s=0.3)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def double() -> Iterator[TelegramDouble]:
+    with telegram() as opened:
+        yield opened
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[ServiceManager]:
+    opened = ServiceManager(tmp_path / "notify")
+    yield opened
+    opened.close()
