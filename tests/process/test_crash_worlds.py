@@ -61,7 +61,9 @@ class Stage:
 
     @contextmanager
     def lives(self, **env: str) -> Iterator[ForkedProcess]:
+        starts = self.home.log().count('"watching"')
         with self.home.daemon(**(env or FAST)) as child:
+            wait(lambda: self.home.log().count('"watching"') > starts)
             yield child
             assert terminate(child)[0] == 0
 
@@ -144,7 +146,7 @@ def backup_restored(stage: Stage, point: str) -> None:
     database = stage.folder / "gpuwatch.db"
     stage.market.faults.add("search", "502", times=None)
     with stage.lives(**ALONE):
-        wait(lambda: stage.home.log().count("watching"))
+        pass
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(stage.folder / "backup")) as backup:
         source.backup(backup)
     stage.market.faults.clear()
@@ -166,7 +168,6 @@ def second_installation(stage: Stage, point: str) -> None:
     other = Stage(folder, stage.market, stage.chat)
     other.dies_at("alert.sent")
     with other.lives():
-        wait(lambda: other.home.log().count("watching") > 1)
         wait_for_searches(stage.market, 10)
     assert other.home.states() == []
     assert len(ours(stage.market)) == 1
@@ -186,7 +187,7 @@ def list_omits(stage: Stage, point: str) -> None:
 
 def denied_and_back(stage: Stage, point: str) -> None:
     """Destroyed at its end: 404, and no list shows it, nor its id. Then it is there again."""
-    stage.dies_at("alert.marked")
+    stage.dies_at("running.after_record")
     for endpoint, kind in (("destroy", "404"), ("list", "list_empty"), ("instance", "instance_null")):
         stage.market.faults.add(endpoint, kind, times=None)
     stage.dies_at(point)
