@@ -11,8 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gpuwatch.bootstrap import real_now
 from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.emulator import Marketplace
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+from tests.builders import an_offer
+from tests.engine.uow_fakes import an_answer
 from tests.web.served import PAGE, Served, serving_settings, settings_in
 
 SETTINGS = """
@@ -35,6 +40,9 @@ name = "cheap"     # the name
 gpu = ["H100"]
 max_price = 2.40   # the limit
 """
+
+
+_ON_SALE = [("H100 SXM", "H100", 2.0), ("A100 SXM 80GB", "A100", 1.0)]
 
 
 @pytest.fixture(scope="module")
@@ -206,3 +214,28 @@ def test_the_log_is_that_of_the_daemon_in_this_process(tmp_path: Path, web: Serv
         assert "<script>alert" not in answer.text
         assert "quiet" not in answer.text
         assert "quiet" in beside.client.get("/log?q=QUI", headers=PAGE).text
+
+
+def test_a_plan_becomes_a_watch(web: Served) -> None:
+    """From the market that the store holds; the watch only alerts, and its owner is asked first."""
+    store, now = open_database(web.context.settings.database_url), real_now()
+    for gpu, family, usd in _ON_SALE:
+        offer = an_offer(
+            offer_id=gpu, machine_id=gpu, gpu=gpu, gpu_family=family, gpu_wire=gpu, quoted_usd_hour=usd, observed_at=now,
+            reliability=0.999,
+        )  # fmt: skip
+        SqlHistoryRecorder(store).record(an_answer(offer, at=now), lane="sweep", gpu=gpu, spot=False)
+    store.close()
+    asked = "model=8B&method=qlora&tokens=100M&max_cost=100&within=96h"
+    shown = page(web, f"/plan?{asked}")
+    assert "2 can do the job" in shown
+    assert "max_job_cost = 100" in shown
+    for wrong in ("model=nonsense-9&tokens=1M", "model=8B&tokens=much", "model=8B&tokens=1M&batch=0&max_cost=-1"):
+        assert 'role="alert"' in page(web, f"/plan?{wrong}")
+    token, fields = web.log_in(), dict(part.split("=") for part in asked.split("&"))
+    form = {"csrf_token": token, "name": "planned", **fields}
+    assert "Add watch planned?" in web.client.post("/plan/watch", data=form, headers=PAGE).text
+    assert "planned" not in file_of(web)
+    assert web.client.post("/plan/watch", data={**form, "confirmed": "yes"}, headers=PAGE).status_code == 303
+    assert 'name = "planned"' in file_of(web)
+    assert web.reloads == [1]
