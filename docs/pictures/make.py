@@ -10,6 +10,7 @@ import contextlib
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from gpuwatch.storage.migrate import upgrade
 from gpuwatch.storage.outbox import Outbox
 from tests.browser import browser, picture
 from tests.notifiers.samples import alerts_by_kind
+from tests.web.chromium import page_at, started
 
 HERE = Path(__file__).parent
 GPUWATCH = (sys.executable, "-m", "gpuwatch")
@@ -43,6 +45,10 @@ MAILS = (
     ("mail-390.png", 390, 1180, "light"),
     ("mail-390-dark.png", 390, 1180, "dark"),
     ("mail.png", 900, 1000, "light"),
+)
+PAGES = (
+    ("web-now.png", "/", (1100, 760), "light"),
+    ("web-now-360.png", "/", (360, 780), "dark"),
 )
 OFFERS = ((1.39, "Utah, US"), (1.47, "Sweden, SE"), (1.58, "Quebec, CA"), (1.66, "Norway, NO"), (2.40, "Japan, JP"))
 _TAG = re.compile(r"<(/?)(\w+)(?: [^>]*)?>")
@@ -66,6 +72,7 @@ def main() -> None:
     for name, width, height, scheme in MAILS:
         picture(page, HERE / name, width, height, scheme)
         sys.stdout.write(f"{HERE / name}\n")
+    _web_pictures()
 
 
 def telegram_picture() -> Panel:
@@ -102,8 +109,34 @@ def _alerts() -> str:
     return shown.decode().replace("\r\n", "\n").rstrip("\n")
 
 
+def _web_pictures() -> None:
+    """The web page of `gpuwatch demo --web`, on a desktop and on a phone."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(  # noqa: S603 our own command
+            [*GPUWATCH, "demo", "--web"], cwd=folder, env=_env(folder), stdout=subprocess.PIPE, text=True
+        ) as demo,
+        started() as chromium,
+    ):
+        assert demo.stdout is not None
+        found = (re.search(r"web page: (http://\S+)/|one-time code: (\S+)", line) for line in demo.stdout)
+        url, code = [next(one for one in found if one is not None) for _ in range(2)]
+        for name, path, size, scheme in PAGES:
+            with page_at(chromium, url[1], size, color_scheme=scheme) as page:
+                page.goto("/login")
+                if page.get_by_label("One-time code").is_visible() and scheme == "light":
+                    page.get_by_label("One-time code").fill(code[2])
+                    page.get_by_role("main").get_by_role("button", name="Log in").click()
+                    page.wait_for_url("**/")
+                page.goto(path)
+                page.get_by_text("Approve 1×").first.wait_for()
+                page.screenshot(path=HERE / name)
+            sys.stdout.write(f"{HERE / name}\n")
+        demo.send_signal(signal.SIGINT)
+
+
 def _env(folder: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8"}
+    return {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8", "PYTHONPATH": str(HERE.parents[1])}
 
 
 def _read(terminal: int) -> Iterator[bytes]:

@@ -29,12 +29,14 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.store_stats import read_store_stats
 
 Say = Callable[[str], None]
+ShowPage = Callable[[Settings, Path], None]  # the settings in force, and their file
 T = TypeVar("T")
 GPU = "H100 SXM"
 MAX_PRICE = "1.90"  # USD per GPU-hour, commission included
 CALM_USD_HOUR = (2.45, 2.60, 2.95)  # what the three H100 of the demo are listed at
 DROP_USD_HOUR = 1.50  # the first of them, after its owner lowers the price
 _WIDTH = 100
+_FILE = "gpuwatch.toml"
 _SETTINGS = """
 timezone = "UTC"
 database_url = "sqlite:///{folder}/demo.db"
@@ -63,6 +65,23 @@ disk_gb = 50
 image = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
 max_runtime = "1h"
 """
+ASKED_GPU, ASKED_USD_HOUR = "A100 SXM4", 0.60  # on sale while the page is open, for a watch that asks first
+_PAGE_SETTINGS = """
+[[watch]]
+name = "a100-ask"
+gpu = ["A100 SXM 80GB"]
+max_price = 0.90
+action = "ask"
+verified = true
+
+[watch.launch]
+max_runtime = "1h"
+max_total = 0
+approve_within = "1h"
+
+[web]
+listen = "127.0.0.1:0"
+"""
 
 
 class DemoFailed(Exception):
@@ -83,14 +102,22 @@ class ScreenChannel:
             self._say(line)
 
 
-def play(say: Say) -> bool:
-    """Run the demo. Returns whether every step happened; a failure is reported."""
+def play(say: Say, show_page: ShowPage | None = None) -> bool:
+    """Run the demo. Returns whether every step happened; a failure is reported.
+
+    Args:
+        show_page: shows the web page over the demo's settings file until its owner has seen enough; None: no page.
+    """
     with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         try:
-            with _market() as (market, offer_id), open_store(_settings(market, folder)) as store:
-                settings = _settings(market, folder)
-                with running(settings, store, {"screen": ScreenChannel(say)}) as service:
+            with _market() as (market, offer_id):
+                settings = _settings(market, folder, _PAGE_SETTINGS if show_page else "")
+                with open_store(settings) as store, running(settings, store, {"screen": ScreenChannel(say)}) as service:
                     _story(say, settings, market, offer_id, store, service)
+                    if show_page:
+                        market.publish(gpu=ASKED_GPU, count=1, usd_hour=ASKED_USD_HOUR, gpu_ram=81920)
+                        say("7. the daemon goes on, and an A100 is on sale that asks for your approval:")
+                        show_page(settings, Path(folder, _FILE))
         except DemoFailed as failed:
             say(f"the demo stopped: {failed}")
             return False
@@ -133,10 +160,11 @@ def _market() -> Iterator[tuple[Marketplace, int]]:
         yield market, ids[0]
 
 
-def _settings(market: Marketplace, folder: str) -> Settings:
-    path = Path(folder) / "gpuwatch.toml"
+def _settings(market: Marketplace, folder: str, more: str = "") -> Settings:
+    path = Path(folder) / _FILE
     text = _SETTINGS.format(folder=folder, url=market.url, key=market.key, gpu=GPU, max_price=MAX_PRICE)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text + more, encoding="utf-8")
+    path.chmod(0o600)
     return load(str(path), env={"XDG_CACHE_HOME": folder}, cwd=Path(folder))
 
 

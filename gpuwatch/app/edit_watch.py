@@ -42,7 +42,7 @@ _MOST_CHARS = 8_000  # of one value
 
 
 class WatchField(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of a watch. `text`: its value as the file spells it, empty: not set; `default` likewise."""
+    """One setting of a watch. `text`: its value, plain text without quotes; empty: not set; `default` likewise."""
 
     key: str  # "launch.max_runtime"
     text: str
@@ -86,7 +86,9 @@ def watch_form(config: str | None, name: str | None) -> WatchForm:
     table = None if name is None else _watch_table(_document(sources), name)
     rows = [(".".join(row.path[1:]), row) for row in watch_rows()]
     fields = tuple(
-        WatchField(key=key, text=_text_of(table, key), default=row.default, about=row.text, needed=row.needed)
+        WatchField(
+            key=key, text=_text_of(table, key), default=row.default.strip('"'), about=row.text, needed=row.needed
+        )
         for key, row in rows
         if key not in BY_EDITOR_ALONE
     )
@@ -112,8 +114,9 @@ def draft_watch(config: str | None, name: str | None, values: Mapping[str, str])
             raise UsageError(f"{key} cannot be changed here; edit it in {sources.shown}")
         if len(text) > _MOST_CHARS:
             raise UsageError(f"{key}: at most {_MOST_CHARS:,} characters")
-        if text.replace("\r\n", "\n") != _text_of(table, key):
-            _set(table, key, text.replace("\r\n", "\n"))
+        plain = text.replace("\r\n", "\n").strip()
+        if plain != _text_of(table, key):
+            _set(table, key, plain)
     content = document.as_string().encode()
     settings = load_settings(config, content=content)
     assert sources.file is not None
@@ -202,6 +205,8 @@ def _text_of(table: Any, key: str) -> str:
         if not isinstance(table, Mapping) or part not in table:
             return ""
         table = table[part]
+    if isinstance(table, str) and _value(table) == table:
+        return str(table).strip()  # plain text that is read as this text again needs no quotes
     return str(table.as_string()).strip() if hasattr(table, "as_string") else str(table)
 
 
@@ -209,11 +214,11 @@ def _set(table: Any, key: str, text: str) -> None:
     *parents, last = key.split(".")
     for part in parents:
         if part not in table:
-            if not text.strip():
+            if not text:
                 return
             _add(table, part, _table_below(table))
         table = table[part]
-    if not text.strip():
+    if not text:
         table.pop(last, None)
     elif last in table:
         table[last] = _value(text)
@@ -239,9 +244,9 @@ def _value(text: str) -> Any:
     """A TOML value; what is none is text."""
 
     try:
-        return tomlkit.value(text.strip())
+        return tomlkit.value(text)
     except (TOMLKitError, ValueError):
-        return tomlkit.string(text.strip(), multiline="\n" in text.strip())
+        return tomlkit.string(text, multiline="\n" in text)
 
 
 def _diff(before: str, after: str, name: str) -> str:

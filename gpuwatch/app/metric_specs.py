@@ -74,6 +74,21 @@ METRICS = (
         "Used part of a budget: max_usd_day, or WATCH/max_usd_day of a watch's own; 1 is all of it",
         ("budget",),
     ),
+    MetricSpec(
+        "gpuwatch_forecasts", _GAUGE, "Forecasts by outcome: open, bought, missed, unknown", ("source", "outcome")
+    ),
+    MetricSpec(
+        "gpuwatch_forecast_reached_ratio",
+        _GAUGE,
+        "Share of scored forecasts whose price, stated to be met by this share of waits, was met",
+        ("source", "stated"),
+    ),
+    MetricSpec(
+        "gpuwatch_forecast_saved_ratio",
+        _GAUGE,
+        "Share that scored forecasts saved, compared with buying at once or with a fixed limit at the median",
+        ("source", "against"),
+    ),
     MetricSpec("gpuwatch_alerts_total", _COUNTER, "Alerts that are stored", ("kind", "severity")),
     MetricSpec(
         "gpuwatch_outbox_oldest_seconds", _GAUGE, "Age of the oldest alert that waits; 0 if none does", ("channel",)

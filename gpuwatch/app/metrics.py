@@ -17,6 +17,7 @@ from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.metric_specs import OTHER_GPU
 from gpuwatch.app.provider_status import provider_statuses
 from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.analysis.price_forecasts import Scored, record_of
 from gpuwatch.domain.launches.approval import ApprovalState
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.costs import burn_rate
@@ -29,6 +30,7 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import StoreError
 from gpuwatch.storage.counters import SearchCounter, alerts_stored, reaction_times_s, rows_returned
+from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 
@@ -83,6 +85,7 @@ class MetricsReader:
                     **self._totals(store),
                     **_launch_values(settings, SqlLaunchRepository(store).all(), now),
                     **_outbox_values(settings, store, now),
+                    **_forecast_values(SqlForecasts(store, {}).all()),
                 }
             stored |= _provider_values(settings, now) | _market_values(settings, limits, now)
             waiting = [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN]
@@ -184,6 +187,27 @@ def _outbox_values(settings: Settings, store: Database, now: datetime) -> Values
         if (one.channel,) in oldest:
             oldest[one.channel,] = max((now - one.oldest_at).total_seconds(), 0.0)
     return {"gpuwatch_outbox_oldest_seconds": oldest}
+
+
+def _forecast_values(forecasts: Sequence[Scored]) -> Values:
+    """What the daemon has scored; nothing is scored by looking."""
+    counted: dict[Labels, float] = {}
+    reached: dict[Labels, float] = {}
+    saved: dict[Labels, float] = {}
+    for source in {made.source for made, _ in forecasts}:
+        record = record_of(row for row in forecasts if row[0].source is source)
+        for outcome in ("open", "bought", "missed", "unknown"):
+            counted[source.value, outcome] = float(getattr(record, outcome))
+        for one in record.calibration:
+            reached[source.value, f"{one.stated:g}"] = one.reached / one.counted
+        for against, compared in (("at_once", record.at_once), ("fixed_median", record.median)):
+            if compared.saved is not None:
+                saved[source.value, against] = compared.saved
+    return {
+        "gpuwatch_forecasts": counted,
+        "gpuwatch_forecast_reached_ratio": reached,
+        "gpuwatch_forecast_saved_ratio": saved,
+    }
 
 
 def _market_values(settings: Settings, watches: Iterable[Watch], now: datetime) -> Values:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from gpuwatch.app.owner_actions import record_audit
 from gpuwatch.chat import deciding, reading
 from gpuwatch.chat.planning import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, said
 from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, subject_key
-from gpuwatch.errors import GpuwatchError, UsageError
+from gpuwatch.errors import GpuwatchError, StoreError, UsageError
 from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
@@ -51,12 +52,26 @@ def run_command(context: ChatContext, name: str, argument: str) -> ChatReply:
     command = COMMANDS.get(name)
     if command is None:
         return said(f"There is no command {name!r}; /help lists them.")
-    return _guarded(lambda: command.run(context, argument))
+    is_change = name in _CHANGING or (name in _CHANGING_WHAT and argument != "")
+    return _guarded(lambda: _recorded(context, f"/{name} {argument}", is_change, command.run(context, argument)))
 
 
 def run_press(context: ChatContext, button: SignedButton) -> ChatReply:
     """Carry out what a button says. Never raises."""
-    return _guarded(lambda: _PRESSES[button.action](context, button))
+    what = f"{button.action.name.lower()} {button.subject}"
+    is_change = button.action in _CHANGING_PRESSES
+    return _guarded(lambda: _recorded(context, what, is_change, _PRESSES[button.action](context, button)))
+
+
+def _recorded(context: ChatContext, what: str, is_change: bool, reply: ChatReply) -> ChatReply:
+    """The reply; what may have changed something leaves an audit event with what came of it."""
+    if is_change and not reply.is_question:
+        outcome = reply.notice or "".join(piece.text for piece in reply.lines[0].pieces)
+        try:
+            record_audit(context.settings, context.actor, f"{what.strip()}: {outcome}", subject="chat")
+        except StoreError as error:
+            log.warning("%s, by %s, is not recorded: %s", what, context.actor, error)
+    return reply
 
 
 def _guarded(work: Callable[[], ChatReply]) -> ChatReply:
@@ -102,4 +117,12 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.PLAN: _about(plan),
     ButtonAction.CANCEL: deciding.cancelled,
 }
+_CHANGING = frozenset({"pause", "resume"})
+_CHANGING_WHAT = frozenset({"approve", "deny", "silence"})  # of a name or id; without one they list
+_CHANGING_PRESSES = frozenset(
+    {
+        ButtonAction.APPROVE, ButtonAction.DENY, ButtonAction.SILENCE, ButtonAction.STOP_NOW, ButtonAction.EXTEND_NOW,
+        ButtonAction.PAUSE, ButtonAction.RESUME,
+    }
+)  # fmt: skip
 assert set(_PRESSES) == set(ButtonAction)

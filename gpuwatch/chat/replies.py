@@ -20,11 +20,12 @@ _LABEL = 40
 
 
 class ChatContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What every action gets."""
+    """What every action gets. `actor`: who typed or pressed, and by what way, for the audit event."""
 
     settings: Settings
     signer: ButtonSigner
     now: datetime
+    actor: str = "chat"
 
     def button(self, label: str, action: ButtonAction, subject: str, bound: str = "") -> MessageButton:
         """One that works for a week."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
 
-@click.command(cls=Command, examples=("gpuwatch demo",))
-def demo() -> int:
+
+@click.command(cls=Command, examples=("gpuwatch demo", "gpuwatch demo --web"))
+@click.option("--web", is_flag=True, help="Then keep it alive with the web page at a printed address, until Ctrl-C.")
+def demo(web: bool) -> int:
     """Run the daemon against an embedded marketplace on loopback: polls, a price drop, an alert, a launch and its end.
 
     Takes about 20 seconds; your own settings and database are not touched.
@@ -19,4 +26,20 @@ def demo() -> int:
     from gpuwatch.app.demo import play
 
     logging.disable(logging.WARNING)
-    return Exit.DONE if play(click.echo) else Exit.FAILED
+    if web:
+        from gpuwatch.web.serving import require_web_extra
+
+        require_web_extra()
+    return Exit.DONE if play(click.echo, _show_page if web else None) else Exit.FAILED
+
+
+def _show_page(settings: Settings, file: Path) -> None:
+    """The page until SIGINT or SIGTERM."""
+    from gpuwatch.daemon.process import SignalHandler
+    from gpuwatch.web.serving import serving
+
+    signals = SignalHandler()
+    with serving(settings, click.echo, str(file)):
+        click.echo("   log in with the code to approve, stop and change; Ctrl-C ends the demo")
+        while not signals.stop:
+            signals.wait(3600.0)

@@ -85,6 +85,20 @@ def test_what_the_form_shows_changes_nothing_when_sent_back(config: str) -> None
     assert (draft.content, draft.diff) == (TEXT.encode(), "")
 
 
+def test_texts_are_shown_without_quotes_unless_they_would_be_read_as_something_else(config: str) -> None:
+    file = Path(config)
+    file.write_text(
+        TEXT.replace('name = "night"', 'name = "42"').replace('"1h" # end', '"1h"\nonstart = """\na\nb\n"""')
+    )
+    shown = {field.key: field.text for field in watch_form(config, "42").fields}
+    assert (shown["name"], shown["gpu"], shown["launch.max_runtime"]) == ('"42"', '["H100"]', "1h")
+    assert shown["launch.onstart"] == "a\nb"
+    same = draft_watch(config, "42", {"launch.onstart": "a\r\nb\r\n"})
+    assert same.content == file.read_bytes()
+    other = draft_watch(config, "42", {"launch.onstart": "a\r\nc"})
+    assert tomllib.loads(other.content.decode())["watch"][0]["launch"]["onstart"] == "a\nc"
+
+
 def test_a_new_watch_comes_last(config: str) -> None:
     values = {"name": "spot", "gpu": '["RTX 4090", "RTX 5090"]', "max_price": "0.30", "launch.onstart": "a\nb"}
     draft = draft_watch(config, None, values)

@@ -16,7 +16,9 @@ from gpuwatch.app.metrics_text import exposition, write_textfile
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.storage.counters import SearchCounter
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.tables import poll
+from tests.domain.analysis.test_price_forecasts import scored, stated
 from tools.metrics_table import PAGE, with_table
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -120,3 +122,20 @@ def test_searches_are_counted_once_and_stay_counted_when_they_are_pruned(databas
 def test_promtool_finds_nothing_to_mend(tmp_path: Path) -> None:
     text = exposition(read_without_store(tmp_path))
     subprocess.run(["promtool", "check", "metrics"], input=text, check=True, capture_output=True, timeout=60)
+
+
+def test_what_the_daemon_scored_is_counted_by_outcome_and_by_share(database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "gpuwatch.toml"
+    file.write_text(f'database_url = "{database.url}"\n')
+    ledger = SqlForecasts(database, {})
+    for number in range(3):
+        made = stated(2.0, None, after_h=3 * number, reached=((0.8, 2.5),))
+        ledger.add(made)
+        if number:
+            ledger.settle(made.forecast_id, scored(2.4 + number / 5))
+    found = MetricsReader().read(load_settings(str(file)), NOON).values
+    assert found["gpuwatch_forecasts"] == {
+        ("advise", "open"): 1.0, ("advise", "bought"): 2.0, ("advise", "missed"): 0.0, ("advise", "unknown"): 0.0,
+    }  # fmt: skip
+    assert found["gpuwatch_forecast_reached_ratio"] == {("advise", "0.8"): 0.0}
+    assert found["gpuwatch_forecast_saved_ratio"]["advise", "at_once"] == pytest.approx(1 - 5.4 / 6.0)

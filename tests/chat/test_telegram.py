@@ -21,11 +21,13 @@ from gpuwatch.chat.telegram.updates import ChatMessage, ChatPlace, read_updates
 from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
 from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.telegram.bot_api import BotApi
+from gpuwatch.ports import AlertKind
 from gpuwatch.ports.buttons import DATA_BYTES
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.settings import Settings
 from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate
 from gpuwatch.storage.database import Database, open_database
+from gpuwatch.storage.events import EventFilter, StoredEvent, events
 from tests.process.daemon_child import wait_for
 from tests.telegram_double import TOKEN, Fault, Shown, TelegramDouble, telegram, too_many
 
@@ -107,6 +109,25 @@ def test_a_press_works_once_and_the_other_buttons_stay(chat: Chat) -> None:
         wait_for(lambda: "▸ No alerts of h100" in chat.double.now(shown).text)
     assert chat.double.now(shown).labels == ["Why"]
     assert chat.double.now(shown).text.count("▸") == 1
+
+
+def test_what_is_pressed_or_typed_leaves_an_audit_event_and_what_only_reads_none(
+    chat: Chat, database: Database
+) -> None:
+    shown = chat.shows(SILENCE, ("Why", ButtonAction.WHY, "a" * 12, timedelta(days=1)))
+    with chat.open():
+        chat.answer(chat.double.press(shown, "Why", OWNER))
+        chat.answer(chat.double.press(shown, "Silence", OWNER))
+        chat.double.write("/pause", OWNER)
+        chat.double.write("/approve", OWNER)
+        found = wait_for(lambda: len(audited := audits(database)) == 2 and audited)
+    assert [one.alert.headline.partition(":")[0] for one in found] == [f"silence {subject_key('h100')}", "/pause"]
+    assert all(dict(one.alert.facts)["By"] == f"Telegram (user {OWNER})" for one in found)
+
+
+def audits(database: Database) -> list[StoredEvent]:
+    since = datetime(2000, 1, 1, tzinfo=UTC)
+    return list(events(database, EventFilter(since=since, kinds=(AlertKind.AUDIT,))))
 
 
 def test_a_late_press_does_nothing(chat: Chat) -> None:

@@ -161,7 +161,7 @@ class UpdateReceiver:
             say(button.value)
             return
         log.info("pressed by user %s: %s %s", press.sender.id, button.action.name.lower(), button.subject)
-        reply = run_press(self._context(), button)
+        reply = run_press(self._context(press.sender.id), button)
         say(reply.notice or _first_line(reply))
         if press.message is None:
             return
@@ -202,13 +202,15 @@ class UpdateReceiver:
             if message.chat.type != "private":
                 return
             name = "help"
+        user = message.sender.id if message.sender is not None else None
         if name in {"help", "start"}:
             self._sender.send(chat, help_reply())
         else:
-            self._sender.send(chat, run_command(self._context(), name, argument))
+            self._sender.send(chat, run_command(self._context(user), name, argument))
 
-    def _context(self) -> ChatContext:
-        return ChatContext(settings=self._settings, signer=self._signer, now=self._clock())
+    def _context(self, user: int | None) -> ChatContext:
+        actor = "Telegram" if user is None else f"Telegram (user {user})"
+        return ChatContext(settings=self._settings, signer=self._signer, now=self._clock(), actor=actor)
 
 
 def command_in(text: str) -> tuple[str | None, str]:
