@@ -18,8 +18,6 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.engine.check import ProviderCheck
 from gpuwatch.errors import StoreError
 
-BACKTEST_DAYS = 14
-
 
 class MarketPreview(msgspec.Struct, frozen=True, kw_only=True):
     """What the watch finds now: its matches, cheapest first, and what each provider answered."""
@@ -35,13 +33,13 @@ def preview_market(draft: WatchDraft) -> MarketPreview:
     return MarketPreview(matches=found.matches[draft.name], providers=found.providers)
 
 
-def preview_backtest(draft: WatchDraft) -> tuple[str, ...]:
+def preview_backtest(draft: WatchDraft, days: int) -> tuple[str, ...]:
     """What the watch would have done with the prices of the last days, in sentences."""
     settings, now = draft.settings, real_now()
     watch = watch_named(settings, draft.name)
     asked = BacktestRequest(
         names=(), gpu=(), max_price=None, count=None, spot=None, action=None, max_runtime_s=None, thresholds=(),
-        since=now - timedelta(days=BACKTEST_DAYS), until=now, data=None, provider=None, job_s=None, deadline_s=None,
+        since=now - timedelta(days=days), until=now, data=None, provider=None, job_s=None, deadline_s=None,
         strict=False,
     )  # fmt: skip
     try:
@@ -50,5 +48,5 @@ def preview_backtest(draft: WatchDraft) -> tuple[str, ...]:
         return (str(error),)
     ((_, result),) = found.results
     if result is None:
-        return (f"its GPUs were not polled in the last {BACKTEST_DAYS} days",)
+        return (f"its GPUs were not polled in the last {days} days",)
     return tuple(summary_lines(watch, result, found, ZoneInfo(settings.timezone)))

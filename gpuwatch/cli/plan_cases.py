@@ -34,7 +34,7 @@ def _market_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(cls=Command, examples=("gpuwatch plan cases --poll", "gpuwatch plan cases --provider vastai"))
+@click.command(cls=Command, examples=("gpuwatch plan cases", "gpuwatch plan cases --poll"))
 @_market_options
 def cases(provider: tuple[str, ...], poll: bool, data: Path | None, as_json: bool, config: str | None) -> int:
     """Show which provider is cheapest for which case, by current offers.

@@ -52,5 +52,5 @@ def test_a_new_watch_is_found_by_its_name(config: str) -> None:
 
 
 def test_without_a_history_the_backtest_says_so(config: str) -> None:
-    (line,) = preview_backtest(draft_watch(config, "cheap", {}))
+    (line,) = preview_backtest(draft_watch(config, "cheap", {}), 14)
     assert "gpuwatch" in line

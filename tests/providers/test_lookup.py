@@ -28,7 +28,6 @@ def ec2_row(state: str) -> bytes:
 GONE = [
     ("lambda", LAMBDA_ID, 404, b'{"error": {"code": "global/object-does-not-exist", "message": "m"}}'),
     ("lambda", LAMBDA_ID, 200, b'{"data": {"id": "%b", "status": "terminated"}}' % LAMBDA_ID.encode()),
-    ("shadeform", "a-1", 404, b'{"error_code": "NOT_FOUND", "error": "Instance not found"}'),
     ("shadeform", "a-1", 200, b'{"id": "a-1", "status": "deleted"}'),
     ("tensordock", MACHINE, 404, b'{"error": "Instance not found"}'),
     ("tensordock", MACHINE, 200, b'{"error": "Instance not found", "status": 404}'),
@@ -41,6 +40,7 @@ NOT_SAID = [
     ("lambda", LAMBDA_ID, 403, b'{"error": {"code": "global/object-does-not-exist", "message": "m"}}'),
     ("lambda", LAMBDA_ID, 200, b'{"data": {"id": "another", "status": "terminated"}}'),
     ("shadeform", "a-1", 404, b'{"error_code": "NOT_FOUND", "error": "Not found"}'),
+    ("shadeform", "a-1", 404, b'{"error_code": "NOT_FOUND", "error": "Instance not found"}'),
     ("shadeform", "a-1", 404, b"404: instance not found"),
     ("shadeform", "a-1", 200, b'{"id": "a-2", "status": "deleted"}'),
     ("shadeform", "a-1", 200, b'{"error": "Instance not found"}'),

@@ -44,8 +44,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
             yield LiveDaemon(home, market, found[1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests."""
+    """One browser for a module: while it is there, no other event loop can run in this thread."""
     with started() as found:
         yield found

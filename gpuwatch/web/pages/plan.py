@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuwatch.app.owner_actions import record_audit
-from gpuwatch.app.plan_job import JobRequest, plan_on_offers, verdict_of
-from gpuwatch.app.plan_watch import add_watch, implied_watch
-from gpuwatch.domain.planning.memory_need import WorkloadRequest
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, Shown, View, is_confirmed
 
+if TYPE_CHECKING:
+    from gpuwatch.app.plan_job import JobRequest
+    from gpuwatch.domain.planning.memory_need import WorkloadRequest
+
+# The planner loads numpy and pydantic, 28 MB, for who plans.
 _ASKED = ("model", "method", "tokens", "within", "max_cost", "gpu", "count", "spot", "precision", "batch", "context")
 _METHODS = ("qlora", "lora", "full", "inference")
 _PRECISIONS = ("bf16", "fp16", "fp8", "int8", "int4")
@@ -27,6 +29,9 @@ def _show(view: View) -> Mapping[str, Any]:
     }  # fmt: skip
     if not asked["model"] or not asked["tokens"]:
         return shown
+    from gpuwatch.app.plan_job import plan_on_offers, verdict_of  # noqa: PLC0415
+    from gpuwatch.app.plan_watch import implied_watch  # noqa: PLC0415
+
     try:
         request = _request(asked)
         plan = plan_on_offers(view.settings, request)
@@ -43,6 +48,8 @@ def _asked(view: View) -> dict[str, str]:
 
 def _request(asked: Mapping[str, str]) -> JobRequest:
     """As the options of `gpuwatch plan job`. Raises UsageError."""
+    from gpuwatch.app.plan_job import JobRequest  # noqa: PLC0415
+
     job: dict[str, Any] = {"tokens": asked["tokens"]}
     if asked["within"]:
         job["within"] = asked["within"]
@@ -58,6 +65,8 @@ def _request(asked: Mapping[str, str]) -> JobRequest:
 
 
 def _workload(asked: Mapping[str, str]) -> WorkloadRequest:
+    from gpuwatch.domain.planning.memory_need import WorkloadRequest  # noqa: PLC0415
+
     return WorkloadRequest(
         params=asked["model"], shape=None, method=_one_of(asked["method"], _METHODS),
         precision=_one_of(asked["precision"], _PRECISIONS), optimizer="adamw", batch=_whole(asked["batch"], "batch"),
@@ -89,6 +98,9 @@ def _number(text: str, name: str) -> float | None:
 
 
 def _watch_of(view: View, asked: Mapping[str, str], name: str) -> str:
+    from gpuwatch.app.plan_job import plan_on_offers  # noqa: PLC0415
+    from gpuwatch.app.plan_watch import implied_watch  # noqa: PLC0415
+
     if not name:
         raise GpuwatchError("name: the watch needs one")
     request = _request(asked)
@@ -100,6 +112,8 @@ def _watch_of(view: View, asked: Mapping[str, str], name: str) -> str:
 
 def _make(view: View) -> FormResult:
     """Append the watch of the plan to the settings file."""
+    from gpuwatch.app.plan_watch import add_watch  # noqa: PLC0415
+
     asked, name = _asked(view), view.form.get("name", "").strip()
     try:
         watch = _watch_of(view, asked, name)

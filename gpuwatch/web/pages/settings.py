@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuwatch.app.config import settings_json
 from gpuwatch.errors import SettingsError
-from gpuwatch.settings.show import origins
 from gpuwatch.web.page import Page, View
 
 
 def _show(view: View) -> Mapping[str, Any]:
+    from gpuwatch.app.config import settings_json  # noqa: PLC0415 pydantic, for who looks
+    from gpuwatch.settings.show import origins  # noqa: PLC0415
+
     wanted = view.query.get("q", "").strip()
     try:
         found, faults = settings_json(*origins(view.owner.config)), []

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuwatch.app.edit_watch import WatchDraft, WatchField, draft_watch, save_draft, watch_form
 from gpuwatch.app.owner_actions import record_audit
-from gpuwatch.app.watch_preview import BACKTEST_DAYS, preview_backtest, preview_market
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import GpuwatchError, SettingsError
 from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, Shown, View, is_confirmed
 
+if TYPE_CHECKING:
+    from gpuwatch.app.edit_watch import WatchDraft, WatchField
+
+# The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, for who opens the form.
 _SET = "set."  # before the key of a field
 _SHOWN = 5
+_BACKTEST_DAYS = 14
 
 
 def _show(view: View) -> Mapping[str, Any]:
+    from gpuwatch.app.edit_watch import watch_form  # noqa: PLC0415
+
     name = _name(view)
     form = watch_form(view.owner.config, name)
     given = _given(view)
@@ -28,7 +33,7 @@ def _show(view: View) -> Mapping[str, Any]:
         "common": [one for one in fields if _is_first(*one)],
         "others": [one for one in fields if not _is_first(*one)],
         "errors": (), "diff": None, "matches": None, "polled": (), "backtest": None, "draft": None,
-        "days": BACKTEST_DAYS,
+        "days": _BACKTEST_DAYS,
     }  # fmt: skip
 
 
@@ -46,6 +51,8 @@ def _given(view: View) -> dict[str, str]:
 
 
 def _draft(view: View) -> WatchDraft:
+    from gpuwatch.app.edit_watch import draft_watch  # noqa: PLC0415
+
     return draft_watch(view.owner.config, _name(view), _given(view))
 
 
@@ -55,6 +62,8 @@ def _faults(error: GpuwatchError) -> Shown:
 
 
 def _preview(view: View) -> FormResult:
+    from gpuwatch.app.watch_preview import preview_market  # noqa: PLC0415
+
     try:
         draft = _draft(view)
         found = preview_market(draft)
@@ -65,15 +74,19 @@ def _preview(view: View) -> FormResult:
 
 
 def _backtest(view: View) -> FormResult:
+    from gpuwatch.app.watch_preview import preview_backtest  # noqa: PLC0415
+
     try:
         draft = _draft(view)
-        lines = preview_backtest(draft)
+        lines = preview_backtest(draft, _BACKTEST_DAYS)
     except GpuwatchError as error:
         return _faults(error)
     return Shown(values={"draft": draft, "diff": draft.diff, "backtest": lines})
 
 
 def _save(view: View) -> FormResult:
+    from gpuwatch.app.edit_watch import save_draft  # noqa: PLC0415
+
     try:
         draft = _draft(view)
         if not draft.diff:
