@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuwatch.web.server import WebServer
 
 log = logging.getLogger(__name__)
+_code_log = logging.getLogger(f"{__name__}.code")  # of its own, so that the page Log can leave it out
 
 _AGAIN_S = 10.0
 _STOP_WITHIN_S = 3.0
@@ -88,6 +89,8 @@ class WebBeside:
         self._context: WebContext | None = None
         self._reported = ""
         self._recent_log = RecentLog(redact)
+        # every user of this machine may read the page; who may change something reads the code where gpuwatch logs
+        self._recent_log.addFilter(lambda record: record.name != _code_log.name)
 
     @contextmanager
     def __call__(self, service: Service, progress: TaskProgress) -> Iterator[None]:
@@ -131,7 +134,7 @@ class WebBeside:
         if context is None:
             context = WebContext(
                 settings,
-                lambda code: log.info("one-time code: %s", code),
+                lambda code: _code_log.info("one-time code: %s", code),
                 lambda: failing_task(progress),
                 lambda: task_health(progress),
                 ServingProcess(config=self._config, reload=_reload_daemon, recent_log=self._recent_log),

@@ -50,6 +50,24 @@ def open_approvals(url: str, **headers: str) -> list[dict[str, object]]:
     return [one for one in found if one["state"] == "open"]
 
 
+def test_the_page_log_shows_what_the_daemon_logs_but_not_the_one_time_code(market: Marketplace, tmp_path: Path) -> None:
+    """Reading is open to every user of this machine; changing is for who can read gpuwatch's own log."""
+    home = Home(tmp_path, market.url, extra='[web]\nenabled = true\nlisten = "127.0.0.1:0"\n')
+    with home.daemon() as child, closing(httpx.Client(base_url=address(home), timeout=60)) as client:
+        code = str(wait_for(lambda: re.search(r"one-time code: ([a-z0-9-]+)", home.log()))[1])
+        page = {"Accept": "text/html"}
+        wait_for(lambda: "web page: " in client.get("/log", headers=page).text)
+        assert client.post("/api/v1/session", json={"code": code}).status_code == 200
+        newer = wait_for(lambda: [one for one in re.findall(r"one-time code: ([a-z0-9-]+)", home.log()) if one != code])
+        with closing(httpx.Client(base_url=client.base_url, timeout=60)) as other_user:
+            for path in ("/log", "/log?q=code", "/alerts", "/settings", "/"):
+                shown = other_user.get(path, headers=page).text
+                assert code not in shown
+                assert newer[-1] not in shown
+            assert "logged in" in other_user.get("/log", headers=page).text
+        assert terminate(child)[0] == 0
+
+
 def test_an_approval_is_answered_once_and_a_launch_is_stopped_once(market: Marketplace, tmp_path: Path) -> None:
     extra = f'[web]\nenabled = true\nlisten = "127.0.0.1:0"\n{_TOKENS}'
     home = Home(tmp_path, market.url, action="ask", extra=extra, max_active=1, max_total=1)
