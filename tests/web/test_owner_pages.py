@@ -79,9 +79,10 @@ def file_of(web: Served) -> str:
 
 def test_each_watch_has_a_row_and_a_form(web: Served) -> None:
     assert 'href="/watches/edit?name=cheap"' in page(web, "/watches")
+    assert "set.max_price" not in page(web, "/watches/edit?name=cheap"), "its settings are the owner's"
+    web.log_in()
     edit = page(web, "/watches/edit?name=cheap")
     assert 'name="set.max_price" value="2.40"' in edit
-    assert "Log in to change it" in edit
     assert "a-secret-key" not in edit
     assert "on_running" not in edit, "what runs here is not changed from here"
 
@@ -164,8 +165,8 @@ def test_a_file_that_cannot_be_written_is_offered_for_copying(web: Served) -> No
 
 
 def test_a_new_watch_is_begun_with_what_the_address_says(web: Served) -> None:
-    assert 'name="set.gpu" value="A100"' in page(web, "/watches/edit?gpu=A100&max_price=1.2")
     token = web.log_in()
+    assert 'name="set.gpu" value="A100"' in page(web, "/watches/edit?gpu=A100&max_price=1.2")
     version = re.search(r'name="version" value="([0-9a-f]+)"', page(web, "/watches/edit"))
     assert version is not None
     form = {
@@ -197,6 +198,15 @@ def test_settings_are_shown_without_secrets(web: Served) -> None:
     assert "a-secret-key" not in shown
     assert "notify.telegram.bot_token" not in shown
     assert "notify.telegram.bot_token" in page(web, "/settings?q=bot_token")
+
+
+def test_start_up_commands_are_shown_to_who_may_manage(web: Served) -> None:
+    file = web.folder / "gpuwatch.toml"
+    file.write_text(file.read_text() + '[watch.launch]\nonstart = "run --flag its-own-business"\n')
+    for path in ("/settings?q=launch", "/watches/edit?name=cheap", "/settings?all=yes"):
+        assert "its-own-business" not in page(web, path)
+    web.log_in()
+    assert "its-own-business" in page(web, "/watches/edit?name=cheap")
 
 
 def test_the_log_is_that_of_the_daemon_in_this_process(tmp_path: Path, web: Served) -> None:
