@@ -41,6 +41,8 @@ def test_boards_show_metrics_that_exist_and_every_metric_is_shown() -> None:
     assert {name for name in known if name not in asked} == {
         "gpuwatch_provider_last_complete_poll_timestamp_seconds",  # shown as its age
         "gpuwatch_rows_quota",
+        "gpuwatch_forecast_reached_ratio",  # absent until a forecast has come due: no figure, rather than 0
+        "gpuwatch_forecast_saved_ratio",
     }
 
 
