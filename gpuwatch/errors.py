@@ -16,6 +16,7 @@ GpuwatchError
 │   ├── KeyRejected            a person renews the key
 │   └── PayloadChanged         the answer was not understood; a developer mends the parser
 │       └── NoRowUnderstood    it has rows, and none can be used: gpuwatch is blind at once
+├── JobConflict                somebody else changed the job; read it again
 ├── ProviderStateUnknown       the provider does not say what exists, nothing was changed; try again   exit code 3
 ├── OrderError                 a create, change or destroy was not carried out
 │   ├── OfferGone              nothing was made; take the next offer
@@ -72,6 +73,10 @@ class StoreTooNew(StoreError):
 
 class StoreInUse(StoreError):
     """Another daemon runs on this database."""
+
+
+class JobConflict(GpuwatchError):
+    """Somebody else changed the job since it was read; nothing was written."""
 
 
 class ProviderStateUnknown(GpuwatchError):

@@ -64,7 +64,7 @@ def backup(target: Path, force: bool, as_json: bool, settings: Settings) -> None
 @json_option
 @settings_option
 def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
-    """Delete exact prices, polls and sent alerts older than --keep-days; hourly prices stay. The daemon may run."""
+    """Delete prices, polls, sent alerts and ended jobs older than --keep-days; hourly prices stay. A daemon may run."""
     from gpuwatch.app.store import prune_json, prune_store
 
     done = prune_store(settings, timedelta(days=keep_days))
@@ -72,6 +72,7 @@ def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
         json_out(prune_json(done))
     else:
         dropped = f"dropped {done.intervals:,} prices, {done.polls:,} polls, {done.alerts:,} sent alerts"
+        dropped += f", {done.jobs:,} jobs" if done.jobs else ""
         click.echo(f"{dropped}; kept from {local(done.kept_from, settings.timezone)} on")
 
 

@@ -15,6 +15,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, take_history_turn
 from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, HOUR_S, CoverScope
+from gpuwatch.storage.job_tables import JOBS_OVER, job, job_event, job_run
 from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rows import to_ms
@@ -52,6 +53,7 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
     series: int
     polls: int
     alerts: int
+    jobs: int
 
 
 def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
@@ -69,7 +71,8 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
     polls = _prune_polls(database, horizon_s)
     alerts = _prune_alerts(database, now - keep, now)
     kept_from = datetime.fromtimestamp(horizon_s, UTC)
-    return PruneReport(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts)
+    jobs = _prune_jobs(database, now - keep)
+    return PruneReport(kept_from=kept_from, intervals=intervals, series=series, polls=polls, alerts=alerts, jobs=jobs)
 
 
 def _horizon(database: Database, wanted_s: int) -> int:
@@ -135,6 +138,15 @@ def _prune_alerts(database: Database, before: datetime, now: datetime) -> int:
         done = and_(alert.c.expires_at_ms < before_ms, alert.c.routed_at_ms.is_not(None), ~waiting)
         free = or_(alert.c.once_key.is_(None), _is_over(min(before, now - _LONGEST_WINDOW)))
         return connection.execute(delete(alert).where(done, free)).rowcount
+
+
+def _prune_jobs(database: Database, before: datetime) -> int:
+    """Jobs that ended before then, with their runs and events."""
+    old = select(job.c.job_id).where(job.c.ended_at_ms < to_ms(before), job.c.state.in_(JOBS_OVER))
+    with database.write() as connection:
+        for table in (job_event, job_run):
+            connection.execute(delete(table).where(table.c.job_id.in_(old)))
+        return connection.execute(delete(job).where(job.c.job_id.in_(old))).rowcount
 
 
 def _is_over(before: datetime) -> ColumnElement[bool]:

@@ -36,6 +36,9 @@ from gpuwatch.storage.identity_tables import installation as installation  # noq
 from gpuwatch.storage.identity_tables import provider_account as provider_account  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.identity_tables import unknown_instance as unknown_instance  # noqa: PLC0414 as above
 from gpuwatch.storage.identity_tables import watch_identity as watch_identity  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.job_tables import job as job  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.job_tables import job_event as job_event  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.job_tables import job_run as job_run  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema

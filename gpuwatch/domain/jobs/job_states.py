@@ -1,0 +1,73 @@
+"""The states of a job: which transition is allowed, and what each changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import OVER, Job, JobEvent, JobState
+from gpuwatch.errors import GpuwatchError
+
+J = JobState
+_ENDS = frozenset({J.FAILED, J.CANCELLED})
+ALLOWED_JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    J.QUEUED: frozenset({J.QUEUED, J.RENTING, J.PAUSED}) | _ENDS,
+    J.RENTING: frozenset({J.RENTING, J.QUEUED, J.PREPARING, J.PAUSED, J.PREEMPTED}) | _ENDS,
+    J.PREPARING: frozenset({J.PREPARING, J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
+    J.RUNNING: frozenset({J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
+    J.FETCHING: frozenset({J.FETCHING, J.DONE, J.PREEMPTED, J.QUEUED}) | _ENDS,
+    J.PAUSED: frozenset({J.QUEUED, J.PREPARING, J.RUNNING, J.PREEMPTED}) | _ENDS,
+    J.PREEMPTED: frozenset({J.QUEUED}) | _ENDS,
+    J.DONE: frozenset(),
+    J.FAILED: frozenset({J.QUEUED}),  # the owner retries it
+    J.CANCELLED: frozenset({J.QUEUED}),
+}
+
+
+class JobTransitionRefused(GpuwatchError):
+    """The job is in a state from which this does not follow."""
+
+
+class JobTransition(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a job.
+
+    Attributes:
+        reason: one line, kept with the job and its event.
+        changes: further columns of `Job`, such as `launch_id`, `exit_code`, `progress`, `run_number`.
+        detail: kept with the event alone.
+    """
+
+    to_state: JobState
+    at: datetime
+    reason: str | None = None
+    changes: Mapping[str, Any] = {}
+    detail: Mapping[str, Any] = {}
+
+
+def apply_transition(job: Job, transition: JobTransition) -> tuple[Job, JobEvent]:
+    """The job as it is then, and the event. Times of start and end are set here.
+
+    Raises:
+        JobTransitionRefused: it does not follow from the job's state.
+    """
+    to = transition.to_state
+    if to not in ALLOWED_JOB_TRANSITIONS[job.state]:
+        raise JobTransitionRefused(f"job {job.name!r} is {job.state.value}; it cannot become {to.value}")
+    changes: dict[str, Any] = {"state": to, "reason": transition.reason, "version": job.version + 1}
+    if to is J.RUNNING and job.started_at is None:
+        changes["started_at"] = transition.at
+    changes["ended_at"] = transition.at if to in OVER else None
+    after = msgspec.structs.replace(job, **changes | dict(transition.changes))
+    detail = {"from": job.state.value, **({"reason": transition.reason} if transition.reason else {})}
+    kind = to.value if to is not job.state else "changed"
+    event = JobEvent(
+        job_id=job.job_id,
+        run_number=after.run_number,
+        at=transition.at,
+        kind=kind,
+        detail=detail | dict(transition.detail),
+    )
+    return after, event

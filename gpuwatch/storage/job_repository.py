@@ -1,0 +1,237 @@
+"""Jobs as rows. Each step of a job is one transaction: its row, its event, its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
+from gpuwatch.errors import JobConflict, UsageError
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.identity_tables import watch_identity
+from gpuwatch.storage.job_tables import JOBS_OVER, job_event, job_run
+from gpuwatch.storage.job_tables import job as jobs
+from gpuwatch.storage.rows import AnyRow, from_ms, to_ms, upsert
+
+JOB_WATCH_PREFIX = "job:"
+_OPEN = jobs.c.state.not_in(JOBS_OVER)
+_IDENTITY = watch_identity.c.watch_id == bindparam("of_job")
+_IS = and_(jobs.c.job_id == bindparam("of_job"), jobs.c.version == bindparam("as_read"))
+_UPDATE = update(jobs).where(_IS)
+
+
+class SqlJobRepository:
+    """Implements `ports.jobs.JobStore` over the database, and what the commands need besides."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._definitions: dict[str, tuple[str, JobDefinition]] = {}  # decoding 10,000 of them at each poll is slow
+
+    # --- what the daemon does -----------------------------------------------------------------------------------------
+
+    def open_jobs(self) -> list[Job]:
+        """Those that are not over, oldest first. Raises StoreError."""
+        return self._select(_OPEN)
+
+    def job(self, job_id: str) -> Job | None:
+        """One job. Raises StoreError."""
+        return next(iter(self._select(jobs.c.job_id == job_id)), None)
+
+    def runs(self, job_id: str) -> list[JobRun]:
+        """Its runs, oldest first. Raises StoreError."""
+        query = select(job_run).where(job_run.c.job_id == job_id).order_by(job_run.c.run_number)
+        with self._database.read() as connection:
+            return [_run_of(row) for row in connection.execute(query)]
+
+    def save_run(self, run: JobRun, event: JobEvent | None = None) -> None:
+        """Keep a run as it is now, and what happened, in one transaction. Raises StoreError."""
+        with self._database.write() as connection:
+            upsert(connection, job_run, _row_of_run(run))
+            if event is not None:
+                connection.execute(insert(job_event), _row_of_event(event))
+
+    def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
+        """One step with its event, and the run as it is then; the job as it is then.
+
+        Raises:
+            JobConflict: somebody changed the job meanwhile; nothing was written.
+            JobTransitionRefused: it does not follow from the job's state.
+            StoreError: nothing was written.
+        """
+        after, event = apply_transition(job, transition)
+        with self._database.write() as connection:
+            values = _row_of(after) | {"of_job": job.job_id, "as_read": job.version}
+            try:
+                changed = connection.execute(_UPDATE, values).rowcount
+            except IntegrityError:
+                raise UsageError(f"another job {job.name!r} is open; cancel it first") from None
+            if changed != 1:
+                raise JobConflict(f"job {job.name!r} was changed by somebody else")
+            connection.execute(insert(job_event), _row_of_event(event))
+            if run is not None:
+                upsert(connection, job_run, _row_of_run(run))
+            retired = to_ms(transition.at) if after.is_over else None
+            connection.execute(
+                update(watch_identity).where(_IDENTITY).values(retired_at_ms=retired), {"of_job": job.job_id}
+            )
+        return after
+
+    # --- what the commands do -----------------------------------------------------------------------------------------
+
+    def submit(self, submitted: Sequence[Job]) -> None:
+        """Keep new jobs, all or none.
+
+        Raises:
+            UsageError: a job of one of these names is open.
+            StoreError: nothing was written.
+        """
+        with self._database.write() as connection:
+            names = {job.name for job in submitted}
+            taken = connection.execute(select(jobs.c.name).where(_OPEN, jobs.c.name.in_(names))).scalars().first()
+            if taken is not None:
+                raise UsageError(f"a job {taken!r} is open already; cancel it, or give this one another name")
+            for job in submitted:
+                _insert(connection, job)
+
+    def recent(self, limit: int | None = None, state: JobState | None = None) -> list[Job]:
+        """The newest jobs, oldest first. Raises StoreError."""
+        query = select(jobs).order_by(jobs.c.submitted_at_ms.desc(), jobs.c.job_id.desc())
+        if state is not None:
+            query = query.where(jobs.c.state == state.value)
+        with self._database.read() as connection:
+            rows = connection.execute(query if limit is None else query.limit(limit)).all()
+        return [self._job_of(row) for row in reversed(rows)]
+
+    def named(self, name_or_id: str) -> Job | None:
+        """A job by its id, else the newest of a name. Raises StoreError."""
+        by_id = self.job(name_or_id)
+        return by_id or next(reversed(self._select(jobs.c.name == name_or_id)), None)
+
+    def events(self, job_id: str) -> list[JobEvent]:
+        """What happened to it, oldest first. Raises StoreError."""
+        query = select(job_event).where(job_event.c.job_id == job_id).order_by(job_event.c.id)
+        with self._database.read() as connection:
+            return [_event_of(row) for row in connection.execute(query)]
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each state. Raises StoreError."""
+        query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+        with self._database.read() as connection:
+            return {row.state: row[1] for row in connection.execute(query)}
+
+    def _select(self, where: Any) -> list[Job]:
+        query = select(jobs).where(where).order_by(jobs.c.submitted_at_ms, jobs.c.job_id)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return [self._job_of(row) for row in rows]
+
+    def _job_of(self, row: AnyRow) -> Job:
+        known = self._definitions.get(row.job_id)
+        if known is None or known[0] != row.definition:
+            known = (row.definition, msgspec.json.decode(row.definition, type=JobDefinition))
+            self._definitions[row.job_id] = known
+        return _job_of(row, known[1])
+
+
+def open_job_names(connection: Connection) -> Iterable[str]:
+    """The names of the watches that stand for jobs which are not over."""
+    return [JOB_WATCH_PREFIX + name for name in connection.execute(select(jobs.c.name).where(_OPEN)).scalars()]
+
+
+def _insert(connection: Connection, job: Job) -> None:
+    connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id})
+    # its launches carry its id as the id of their watch
+    identity = {"watch_id": job.job_id, "name": JOB_WATCH_PREFIX + job.name, "created_at_ms": to_ms(job.submitted_at)}
+    connection.execute(insert(watch_identity), identity)
+    event = JobEvent(job_id=job.job_id, run_number=0, at=job.submitted_at, kind="submitted")
+    connection.execute(insert(job_event), _row_of_event(event))
+
+
+def _row_of(job: Job) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "definition": msgspec.json.encode(job.definition).decode(),
+        "state": job.state.value,
+        "priority": job.priority,
+        "deadline_ms": to_ms(job.deadline),
+        "submitted_at_ms": to_ms(job.submitted_at),
+        "started_at_ms": to_ms(job.started_at),
+        "ended_at_ms": to_ms(job.ended_at),
+        "exit_code": job.exit_code,
+        "launch_id": job.launch_id,
+        "progress": job.progress,
+        "predicted_microusd": job.predicted_microusd,
+        "spent_microusd": job.spent_microusd,
+        "reason": job.reason,
+        "run_number": job.run_number,
+        "retries_left": job.retries_left,
+        "version": job.version,
+    }
+
+
+def _job_of(row: AnyRow, definition: JobDefinition) -> Job:
+    return Job(
+        job_id=row.job_id,
+        name=row.name,
+        definition=definition,
+        state=JobState(row.state),
+        priority=row.priority,
+        deadline=from_ms(row.deadline_ms),
+        submitted_at=from_ms(row.submitted_at_ms),
+        started_at=from_ms(row.started_at_ms),
+        ended_at=from_ms(row.ended_at_ms),
+        exit_code=row.exit_code,
+        launch_id=row.launch_id,
+        progress=row.progress,
+        predicted_microusd=row.predicted_microusd,
+        spent_microusd=row.spent_microusd,
+        reason=row.reason,
+        run_number=row.run_number,
+        retries_left=row.retries_left,
+        version=row.version,
+    )
+
+
+_TIMES_OF_RUN = ("started_at", "lease_until", "last_seen_at", "ended_at")
+
+
+def _row_of_run(run: JobRun) -> dict[str, Any]:
+    values = msgspec.structs.asdict(run) | {"results": msgspec.json.encode(run.results).decode()}
+    return {f"{name}_ms" if name in _TIMES_OF_RUN else name: _stored(one) for name, one in values.items()}
+
+
+def _stored(value: Any) -> Any:
+    return to_ms(value) if isinstance(value, datetime) else value
+
+
+def _run_of(row: AnyRow) -> JobRun:
+    values = {**row._mapping, "results": tuple(msgspec.json.decode(row.results))}
+    for name in _TIMES_OF_RUN:
+        values[name] = from_ms(values.pop(f"{name}_ms"))
+    return JobRun(**values)
+
+
+def _row_of_event(event: JobEvent) -> dict[str, Any]:
+    return {
+        "job_id": event.job_id,
+        "run_number": event.run_number,
+        "at_ms": to_ms(event.at),
+        "kind": event.kind,
+        "detail": msgspec.json.encode(event.detail).decode(),
+    }
+
+
+def _event_of(row: AnyRow) -> JobEvent:
+    return JobEvent(
+        job_id=row.job_id,
+        run_number=row.run_number,
+        at=from_ms(row.at_ms),
+        kind=row.kind,
+        detail=msgspec.json.decode(row.detail),
+    )

@@ -1,0 +1,99 @@
+"""Jobs as rows: each step with its event, once; on both engines."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from gpuwatch.domain.jobs.job import JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job_states import ALLOWED_JOB_TRANSITIONS, JobTransition, JobTransitionRefused
+from gpuwatch.errors import JobConflict, UsageError
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.identity_tables import watch_identity
+from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.job_tables import JOB_STATES
+from gpuwatch.storage.prune import prune
+from tests.builders import NOON
+from tests.builders_jobs import a_job
+
+S = JobState
+
+
+def to(state: JobState, minutes: int = 1, **changes: object) -> JobTransition:
+    return JobTransition(to_state=state, at=NOON + timedelta(minutes=minutes), changes=changes)
+
+
+@pytest.fixture
+def repository(database: Database) -> SqlJobRepository:
+    return SqlJobRepository(database)
+
+
+def test_the_states_of_the_table_are_those_of_the_jobs() -> None:
+    assert set(JOB_STATES) == {one.value for one in JobState} == {one.value for one in ALLOWED_JOB_TRANSITIONS}
+
+
+def test_a_job_comes_back_as_it_was_submitted(repository: SqlJobRepository) -> None:
+    job = a_job(deadline=NOON + timedelta(days=2), priority=3)
+    repository.submit([job])
+    assert repository.open_jobs() == [job]
+    assert repository.job(job.job_id) == job == repository.named("train")
+
+
+def test_a_second_open_job_of_a_name_is_refused_and_nothing_is_written(repository: SqlJobRepository) -> None:
+    repository.submit([a_job()])
+    with pytest.raises(UsageError, match="'train' is open already"):
+        repository.submit([a_job(job_id="jobbbbb2", name="other"), a_job(job_id="jobcccc2")])
+    assert [job.name for job in repository.open_jobs()] == ["train"]
+
+
+def test_a_step_writes_job_event_and_run_or_nothing(repository: SqlJobRepository) -> None:
+    job = a_job()
+    repository.submit([job])
+    run = JobRun(job_id=job.job_id, run_number=1, launch_id="k" * 12, started_at=NOON)
+    after = repository.record(job, to(S.RENTING, run_number=1, launch_id="k" * 12), run)
+    assert (after.state, after.run_number, after.version) == (S.RENTING, 1, 1)
+    assert repository.job(job.job_id) == after
+    assert repository.runs(job.job_id) == [run]
+    assert [one.kind for one in repository.events(job.job_id)] == ["submitted", "renting"]
+    with pytest.raises(JobConflict):
+        repository.record(job, to(S.CANCELLED))
+    with pytest.raises(JobTransitionRefused, match="cannot become done"):
+        repository.record(after, to(S.DONE))
+    assert repository.job(job.job_id) == after
+
+
+def test_a_run_keeps_what_was_fetched(repository: SqlJobRepository) -> None:
+    job = a_job()
+    repository.submit([job])
+    fetched = ({"path": "out/adapter.bin", "bytes": 7, "sha256": "ab"},)
+    run = JobRun(job_id=job.job_id, run_number=1, launch_id="k" * 12, results=fetched, checkpoint="step-9")
+    repository.save_run(run, JobEvent(job_id=job.job_id, run_number=1, at=NOON, kind="checkpoint", detail={"step": 9}))
+    assert repository.runs(job.job_id) == [run]
+    assert repository.events(job.job_id)[-1].detail == {"step": 9}
+
+
+def test_the_watch_of_a_job_has_the_id_of_the_job_while_it_is_open(
+    repository: SqlJobRepository, database: Database
+) -> None:
+    job = a_job()
+    repository.submit([job])
+    ended = repository.record(job, to(S.CANCELLED))
+    with database.read() as connection:
+        (row,) = connection.execute(select(watch_identity).where(watch_identity.c.name == "job:train")).all()
+    assert row.watch_id == job.job_id
+    assert row.retired_at_ms is not None
+    again = a_job(job_id="jobbbbb2")
+    repository.submit([again])
+    with pytest.raises(UsageError, match="is open"):
+        repository.record(ended, to(S.QUEUED))
+    assert repository.named("train") == again
+
+
+def test_ended_jobs_are_pruned_and_open_ones_stay(repository: SqlJobRepository, database: Database) -> None:
+    repository.submit([a_job(), a_job(job_id="jobbbbb2", name="other")])
+    repository.record(a_job(), to(S.CANCELLED))
+    assert prune(database, timedelta(days=1), NOON + timedelta(days=30)).jobs == 1
+    assert [job.name for job in repository.recent()] == ["other"]
+    assert repository.events("jobaaaa2") == []
