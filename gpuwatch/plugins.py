@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 Declaration = TypeVar("Declaration")
-_NAME: Final = re.compile(r"[a-z](?:_?[a-z0-9])*")  # it is part of a variable's name, and a column of the store
+_NAME: Final = r"[a-z](?:_?[a-z0-9])*"  # it is part of a variable's name, and a column of the store
 _NAME_MAX: Final = 32
-_SECTION: Final = re.compile(r"\s*\[\s*([^\]]+?)\s*\]")
+_SECTION: Final = r"\s*\[\s*([^\]]+?)\s*\]"
 _MARK: Final = b"gpuwatch."
 _TOOLKIT: Final = "toolkit"  # what the built-in ones share
 
@@ -110,7 +110,7 @@ class PluginRegistry(Generic[Declaration]):
     def _try(self, point: EntryPoint) -> tuple[str | None, Any]:
         if point.name in self.built_in():
             return "gpuwatch has a built-in one of that name", None
-        if not _NAME.fullmatch(point.name) or len(point.name) > _NAME_MAX:
+        if not re.fullmatch(_NAME, point.name) or len(point.name) > _NAME_MAX:
             return f"a name may have lower-case letters, digits and single _, at most {_NAME_MAX} of them", None
         try:
             target = _load_target(point.target)
@@ -174,7 +174,7 @@ def _read(folder: str, package: str) -> Iterator[EntryPoint]:
         return
     group = ""
     for line in content.decode("utf-8", "replace").splitlines():
-        header = _SECTION.match(line)
+        header = re.match(_SECTION, line)
         name, equals, target = line.partition("=")
         if header:
             group = header[1]

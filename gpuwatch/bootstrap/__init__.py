@@ -6,7 +6,6 @@ Imports stand inside functions: a command loads only the parts that it uses (doc
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -72,7 +71,7 @@ REAL_TIME = TimeSource(real_now, monotonic, _wait)
 
 def new_id() -> str:
     """12 characters of a-z and 2-7: 60 random bits."""
-    return secrets.token_bytes(12).translate(_ID_OF_BYTE).decode()
+    return os.urandom(12).translate(_ID_OF_BYTE).decode()
 
 
 def secrets_of(settings: Settings) -> list[str]:

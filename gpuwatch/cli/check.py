@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-@dataclass(frozen=True)
-class CheckedRule:
+class CheckedRule(msgspec.Struct, frozen=True):
     """One rule in place of the watches."""
 
     gpu: tuple[str, ...]

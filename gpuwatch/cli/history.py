@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from itertools import groupby
@@ -100,7 +99,7 @@ def history(
     named, zone = gpu or gpu_option, ZoneInfo(settings.timezone)
     if named is None or (gpu and gpu_option):
         raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
-    period = (dataclasses.replace(past, since=f"{days}d") if days else past).request(real_now())
+    period = (msgspec.structs.replace(past, since=f"{days}d") if days else past).request(real_now())
     asked = PriceHistoryRequest(gpu=named, zone=zone, is_for_programs=as_csv or as_json, **period, **given)
     found = price_history(settings, asked)
     title = past.title(clean(named))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
@@ -68,8 +68,7 @@ _GROUPED = (
 Table = tuple[Sequence[Column], list[Sequence[str]]]
 
 
-@dataclass(frozen=True)
-class OfferOptions:
+class OfferOptions(msgspec.Struct, frozen=True):
     """Which offers are wanted."""
 
     gpu: tuple[str, ...]
@@ -81,8 +80,7 @@ class OfferOptions:
     verified: bool
 
 
-@dataclass(frozen=True)
-class ListLayout:
+class ListLayout(msgspec.Struct, frozen=True):
     """Order and length of the list."""
 
     sort: str

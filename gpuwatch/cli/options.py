@@ -6,7 +6,6 @@ import functools
 import io
 from collections.abc import Callable
 from contextlib import redirect_stderr
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from math import isfinite
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from gpuwatch.errors import UsageError
 
@@ -192,8 +192,7 @@ LISTED = click.option("--listed", is_flag=True, help="Include list prices, witho
 # --- which prices of the past ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PastOptions:
+class PastOptions(msgspec.Struct, frozen=True):
     """Which recorded prices a command reads."""
 
     count: str | None

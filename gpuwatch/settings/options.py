@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from gpuwatch import notifiers, providers
@@ -182,6 +181,8 @@ def unknown_key(key: str, known: Collection[str]) -> str:
     """What is wrong with a key that does not exist."""
     if key in _TOP_LEVEL:
         return f"there is no such key here; {key} stands at the top, above the first [table]"
+    from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
+
     near = get_close_matches(key.lower(), known, n=1, cutoff=0.6)
     if near:
         return f"there is no such key; did you mean {near[0]}?"

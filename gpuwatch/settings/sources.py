@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -27,9 +27,9 @@ MAX_SECRET_BYTES = 64 * 1024
 _THE_FILE = ("",)  # no key
 _NEEDED = frozenset({_THE_FILE, ("database_url",)})
 _TABLES = frozenset({"budget", "providers", "record", "launch", "notify", "watch", "watchdog", "web"})
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_NAME: Final = r"[A-Z][A-Z0-9_]*"
 # Kubernetes sets these in every container beside a service called gpuwatch.
-_SERVICE_LINK = re.compile(r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?")
+_SERVICE_LINK: Final = r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?"
 
 UnreadableValues = list[tuple[KeyPath, str]]  # the key (empty: unknown) and a finished error line
 
@@ -267,7 +267,7 @@ def _path_of(name: str, aliases: Mapping[str, KeyPath]) -> tuple[KeyPath | None,
     bare = name.removesuffix("_FILE")
     if name in aliases or bare in aliases:
         return aliases[bare] if bare in aliases else aliases[name], bare != name
-    if not name.startswith(PREFIX) or name.startswith(NOT_SETTINGS) or _SERVICE_LINK.fullmatch(name):
+    if not name.startswith(PREFIX) or name.startswith(NOT_SETTINGS) or re.fullmatch(_SERVICE_LINK, name):
         return None, False
     if bare != name and is_secret_key(own := _own_path(bare)):
         return own, True
@@ -328,7 +328,7 @@ def _read_dotenv(cwd: Path) -> dict[str, str]:
     except UnicodeDecodeError:
         raise SettingsError([f"{path}: expected UTF-8 text"]) from None
     found = dotenv_values(stream=io.StringIO(text), interpolate=False)
-    return {name: value for name, value in found.items() if value is not None and _NAME.fullmatch(name)}
+    return {name: value for name, value in found.items() if value is not None and re.fullmatch(_NAME, name)}
 
 
 def _read_file(file: Path | None, errors: UnreadableValues) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from gpuwatch.errors import StoreError
 
@@ -18,8 +19,8 @@ _SQLITE = {
     23: "may not be used (not authorised)",
     26: "is not a database; name another file in database_url, or move this one away",
 }
-_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@|(password=)\S+")
-_NOT_UPGRADED = re.compile(r"no such (table|column)|(relation|column) .* does not exist")
+_IN_ADDRESS: Final = r"(://[^:/@\s]*:)[^@\s]*@|(password=)\S+"
+_NOT_UPGRADED: Final = r"no such (table|column)|(relation|column) .* does not exist"
 
 
 def sqlite_error(error: Exception, place: str) -> StoreError:
@@ -44,11 +45,11 @@ def postgres_error(error: Exception, place: str) -> StoreError:
 
 
 def _error_from_message(error: Exception, place: str) -> StoreError:
-    if _NOT_UPGRADED.search(str(error)):
+    if re.search(_NOT_UPGRADED, str(error)):
         return StoreError(f"the database {place} is not up to date; run `gpuwatch db upgrade` ({_line(error)})")
     return StoreError(f"the database {place} did not take it: {_line(error)}")
 
 
 def _line(error: Exception) -> str:
     text = " ".join(str(error).split())[:300]
-    return _PASSWORD.sub(r"\1\2***@", text) if "@" in text or "password=" in text else text
+    return re.sub(_IN_ADDRESS, r"\1\2***@", text) if "@" in text or "password=" in text else text

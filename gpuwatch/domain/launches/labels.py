@@ -7,13 +7,13 @@ another installation's, or one that was rented after the backup that was restore
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 LABEL_PREFIX = "gpuwatch-"
 LABEL_LENGTH = 60  # every provider at which gpuwatch rents takes as much; a plugin's may take less
 _ID_LENGTH = 8
 # An id that a provider cut off must not hide the launch; after a space: what the owner added.
-_LABEL = re.compile(r"gpuwatch-([a-z2-7]{12})(?:-([a-z2-7]{0,8}))?(?:-([a-z2-7]{0,8}))?(?: .*)?")
+_LABEL: Final = r"gpuwatch-([a-z2-7]{12})(?:-([a-z2-7]{0,8}))?(?:-([a-z2-7]{0,8}))?(?: .*)?"
 
 
 class LabelIds(NamedTuple):
@@ -48,7 +48,7 @@ def label_of(
 
 def label_ids(label: str | None) -> LabelIds | None:
     """Return what a label says; None: it is not one of gpuwatch's, however similar."""
-    found = _LABEL.fullmatch(label or "")
+    found = re.fullmatch(_LABEL, label or "")
     if found is None:
         return None
     launch_id, *others = found.groups()

@@ -11,16 +11,16 @@ from typing import Final
 WHOLE: Final = 1.0
 _LONGEST: Final = 200  # characters; longer is no spelling of a GPU
 
-_MIG = re.compile(r"(?<![a-z0-9.])([1-7])g[. -]?(\d{1,3})gb(?![a-z0-9])")  # "1g.24gb", "3g.40gb+me"
-_MIG_LABEL = re.compile(r"(?<![a-z0-9])mig[ :_-]*(\d{1,3}) ?gb(?![a-z0-9])")  # "PRO 6000 MIG 24GB"
-_VGPU_MIG = re.compile(r"(?<![a-z0-9])(a100|a100d|a30|h100|h200)[xl]?-([1-7])-(\d{1,3})c(?:me)?(?![a-z0-9])")
-_VGPU = re.compile(r"(?<![a-z0-9])([a-z]{0,4}\d{1,4}[a-z]{0,3})-(\d{1,3})[abcq](?![a-z0-9])")  # "RTXA6000-12Q"
-_VRAM = re.compile(r"(?<![a-z0-9])vcg-([a-z0-9]+)-.*?-(\d{1,3})vram(?![a-z0-9])")  # "vcg-a16-2c-8g-2vram"
-_SHARE = re.compile(r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\w/-]|\.\d)")  # "1/2", no date, no path
-_DECIMAL = re.compile(r"(?<![\w.])0?\.(\d{1,4}) ?(?:x|×|gpus?)(?![a-z0-9])")  # "0.5x A10", "0.125 GPU"
-_AZURE_A10 = re.compile(r"(?<![a-z0-9])nv(\d{1,2})a[a-z]*_a10_v5(?![a-z0-9])")
-_EC2 = re.compile(r"(?<![a-z0-9])g(r?)6f\.(large|xlarge|2xlarge|4xlarge)(?![a-z0-9])")
-_GCP_G4 = re.compile(r"(?<![a-z0-9])g4-standard-(6|12|24)(?![a-z0-9])")
+_MIG: Final = r"(?<![a-z0-9.])([1-7])g[. -]?(\d{1,3})gb(?![a-z0-9])"  # "1g.24gb", "3g.40gb+me"
+_MIG_LABEL: Final = r"(?<![a-z0-9])mig[ :_-]*(\d{1,3}) ?gb(?![a-z0-9])"  # "PRO 6000 MIG 24GB"
+_VGPU_MIG: Final = r"(?<![a-z0-9])(a100|a100d|a30|h100|h200)[xl]?-([1-7])-(\d{1,3})c(?:me)?(?![a-z0-9])"
+_VGPU: Final = r"(?<![a-z0-9])([a-z]{0,4}\d{1,4}[a-z]{0,3})-(\d{1,3})[abcq](?![a-z0-9])"  # "RTXA6000-12Q"
+_VRAM: Final = r"(?<![a-z0-9])vcg-([a-z0-9]+)-.*?-(\d{1,3})vram(?![a-z0-9])"  # "vcg-a16-2c-8g-2vram"
+_SHARE: Final = r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\w/-]|\.\d)"  # "1/2", no date, no path
+_DECIMAL: Final = r"(?<![\w.])0?\.(\d{1,4}) ?(?:x|×|gpus?)(?![a-z0-9])"  # "0.5x A10", "0.125 GPU"
+_AZURE_A10: Final = r"(?<![a-z0-9])nv(\d{1,2})a[a-z]*_a10_v5(?![a-z0-9])"
+_EC2: Final = r"(?<![a-z0-9])g(r?)6f\.(large|xlarge|2xlarge|4xlarge)(?![a-z0-9])"
+_GCP_G4: Final = r"(?<![a-z0-9])g4-standard-(6|12|24)(?![a-z0-9])"
 
 _EC2_SHARES: Final = {"large": 1 / 8, "xlarge": 1 / 8, "2xlarge": 1 / 4, "4xlarge": 1 / 2}
 _GCP_SHARES: Final = {"6": 1 / 8, "12": 1 / 4, "24": 1 / 2}
@@ -55,36 +55,36 @@ def gpu_fraction(text: str) -> float:
 
 
 def _mig(text: str) -> float | None:
-    if found := _VGPU_MIG.search(text):
+    if found := re.search(_VGPU_MIG, text):
         return int(found[2]) / (4 if found[1] == "a30" else 7)
-    if found := _MIG.search(text):
+    if found := re.search(_MIG, text):
         return int(found[1]) / (4 if (found[1], found[2]) in _OF_FOUR else 7)
-    if found := _MIG_LABEL.search(text):
+    if found := re.search(_MIG_LABEL, text):
         return _MIG_LABELS.get(found[1])
     return None
 
 
 def _by_memory(text: str) -> float | None:
-    found = _VRAM.search(text) or _VGPU.search(text)
+    found = re.search(_VRAM, text) or re.search(_VGPU, text)
     if not found or found[1] not in _CARDS_GB:
         return None
     return int(found[2]) / _CARDS_GB[found[1]]
 
 
 def _machine(text: str) -> float | None:
-    if found := _EC2.search(text):
+    if found := re.search(_EC2, text):
         return _EC2_SHARES[found[2]]
-    if found := _AZURE_A10.search(text):
+    if found := re.search(_AZURE_A10, text):
         return int(found[1]) / _AZURE_A10_VCPUS
-    if found := _GCP_G4.search(text):
+    if found := re.search(_GCP_G4, text):
         return _GCP_SHARES[found[1]]
     return None
 
 
 def _spelled(text: str) -> float | None:
-    if found := _DECIMAL.search(text):
+    if found := re.search(_DECIMAL, text):
         return float(f"0.{found[1]}")
-    if found := _SHARE.search(text):
+    if found := re.search(_SHARE, text):
         return int(found[1]) / int(found[2]) if int(found[2]) else None
     return None
 

@@ -9,9 +9,9 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog, clean_name
 
-_FIGURE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmbgt]?)", re.IGNORECASE)
+_FIGURE = r"(?i)([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmbgt]?)"
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-_CONFIG = re.compile(r"(?:([0-9]{1,4})\s*[x×*]\s*)?(\S.*)", re.IGNORECASE)
+_CONFIG = r"(?i)(?:([0-9]{1,4})\s*[x×*]\s*)?(\S.*)"
 MIN_FIGURE, MAX_FIGURE = 1e-9, 1e18  # figures outside are typos, and results could overflow
 
 
@@ -43,7 +43,7 @@ def exactly(value: float) -> FigureRange:
 def parse_figure(text: str | float) -> float:
     """ "70B" is 70e9. Raises ValueError: what was expected."""
     if isinstance(text, str):
-        found = _FIGURE.fullmatch(text.strip())
+        found = re.fullmatch(_FIGURE, text.strip())
         value = float(found[1]) * _SIZES[found[2].lower()] if found else 0.0
     else:
         value = float(text)
@@ -65,7 +65,7 @@ def parse_range(text: str | float) -> FigureRange:
 
 def parse_gpu_config(text: str) -> GpuAllocation:
     """ "4x A100 SXM 80GB". Raises ValueError: no GPU has this name."""
-    found = _CONFIG.fullmatch(text.strip())
+    found = re.fullmatch(_CONFIG, text.strip())
     count = int(found[1]) if found and found[1] else None
     name = found[2].strip() if found else ""
     gpus = catalog().wanted(name) if name else ()

@@ -16,7 +16,6 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, OfferPrice
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec, hours_on
-from gpuwatch.domain.planning.memory_need import holds
 
 _MOST_HOURS = 87_600.0  # ten years: longer jobs never finish
 _STEEP = 50.0  # above this r × t a stretch never finishes
@@ -117,11 +116,17 @@ def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None
     )
 
 
+def _holds(gb: float, priced_gpus: PricedGpus) -> bool:
+    from gpuwatch.domain.planning.memory_need import holds  # noqa: PLC0415 - 2 ms that a check without a job saves
+
+    return holds(gb, priced_gpus.memory_gib or 0.0, priced_gpus.count)
+
+
 def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCost | str:
     """The cost of a job on these GPUs; or why it is unknown or impossible, as one clause."""
     if job.memory_gb and priced_gpus.memory_gib is None:
         return f"the memory of {priced_gpus.gpu} is not known"
-    if job.memory_gb and not holds(job.memory_gb, priced_gpus.memory_gib or 0.0, priced_gpus.count):
+    if job.memory_gb and not _holds(job.memory_gb, priced_gpus):
         return f"{priced_gpus.count} × {priced_gpus.memory_gib:.4g} GiB do not hold {job.memory_gb:,.4g} GB"
     hours = hours_on(job, priced_gpus.gpu, priced_gpus.count, priced_gpus.nvlink)
     if isinstance(hours, str):

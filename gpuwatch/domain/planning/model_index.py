@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from csv import DictReader
 from difflib import get_close_matches
 from functools import cache
+from typing import Final
 
 import msgspec
 
 from gpuwatch.domain.market.spellings import fold
 from gpuwatch.domain.planning.transformer_shape import TransformerShape
 
-_NOT_SHAPE = re.compile(r"[-_ ](?:instruct|it|chat|base|hf|pt|thinking|think|v0\.[123]|2507|inst)(?=$|[-_ ])")
-_DATE = re.compile(r"date: (\d{4}-\d\d-\d\d)")
+_NOT_SHAPE: Final = r"[-_ ](?:instruct|it|chat|base|hf|pt|thinking|think|v0\.[123]|2507|inst)(?=$|[-_ ])"
+_DATE: Final = r"date: (\d{4}-\d\d-\d\d)"
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ def model_index() -> ModelIndex:
     path = os.path.join(os.path.dirname(__file__), "language-models.csv")
     lines = __spec__.loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
     remarks = [line.removeprefix("# ") for line in lines if line.startswith("#")]
-    date = next(found[1] for line in remarks if (found := _DATE.search(line)))
+    date = next(found[1] for line in remarks if (found := re.search(_DATE, line)))
     rows = DictReader(line for line in lines if not line.startswith("#"))
     return ModelIndex(
         date=date,
@@ -88,7 +89,7 @@ def _names() -> dict[str, ListedModel]:
 
 def _keys(name: str) -> tuple[str, str, str]:
     short = name.strip().rpartition("/")[2]
-    plain = _NOT_SHAPE.sub("", _NOT_SHAPE.sub("", short.lower())).removeprefix("meta-")
+    plain = re.sub(_NOT_SHAPE, "", re.sub(_NOT_SHAPE, "", short.lower())).removeprefix("meta-")
     return fold(name), fold(short), fold(plain)
 
 

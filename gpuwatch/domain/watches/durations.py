@@ -11,7 +11,7 @@ _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 DURATION_PATTERN = (
     r"^\s*(?=[0-9])" + "".join(rf"([0-9]{{1,12}}(\.[0-9]{{1,6}})?[{unit}{unit.upper()}])?" for unit in _UNITS) + r"\s*$"
 )
-_FORM = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS))
+_FORM = "".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS)
 
 
 def parse_duration(text: str) -> float:
@@ -20,7 +20,7 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: the text is not a duration; the message says what was expected.
     """
-    found = _FORM.fullmatch(text.strip().lower())
+    found = re.fullmatch(_FORM, text.strip().lower())
     if found is None or found.lastgroup is None:
         raise ValueError(f"expected {EXPECTED}")
     seconds = sum(float(found[unit]) * size for unit, size in _UNITS.items() if found[unit])

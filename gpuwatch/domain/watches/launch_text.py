@@ -7,11 +7,12 @@ Every check returns the text, or raises ValueError with what was expected; none 
 from __future__ import annotations
 
 import re
+from typing import Final
 
 MAX_ONSTART = 4000  # characters; source: vast.ai refuses more than about 4,048
 MAX_ONSTART_SELF_DESTRUCT = 2500  # the lines with which an instance ends itself stand in front
 OWN_VARIABLES = ("GPUWATCH_LAUNCH_ID", "GPUWATCH_WATCH", "GPUWATCH_DEADLINE")  # every instance gets these
-_SHELL = re.compile(r"#!.*\b(?:ba|da|a|k|z)?sh\b.*")
+_SHELL: Final = r"#!.*\b(?:ba|da|a|k|z)?sh\b.*"
 
 
 def check_onstart(text: str) -> str:
@@ -26,7 +27,7 @@ def check_onstart(text: str) -> str:
 def check_self_destruct(text: str) -> str:
     """A script that shell lines can be put in front of."""
     first = text.partition("\n")[0].strip()
-    if first.startswith("#!") and not _SHELL.fullmatch(first):
+    if first.startswith("#!") and not re.fullmatch(_SHELL, first):
         raise ValueError("expected a shell script beside self_destruct, which puts lines of shell in front")
     if len(text) > MAX_ONSTART_SELF_DESTRUCT:
         raise ValueError(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -28,7 +29,7 @@ _DAY_PATTERN = (
 _TIME_PATTERN = r"([01]?[0-9]|2[0-4]):[0-5][0-9]"
 # For JSON Schema: the usual spellings, as far as a pattern can tell them; `parse_window` accepts more.
 WINDOW_PATTERN = rf"^\s*({_DAY_PATTERN}( ?[-–,] ?{_DAY_PATTERN})*)?\s*({_TIME_PATTERN} ?[-–] ?{_TIME_PATTERN})?\s*$"
-_FORM = re.compile(r"(?P<days>[a-z]+(?: ?[-,] ?[a-z]+)*)? ?(?:(\d{1,2}):(\d{2}) ?- ?(\d{1,2}):(\d{2}))?")
+_FORM: Final = r"(?P<days>[a-z]+(?: ?[-,] ?[a-z]+)*)? ?(?:(\d{1,2}):(\d{2}) ?- ?(\d{1,2}):(\d{2}))?"
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -54,7 +55,7 @@ def parse_window(text: str) -> Window:
     Raises:
         ValueError: the text is not a window; the message says what was expected.
     """
-    found = _FORM.fullmatch(" ".join(text.lower().replace("–", "-").split()))
+    found = re.fullmatch(_FORM, " ".join(text.lower().replace("–", "-").split()))
     if found is None or not any(found.groups()):
         raise ValueError(f"expected {EXPECTED}")
     days = _days(found["days"]) if found["days"] else _ALL_DAYS
