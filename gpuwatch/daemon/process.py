@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -272,12 +273,19 @@ def running(
             status = StatusLine(service, progress, real_now())
             tasks.append(PeriodicTask(name="status", run=lambda: status.refresh(real_now()), every_s=REFRESH_EVERY_S))
             threads.enter_context(repeating("status line", _status_report(status, notifier), WATCH_EVERY_S))
+        _collect_as_usual()
         scheduler.start(tasks)
         try:
             yield service
         finally:
             service.stopping.set()
             scheduler.stop(STOP_WITHIN_S)
+
+
+def _collect_as_usual() -> None:
+    """A daemon lives long: its garbage is looked for often, and what start-up made, which stays, no more."""
+    gc.freeze()
+    gc.set_threshold(700, 10, 10)
 
 
 def _status_report(status: StatusLine, notifier: Notifier) -> Callable[[], None]:
