@@ -37,3 +37,10 @@ def approvals(config: str | None) -> list[str]:
     from gpuwatch.app.approvals import recent_approvals
 
     return [approval.ask_id for approval in recent_approvals(load_settings(config))]
+
+
+def jobs(config: str | None) -> list[str]:
+    """The jobs, newest first."""
+    from gpuwatch.app.jobs import listed_jobs
+
+    return [job.name for job in reversed(listed_jobs(load_settings(config, for_stopping=True), everything=True))]

@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "calendar": ("Test whether nights or weekends are cheaper.", "calendar:calendar"),
     },
     "Rent": {
+        "job": ("Queue work that waits for its price.", "job:job"),
         "launches": ("List what was rented, with state and cost.", "launches:launches"),
         "stop": ("End a launch and confirm that it is gone.", "launches:stop"),
         "extend": ("Give a launch a later end, if the budgets allow it.", "extend:extend"),

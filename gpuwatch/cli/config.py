@@ -35,12 +35,13 @@ def show(config: str | None, as_json: bool) -> None:
     tables.table(columns, [(one.key, _text(one.value), one.origin) for one in found])
 
 
-@config.command(examples=("gpuwatch config schema > gpuwatch.schema.json",))
-def schema() -> None:
+@config.command(examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
+@click.option("--jobs", is_flag=True, help="Of a job file (jobs/NAME.toml) instead.")
+def schema(jobs: bool) -> None:
     """Print the JSON Schema of gpuwatch.toml, for editors."""
-    from gpuwatch.settings.json_schema import json_schema
+    from gpuwatch.settings.json_schema import job_json_schema, json_schema
 
-    json_out(json_schema())
+    json_out(job_json_schema() if jobs else json_schema())
 
 
 @click.command(cls=Command, examples=("gpuwatch init", "gpuwatch init --config ~/.config/gpuwatch/gpuwatch.toml"))

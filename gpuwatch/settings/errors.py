@@ -43,12 +43,17 @@ class InvalidSettings(SettingsError):
         self.found = tuple(dict.fromkeys(found))
 
 
-def validation_errors(error: ValidationError) -> list[tuple[Location, str]]:
-    """The place of each error, and what was expected; never a value."""
+def validation_errors(error: ValidationError, root: type[BaseModel] | None = None) -> list[tuple[Location, str]]:
+    """The place of each error, and what was expected; never a value.
+
+    Args:
+        root: the table that was validated. None: the settings.
+    """
     found = []
     for one in error.errors(include_url=False, include_input=False, include_context=False):
         loc: Location = tuple(part for part in one["loc"] if part != "[key]")
-        found.append((loc, _text(one["type"], one["msg"], loc)))
+        table = _model(loc[:-1]) if root is None else _inner_model(root, loc[:-1])
+        found.append((loc, _text(one["type"], one["msg"], loc, table)))
     return found
 
 
@@ -135,11 +140,12 @@ def _dotted(loc: Location) -> str:
     return (text if text.isprintable() else ascii(text))[:200]
 
 
-def _text(kind: str, message: str, loc: Location) -> str:
+def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
-        return unknown_key(str(loc[-1]), list(_model(loc[:-1]).model_fields))
+        return unknown_key(str(loc[-1]), list(table.model_fields))
     if kind == "missing":
-        return f"it is missing; expected: {_description(loc)}"
+        field = table.model_fields.get(str(loc[-1]))
+        return f"it is missing; expected: {(field.description if field else None) or 'a value'}"
     if kind == "tuple_type" and loc == ("watch",):
         return "expected [[watch]], with two brackets each"
     if kind in _EXPECTED:
@@ -152,11 +158,6 @@ def _text(kind: str, message: str, loc: Location) -> str:
     return re.sub(r"^expected (above|below)", r"expected a number \1", text)
 
 
-def _description(loc: Location) -> str:
-    field = _model(loc[:-1]).model_fields.get(str(loc[-1]))
-    return (field.description if field else None) or "a value"
-
-
 def _model(loc: Location) -> type[BaseModel]:
     """The table at a place."""
     if loc[:1] == ("watch",) and len(loc) > 1:
@@ -166,7 +167,11 @@ def _model(loc: Location) -> type[BaseModel]:
         found, rest = ProviderTable, loc[2:]
     else:
         found, rest = Root, loc
-    for part in rest:
+    return _inner_model(found, rest)
+
+
+def _inner_model(found: Any, loc: Location) -> type[BaseModel]:
+    for part in loc:
         inner = _models(found.model_fields[str(part)].annotation) if part in found.model_fields else []
         found = inner[0] if inner else found
     return found  # type: ignore[no-any-return]

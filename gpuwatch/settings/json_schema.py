@@ -35,6 +35,33 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
 
 
+def job_json_schema() -> dict[str, Any]:
+    """The schema of a job file, ready for JSON."""
+    from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable  # noqa: PLC0415 the daemon needs neither
+
+    found: dict[str, Any] = _tidied(JobFileTable.model_json_schema())
+    found["title"] = "gpuwatch job"
+    found["required"] = [key for key in found["required"] if key != "name"]  # default: the file's own
+    resources = found["$defs"]["ResourcesTable"]
+    resources["properties"] = {key: one for key, one in resources["properties"].items() if key in RESOURCE_KEYS}
+    resources["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
+    resources.pop("required", None)
+    found["oneOf"] = [{"required": ["command"]}, {"required": ["script"]}]
+    _drop_unused(found)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def _drop_unused(schema: dict[str, Any]) -> None:
+    """Definitions that nothing refers to any more."""
+    while True:
+        text = json.dumps(schema)
+        unused = [name for name in schema["$defs"] if f'"#/$defs/{name}"' not in text]
+        if not unused:
+            return
+        for name in unused:
+            del schema["$defs"][name]
+
+
 def schema_text() -> str:
     """The schema as `gpuwatch init` writes it beside the settings."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.identity_tables import watch_identity
@@ -19,7 +20,6 @@ from gpuwatch.storage.job_tables import JOBS_OVER, job_event, job_run
 from gpuwatch.storage.job_tables import job as jobs
 from gpuwatch.storage.rows import AnyRow, from_ms, to_ms, upsert
 
-JOB_WATCH_PREFIX = "job:"
 _OPEN = jobs.c.state.not_in(JOBS_OVER)
 _IDENTITY = watch_identity.c.watch_id == bindparam("of_job")
 _IS = and_(jobs.c.job_id == bindparam("of_job"), jobs.c.version == bindparam("as_read"))
@@ -113,6 +113,11 @@ class SqlJobRepository:
         by_id = self.job(name_or_id)
         return by_id or next(reversed(self._select(jobs.c.name == name_or_id)), None)
 
+    def of_group(self, group: str) -> list[Job]:
+        """The jobs of an array, oldest first. Raises StoreError."""
+        named = self._select(jobs.c.name.startswith(f"{group}-", autoescape=True))
+        return [job for job in named if job.definition.group == group]
+
     def events(self, job_id: str) -> list[JobEvent]:
         """What happened to it, oldest first. Raises StoreError."""
         query = select(job_event).where(job_event.c.job_id == job_id).order_by(job_event.c.id)
@@ -141,13 +146,13 @@ class SqlJobRepository:
 
 def open_job_names(connection: Connection) -> Iterable[str]:
     """The names of the watches that stand for jobs which are not over."""
-    return [JOB_WATCH_PREFIX + name for name in connection.execute(select(jobs.c.name).where(_OPEN)).scalars()]
+    return [WATCH_PREFIX + name for name in connection.execute(select(jobs.c.name).where(_OPEN)).scalars()]
 
 
 def _insert(connection: Connection, job: Job) -> None:
     connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id})
     # its launches carry its id as the id of their watch
-    identity = {"watch_id": job.job_id, "name": JOB_WATCH_PREFIX + job.name, "created_at_ms": to_ms(job.submitted_at)}
+    identity = {"watch_id": job.job_id, "name": WATCH_PREFIX + job.name, "created_at_ms": to_ms(job.submitted_at)}
     connection.execute(insert(watch_identity), identity)
     event = JobEvent(job_id=job.job_id, run_number=0, at=job.submitted_at, kind="submitted")
     connection.execute(insert(job_event), _row_of_event(event))

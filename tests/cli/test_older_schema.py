@@ -38,6 +38,8 @@ WRITING = [
     ("machines", "allow", "7"),
     ("checklist", "tick", "w", "amp"),
     ("checklist", "untick", "w", "amp"),
+    ("job", "cancel", "train"),
+    ("job", "retry", "train"),
     ("launches", "resolve", ID, "--absent"),
     ("adopt", "7", "--not-mine"),
     ("db", "prune", "--keep-days", "1"),

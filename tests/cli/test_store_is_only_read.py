@@ -34,6 +34,8 @@ READING = [
     ("asks",),
     ("machines",),
     ("checklist",),
+    ("job", "list"),
+    ("job", "show", "train"),
     PROVIDERS,
     ("history", "H100"),
     ("market",),

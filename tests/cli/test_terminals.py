@@ -24,6 +24,7 @@ from tests.cli.test_launches import Rows
 PRIME = "h100.csv.gz"
 VAST = "tests/recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
 LAUNCH = "abcdefghijkl"
+JOB = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\ndeadline = "2d"\n'
 Facts = Callable[[Any], list[str]]
 
 
@@ -87,6 +88,8 @@ COMMANDS: dict[str, Facts] = {
     "costs --by launch --month 2026-11": lambda found: [one["launch_id"] for one in found["lines"]],
     "costs --by day --month 2026-11": lambda found: [one["day"] for one in found["lines"]],
     "machines": machines,
+    "job list": lambda found: [text for one in found for text in (one["job_id"], one["name"], minute(one["deadline"]))],
+    "job show train": lambda found: [found["job_id"], *(minute(one["at"]) for one in found["events"])],
     "providers": lambda found: [one["provider"] for one in found],
     "config show": lambda found: [one["key"] for one in found["settings"]],
     f"market --data {VAST}": gpus,
@@ -146,6 +149,8 @@ def home(
     rows.move(launch, LaunchState.REQUESTED)
     rows.store.close()
     assert shell("machines", "block", "77", "--for", "7d", "--why", "a slow disk that takes hours to read").code == 0
+    (shell.folder / "train.toml").write_text(JOB)
+    assert shell("job", "submit", "train.toml").code == 0
     (shell.folder / "tests").symlink_to(request.config.rootpath / "tests")
     (shell.folder / PRIME).symlink_to(h100_prices)
     yield shell

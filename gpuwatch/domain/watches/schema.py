@@ -100,6 +100,8 @@ _WINDOW_SCHEMA = {
     "examples": ["22:00-08:00", "Mon-Fri 09:00-18:00", "Sat-Sun"],
 }
 Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)]
+Windows = Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=Window | list[Window])]
+Deadline = Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)]
 Version = Annotated[str, BeforeValidator(_version)]
 Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
@@ -150,7 +152,7 @@ class WatchTable(SpecTable):
     max_price_cap: Usd | None = Field(
         default=None, description='USD per GPU-hour that max_price = "auto" never exceeds.'
     )
-    deadline: Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)] | None = Field(
+    deadline: Deadline | None = Field(
         default=None,
         description='When max_price = "auto" must have rented: a duration from the first poll, or a time with zone.',
     )
@@ -203,9 +205,7 @@ class WatchTable(SpecTable):
     hold_for: Span = Field(
         default=0.0, description="Duration that an offer must stay under the threshold before it fires (default 0s)."
     )
-    active: Annotated[
-        tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=Window | list[Window])
-    ] = Field(default=(), description="Windows of local time in which it may fire. Default: always.")
+    active: Windows = Field(default=(), description="Windows of local time in which it may fire. Default: always.")
     repeat_every: Annotated[
         float | Literal["never"],
         BeforeValidator(_repeat),

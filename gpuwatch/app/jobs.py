@@ -1,0 +1,228 @@
+"""Jobs: submit, list, show, cancel, retry. A daemon may run at the same time; it rents and runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
+from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.errors import JobConflict, SettingsError, UsageError
+from gpuwatch.storage.installation import new_identity
+from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+_CONFLICTS_MAX = 5
+
+
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """One job with its runs and events, oldest first."""
+
+    job: Job
+    runs: tuple[JobRun, ...]
+    events: tuple[JobEvent, ...]
+
+
+def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str] = ()) -> list[Job]:
+    """Queue the jobs of these files, all or none.
+
+    Args:
+        sweeps: `lr=1e-4,2e-4`: one job for each combination.
+
+    Raises:
+        SettingsError: a file is wrong; one line per fault.
+        UsageError: a sweep is wrong, or a name is taken.
+        StoreError: nothing was written.
+    """
+    from gpuwatch.domain.jobs.sweep import expand, parse_sweeps  # noqa: PLC0415 pydantic is for files alone
+    from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415
+
+    now = real_now()
+    faults: list[str] = []
+    found: list[JobDefinition] = []
+    try:
+        values = parse_sweeps(sweeps)
+        for file in files:
+            try:
+                found += expand(read_job_file(file), values)
+            except SettingsError as error:
+                faults += error.faults
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if faults:
+        raise SettingsError(faults)
+    return submit_definitions(settings, found, now)
+
+
+def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
+    """Queue these jobs, all or none. Raises UsageError, StoreError."""
+    names = [one.name for one in definitions]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise UsageError(f"two of these jobs are named {twice[0]!r}; give each a name of its own")
+    # a millisecond apart: listed as they were given
+    submitted = [
+        new_job(one, new_identity(), now + timedelta(milliseconds=number)) for number, one in enumerate(definitions)
+    ]
+    late = next((job for job in submitted if job.deadline is not None and job.deadline <= now), None)
+    if late is not None:
+        raise UsageError(f"the deadline of job {late.name!r} is past")
+    with open_store(settings) as store:
+        repository = SqlJobRepository(store)
+        _check_dependencies(repository, submitted)
+        repository.submit(submitted)
+    return submitted
+
+
+def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
+    """A queued job, its deadline counted from now."""
+    deadline = definition.deadline_at
+    if definition.deadline_s is not None:
+        deadline = now + timedelta(seconds=definition.deadline_s)
+    return Job(
+        job_id=job_id,
+        name=definition.name,
+        definition=definition,
+        state=JobState.QUEUED,
+        priority=definition.priority,
+        submitted_at=now,
+        deadline=deadline,
+        retries_left=definition.retries,
+    )
+
+
+def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) -> None:
+    """Raises UsageError: a job waits for one that does not exist, or jobs wait for each other."""
+    new = {job.name: job.definition.depends_on for job in submitted}
+    new |= {job.definition.group: () for job in submitted if job.definition.group is not None}
+    for job in submitted:
+        for name in job.definition.depends_on:
+            if name not in new and repository.named(name) is None and not repository.of_group(name):
+                raise UsageError(f"job {job.name!r} depends on {name!r}: there is no such job")
+    if (circle := _circle(new)) is not None:
+        raise UsageError(f"job {circle!r} waits for itself through depends_on")
+
+
+def _circle(depends_on: Mapping[str, Sequence[str]]) -> str | None:
+    done: set[str] = set()
+    left = dict(depends_on)
+    while ready := [name for name, before in left.items() if all(one in done or one not in left for one in before)]:
+        done.update(ready)
+        for name in ready:
+            del left[name]
+    return next(iter(left), None)
+
+
+@contextmanager
+def open_jobs_read_only(settings: Settings) -> Iterator[SqlJobRepository]:
+    """The jobs, for a command that only reads."""
+    with open_store_read_only(settings) as store:
+        yield SqlJobRepository(store)
+
+
+def listed_jobs(settings: Settings, *, everything: bool = False, state: JobState | None = None) -> list[Job]:
+    """Jobs by the time of their submission: open ones and those that ended in the last week, or all."""
+    since = real_now() - timedelta(days=7)
+    with open_jobs_read_only(settings) as repository:
+        found = repository.recent(state=state)
+    return [job for job in found if everything or not job.is_over or (job.ended_at or since) >= since]
+
+
+def job_details(settings: Settings, name_or_id: str) -> JobDetails:
+    """One job with its runs and events. Raises UsageError (no such job), StoreError."""
+    with open_jobs_read_only(settings) as repository:
+        job = known_job(repository, name_or_id)
+        runs, events = repository.runs(job.job_id), repository.events(job.job_id)
+    return JobDetails(job=job, runs=tuple(runs), events=tuple(events))
+
+
+def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
+    """A job by its id or name. Raises UsageError: there is none."""
+    found = repository.named(name_or_id)
+    if found is None:
+        raise UsageError(f"there is no job {name_or_id!r}; see: gpuwatch job list")
+    return found
+
+
+def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None]) -> tuple[Job, bool]:
+    """Cancel a job and end its instance, if it has one. A job that is cancelled already stays so.
+
+    Args:
+        report: receives one line per change of its launch.
+
+    Returns:
+        The job, and whether the end of its instance is confirmed.
+
+    Raises:
+        UsageError: no such job, or it is over.
+        StoreError: nothing was changed.
+    """
+    with open_store(settings) as store:
+        repository = SqlJobRepository(store)
+        job = known_job(repository, name_or_id)
+        if job.state is not JobState.CANCELLED:
+            if job.is_over:
+                raise UsageError(f"job {job.name!r} is {job.state.value}; there is nothing to cancel")
+            job = _move(repository, job, JobState.CANCELLED, "cancelled by the owner")
+        launches = SqlLaunchRepository(store)
+        alive = [one.launch_id for one in launches.alive() if one.watch_id == job.job_id and not one.dry_run]
+    if not alive:
+        return job, True
+    from gpuwatch.app.stop import stop  # noqa: PLC0415 most jobs have no instance
+
+    return job, stop(settings, alive, report)
+
+
+def retry_job(settings: Settings, name_or_id: str) -> Job:
+    """Queue a failed or cancelled job again, from its last whole checkpoint, with all its retries.
+
+    Raises:
+        UsageError: no such job, or it is neither failed nor cancelled, or its deadline is past.
+        StoreError: nothing was changed.
+    """
+    now = real_now()
+    with open_store(settings) as store:
+        repository = SqlJobRepository(store)
+        job = known_job(repository, name_or_id)
+        if job.state not in {JobState.FAILED, JobState.CANCELLED}:
+            raise UsageError(f"job {job.name!r} is {job.state.value}; only a failed or cancelled job can be retried")
+        deadline = job.deadline
+        if job.definition.deadline_s is not None:
+            deadline = now + timedelta(seconds=job.definition.deadline_s)
+        if deadline is not None and deadline <= now:
+            raise UsageError(f"job {job.name!r}: its deadline is past; submit it with a later one")
+        changes = {"retries_left": job.definition.retries, "deadline": deadline, "exit_code": None}
+        return _move(repository, job, JobState.QUEUED, "retried by the owner", changes)
+
+
+def _move(
+    repository: SqlJobRepository, job: Job, to_state: JobState, reason: str, changes: Mapping[str, Any] | None = None
+) -> Job:
+    """The owner's step, whatever the daemon changes meanwhile. Raises JobConflict: it keeps changing."""
+    for _ in range(_CONFLICTS_MAX):
+        try:
+            step = JobTransition(to_state=to_state, at=real_now(), reason=reason, changes=changes or {})
+            return repository.record(job, step)
+        except JobConflict:
+            job = repository.job(job.job_id) or job
+    raise JobConflict(f"job {job.name!r} keeps changing; try again")
+
+
+def details_json(found: JobDetails) -> dict[str, Any]:
+    """JSON of `gpuwatch job show`."""
+    return {
+        **job_json(found.job),
+        "definition": definition_json(found.job.definition),
+        "runs": [run_json(one) for one in found.runs],
+        "events": [job_event_json(one) for one in found.events],
+    }

@@ -1,0 +1,178 @@
+"""`gpuwatch job`: work that waits for its price, runs, and brings its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Group
+from gpuwatch.cli.options import completes, json_option, settings_option, stopping_settings_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.tables import left, right, table, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.app.jobs import JobDetails
+    from gpuwatch.domain.jobs.job import Job, JobEvent
+    from gpuwatch.settings import Settings
+
+_STATES = (
+    *("queued", "renting", "preparing", "running", "fetching", "done"),
+    *("paused", "preempted", "failed", "cancelled"),
+)
+_COLUMNS = (
+    left("job"),
+    left("name"),
+    left("state"),
+    right("prio", drop=3),
+    left("deadline", drop=1),
+    right("done %", drop=2),
+    right("spent $"),
+    right("of $", drop=2),
+    left("launch", drop=3),
+    text("reason", drop=4),
+)
+_EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"))
+
+
+@click.group(cls=Group, examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job list"))
+def job() -> None:
+    """Queue work that waits for its price: submit, list, show, cancel, retry."""
+
+
+@job.command(
+    examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job submit jobs/qlora-8b.toml --sweep lr=1e-4,2e-4")
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--sweep", "sweeps", metavar="KEY=A,B", multiple=True, help="One job for each value; repeatable.")
+@json_option
+@settings_option
+def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+    """Queue the jobs of these files. The daemon (gpuwatch run) rents for them and runs them."""
+    from gpuwatch.app.jobs import submit_jobs
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    found = submit_jobs(settings, files, sweeps)
+    if as_json:
+        json_out([job_json(one) for one in found])
+        return
+    for one in found:
+        click.echo(f"job {one.job_id} ({one.name}) is queued")
+    if settings.dry_run:
+        note("dry_run = true: nothing is rented until it is set to false")
+
+
+@job.command("list", examples=("gpuwatch job list", "gpuwatch job list --state queued --json"))
+@click.option("--all", "everything", is_flag=True, help="Include jobs that ended more than a week ago.")
+@click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
+@json_option
+@stopping_settings_option
+def list_(everything: bool, state: str | None, as_json: bool, settings: Settings) -> None:
+    """List jobs, oldest first, with state, progress and cost."""
+    from gpuwatch.app.jobs import listed_jobs
+    from gpuwatch.domain.jobs.job import JobState
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    found = listed_jobs(settings, everything=everything, state=None if state is None else JobState(state))
+    if as_json:
+        json_out([job_json(one) for one in found])
+    elif found:
+        table(_COLUMNS, [_row(one, settings.timezone) for one in found])
+    else:
+        note("no jobs; queue one with: gpuwatch job submit FILE")
+
+
+@job.command(examples=("gpuwatch job show qlora-8b",))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@json_option
+@stopping_settings_option
+def show(name: str, as_json: bool, settings: Settings) -> None:
+    """Show a job, by its id or name: what it is, its runs, and what happened."""
+    from gpuwatch.app.jobs import details_json, job_details
+
+    found = job_details(settings, name)
+    if as_json:
+        json_out(details_json(found))
+    else:
+        _print_details(found, settings.timezone)
+
+
+@job.command(examples=("gpuwatch job cancel qlora-8b",))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@json_option
+@stopping_settings_option
+def cancel(name: str, as_json: bool, settings: Settings) -> int:
+    """Cancel a job; its instance is ended.
+
+    Exit codes: 0 cancelled, 2 no such job or it is over, 3 the end of its instance could not be confirmed; the daemon
+    keeps trying.
+    """
+    from gpuwatch.app.jobs import cancel_job
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    found, is_confirmed = cancel_job(settings, name, note)
+    if as_json:
+        json_out(job_json(found))
+    else:
+        click.echo(f"job {found.job_id} ({found.name}) is {found.state.value}")
+    return Exit.DONE if is_confirmed else Exit.CANNOT_TELL
+
+
+@job.command(examples=("gpuwatch job retry qlora-8b",))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@json_option
+@settings_option
+def retry(name: str, as_json: bool, settings: Settings) -> None:
+    """Queue a failed or cancelled job again; it resumes from its last checkpoint."""
+    from gpuwatch.app.jobs import retry_job
+    from gpuwatch.domain.jobs.job_json import job_json
+
+    found = retry_job(settings, name)
+    if as_json:
+        json_out(job_json(found))
+    else:
+        click.echo(f"job {found.job_id} ({found.name}) is queued")
+
+
+def _row(one: Job, timezone: str) -> tuple[str, ...]:
+    return (
+        one.job_id,
+        one.name,
+        one.state.value,
+        str(one.priority),
+        local(one.deadline, timezone),
+        "–" if one.progress is None else f"{100 * one.progress:.0f}",
+        f"{one.spent_microusd / 1e6:.2f}",
+        "–" if one.predicted_microusd is None else f"{one.predicted_microusd / 1e6:.2f}",
+        one.launch_id or "–",
+        one.reason or "–",
+    )
+
+
+def _print_details(found: JobDetails, timezone: str) -> None:
+    one, spec = found.job, found.job.definition
+    gpus = ", ".join(spec.resources.gpu) if len(spec.resources.gpu) < 5 else f"any of {len(spec.resources.gpu)} GPUs"
+    lines: Sequence[tuple[str, str]] = (
+        ("job", f"{one.job_id} ({one.name})"),
+        ("state", one.state.value + (f": {one.reason}" if one.reason else "")),
+        ("command", spec.command.partition("\n")[0] or "a script"),
+        ("GPU", f"{spec.resources.gpu_count_min} × {gpus}"),
+        ("deadline", local(one.deadline, timezone)),
+        ("priority", str(one.priority)),
+        ("spent", f"${one.spent_microusd / 1e6:.2f}"),
+        ("launch", one.launch_id or "–"),
+        ("runs", f"{one.run_number}; {one.retries_left} retries left"),
+    )
+    for label, value in lines:
+        click.echo(f"{label:<10} {value}")
+    click.echo()
+    table(_EVENT_COLUMNS, [_event_row(event, timezone) for event in found.events])
+
+
+def _event_row(event: JobEvent, timezone: str) -> tuple[str, ...]:
+    detail = "; ".join(f"{key}: {value}" for key, value in event.detail.items() if key != "from")
+    return local(event.at, timezone), event.kind, str(event.run_number), detail or "–"

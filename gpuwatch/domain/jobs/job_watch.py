@@ -1,0 +1,85 @@
+"""A queued job as a watch: hunted, admitted, approved and guarded like any other. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import ROUND_FLOOR, Decimal
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+
+WATCH_PREFIX = "job:"
+ASSUMED_HOURS = 24.0  # of work, where a job states none: assumed
+_MARGIN = 1.5  # a run may take this much longer than estimated before its instance is ended: assumed
+_LEAST_RUNTIME_S = 600.0
+_CENT = Decimal("0.000001")
+
+
+def job_name_of(watch: str) -> str | None:
+    """The job that a watch stands for; None: it is a watch of the settings."""
+    return watch.removeprefix(WATCH_PREFIX) if watch.startswith(WATCH_PREFIX) else None
+
+
+def hours_left(job: Job) -> float:
+    """Hours of work that are left at most, by the estimate and the progress."""
+    hours = job.definition.hours
+    return (ASSUMED_HOURS if hours is None else hours.high) * (1 - min(job.progress or 0.0, 0.99))
+
+
+def price_cap(job: Job) -> Decimal:
+    """USD per GPU-hour that the job's limits allow at most: the strictest of them.
+
+    `max_usd` is what is left of it, over the hours that are left.
+    """
+    limit, gpus = job.definition.limit, job.definition.resources.gpu_count_min
+    caps = [job.definition.resources.max_price_usd_gpu_hour]
+    if limit.max_price_usd_gpu_hour is not None:
+        caps.append(limit.max_price_usd_gpu_hour)
+    if limit.max_usd_hour is not None:
+        caps.append(limit.max_usd_hour / gpus)
+    if limit.max_usd is not None:
+        caps.append(max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(hours_left(job))) / gpus)
+    return max(min(caps).quantize(_CENT, ROUND_FLOOR), _CENT)
+
+
+def usd_left(job: Job) -> Decimal | None:
+    """What is left of `limit.max_usd`; None: there is no such limit."""
+    if job.definition.limit.max_usd is None:
+        return None
+    return job.definition.limit.max_usd - Decimal(job.spent_microusd) / 1_000_000
+
+
+def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float:
+    """How long one run may be billed: as the job says, not past its deadline, and never over what is left of its USD.
+
+    Without `max_runtime`, one and a half times the hours that are left.
+    """
+    spec = job.definition
+    bounds = [hours_left(job) * 3600 * _MARGIN if spec.max_runtime_s is None else spec.max_runtime_s]
+    if job.deadline is not None:
+        bounds.append((job.deadline - now).total_seconds())
+    left = usd_left(job)
+    if left is not None:
+        most_usd_hour = float(limit_usd_gpu_hour) * spec.resources.gpu_count_max
+        if spec.limit.max_usd_hour is not None:
+            most_usd_hour = min(most_usd_hour, float(spec.limit.max_usd_hour))
+        bounds.append(float(left) / most_usd_hour * 3600)
+        return max(min(bounds), 60.0)
+    return max(min(bounds), _LEAST_RUNTIME_S)
+
+
+def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
+    """The watch that a job is while it waits, at a limit in USD per GPU-hour (never above its `price_cap`)."""
+    limit = min(limit_usd_gpu_hour, price_cap(job))
+    resources = job.definition.resources
+    launch = resources.launch or LaunchSpec()
+    budget = msgspec.structs.replace(resources.budget, max_usd_hour=job.definition.limit.max_usd_hour)
+    return msgspec.structs.replace(
+        resources,
+        name=WATCH_PREFIX + job.name,
+        max_price_usd_gpu_hour=limit,
+        launch=msgspec.structs.replace(launch, max_active=1, max_total=0, max_runtime_s=max_runtime_s(job, limit, now)),
+        budget=budget,
+    )

@@ -1,0 +1,83 @@
+"""Reads job files (`jobs/NAME.toml`): one line for each fault, with the file, its line and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpuwatch.domain.jobs.job import JobDefinition
+from gpuwatch.errors import SettingsError
+from gpuwatch.settings.errors import Location, error_line, validation_errors
+from gpuwatch.settings.job_schema import RESOURCE_KEYS, JobFileTable
+from gpuwatch.settings.options import unknown_key
+from gpuwatch.settings.sources import MAX_FILE_BYTES, Sources, parse_file
+
+MAX_SCRIPT_BYTES = 1024 * 1024
+
+
+def read_job_file(path: Path) -> JobDefinition:
+    """The job that a file describes.
+
+    Raises:
+        SettingsError: it cannot be read, or something in it is wrong; one line per fault.
+    """
+    sources = Sources(file=path, content=_bytes(path), given=(), env={}, cwd=Path.cwd())
+    tree = {"name": path.stem, **parse_file(sources)}
+    found: list[tuple[Location, str]] = list(_wrong_resources(tree))
+    table: JobFileTable | None = None
+    try:
+        table = JobFileTable.model_validate(tree)
+    except ValidationError as error:
+        found += [one for one in validation_errors(error, JobFileTable) if one[0] not in {loc for loc, _ in found}]
+    script = None
+    if table is not None and table.script is not None:
+        try:
+            script = _script(table.script, path.parent)
+        except ValueError as error:
+            found.append((("script",), str(error)))
+    if found or table is None:
+        raise SettingsError([_line(loc, text, sources, tree) for loc, text in dict.fromkeys(found)])
+    return table.value(script, str(path.resolve().parent))
+
+
+def _line(loc: Location, text: str, sources: Sources, tree: dict[str, Any]) -> str:
+    if loc:
+        return error_line(loc, text, sources, tree, {})
+    return f"{sources.shown}: {text}"
+
+
+def _wrong_resources(tree: dict[str, Any]) -> list[tuple[Location, str]]:
+    """Keys of a watch that do not describe an offer: the queue decides on them."""
+    given = tree.get("resources")
+    if not isinstance(given, dict):
+        return []
+    return [(("resources", key), unknown_key(key, RESOURCE_KEYS)) for key in given if key not in RESOURCE_KEYS]
+
+
+def _script(text: str, folder: Path) -> str:
+    """The text itself if it has several lines or starts with `#!`, else that of the file it names."""
+    if "\n" in text.strip() or text.startswith("#!"):
+        return text
+    try:
+        with (folder / text).open("rb") as opened:
+            found = opened.read(MAX_SCRIPT_BYTES + 1)
+        if len(found) > MAX_SCRIPT_BYTES:
+            raise ValueError("expected a script of at most 1 MB; let it fetch what is longer")
+        return found.decode()
+    except OSError as error:
+        raise ValueError(f"expected the text of a script, or its file; the file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("expected a script in UTF-8 text") from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            found = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from None
+    if len(found) > MAX_FILE_BYTES:
+        raise SettingsError([f"{path}: expected a file of at most 4 MB"])
+    return found

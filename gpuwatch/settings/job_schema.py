@@ -1,0 +1,263 @@
+"""What an owner may write in `jobs/NAME.toml`, and its conversion to plain values."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+from gpuwatch.domain.jobs.job import CheckpointSpec, JobDefinition, JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.watches.durations import parse_duration
+from gpuwatch.domain.watches.fields import Line, Lines, Span, SpanFrom1s, SpecTable, Table, Text, Usd, Whole, Words
+from gpuwatch.domain.watches.job_schema import Figures
+from gpuwatch.domain.watches.launch_parts import EnvName, Reference
+from gpuwatch.domain.watches.launch_text import check_value
+from gpuwatch.domain.watches.schema import HIGHEST_USD, Deadline, WatchTable, Windows
+from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+
+DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,3})?)\s*%")
+# of a watch: what describes an offer. The rest of a watch is decided by the queue.
+RESOURCE_KEYS = (
+    *("gpu", "gpu_count", "providers", "spot", "cpu_arch", "disk_gb", "download_gb", "upload_gb", "min_vram_gib"),
+    *("min_reliability", "verified", "datacenter", "regions", "min_cuda", "min_driver", "min_download_mbps"),
+    *("min_upload_mbps", "min_disk_gb", "min_vcpu", "min_ram_gib", "min_ports", "min_dlperf", "nvlink", "static_ip"),
+    "available_for",
+)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError("expected a name of letters, digits, '.', '_' and '-', at most 100, such as \"qlora-8b\"")
+    return value
+
+
+def _pilot(value: Any) -> Any:
+    """ "1%" of the work, or a duration."""
+    if isinstance(value, PilotSpec):
+        return value
+    if not isinstance(value, str):
+        raise ValueError('expected a share of the work or a duration in quotes, such as "1%" or "10m"')  # noqa: TRY004
+    found = _PERCENT.fullmatch(value.strip())
+    if found is None:
+        return PilotSpec(duration_s=parse_duration(value))
+    if not float(found[1]):
+        raise ValueError('expected a share above 0, such as "1%"')
+    return PilotSpec(share=float(found[1]) / 100)
+
+
+def _one_or_many_files(value: Any) -> Any:
+    """`"out/*"` alone, or a list of texts and tables."""
+    found = [value] if isinstance(value, (str, dict)) else value
+    return [{"source": one} if isinstance(one, str) else one for one in found] if isinstance(found, list) else found
+
+
+def _command(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise ValueError("expected a shell command in quotes, not empty")
+    return value
+
+
+def _env_value(value: Any) -> Any:
+    if isinstance(value, Reference):
+        return value
+    if isinstance(value, str):
+        return check_value(value)
+    if isinstance(value, bool):
+        raise ValueError('expected text in quotes, such as "1"')  # noqa: TRY004 pydantic makes faults of ValueErrors
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    ((kind, name),) = value.items() if isinstance(value, dict) and len(value) == 1 else (("", None),)
+    if kind not in {"from_env", "from_file"} or not isinstance(name, str) or not name.strip():
+        raise ValueError('expected text in quotes, { from_env = "NAME" } or { from_file = "/run/secrets/name" }')
+    return Reference(**{kind: name})
+
+
+JobName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
+Pilot = Annotated[PilotSpec, PlainValidator(_pilot), WithJsonSchema({"type": "string", "examples": ["1%", "10m"]})]
+Command = Annotated[str, BeforeValidator(_command)]
+JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_input_type=str | Reference)]
+
+
+class FilesTable(SpecTable):
+    """Files to copy: `{ source, target }`."""
+
+    source: Line = Field(description="Input: local path, git URL, s3:// or https:// URL. Result: glob on the instance.")
+    target: Line | None = Field(default=None, description="Where to; for results a local folder.")
+
+
+JobFilesList = Annotated[
+    tuple[FilesTable, ...],
+    BeforeValidator(_one_or_many_files, json_schema_input_type=str | FilesTable | list[str | FilesTable]),
+]
+
+
+class CheckpointTable(SpecTable):
+    """`checkpoint = { path, every, resume }`."""
+
+    path: Line = Field(description="Folder on the instance into which the command writes checkpoints.")
+    every: SpanFrom1s = Field(
+        default=1200.0, description="Duration between two fetches: the most work that is lost (default 20m)."
+    )
+    keep: Whole = Field(default=2, ge=1, le=1000, description="Checkpoints kept.")
+    resume: Line | None = Field(default=None, description="Command that resumes from it. Default: the same command.")
+
+    def value(self) -> CheckpointSpec:
+        """Return the value that the engine uses."""
+        return CheckpointSpec(path=self.path, every_s=self.every, keep=self.keep, resume=self.resume)
+
+
+class LimitTable(SpecTable):
+    """`limit`: what the job may cost. At least one; the strictest holds."""
+
+    max_price: Usd | None = Field(default=None, description="USD per GPU-hour, commission included.")
+    max_usd: Usd | None = Field(default=None, description="USD for the whole job, over all its runs.")
+    max_usd_hour: Usd | None = Field(default=None, description="USD per hour for the whole offer.")
+
+    @model_validator(mode="after")
+    def _is_set(self) -> LimitTable:
+        if self.max_price is None and self.max_usd is None and self.max_usd_hour is None:
+            raise ValueError("expected max_price, max_usd or max_usd_hour")
+        return self
+
+    def value(self) -> JobLimit:
+        """Return the value that the engine uses."""
+        return JobLimit(max_price_usd_gpu_hour=self.max_price, max_usd=self.max_usd, max_usd_hour=self.max_usd_hour)
+
+
+class ResourcesTable(WatchTable):
+    """`resources`: which offers, as in a watch."""
+
+    name: Line = "job"
+    gpu: Lines = Field(
+        default=("",), description="Family or canonical name, one or several. Default: any with min_vram_gib."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _any_that_fits(cls, given: Any) -> Any:
+        """Without `gpu`, every GPU of the catalogue that has the memory."""
+        if not isinstance(given, dict) or "gpu" in given:
+            return given
+        least = given.get("min_vram_gib")
+        if isinstance(least, bool) or not isinstance(least, (int, float, Decimal)):
+            raise ValueError("expected gpu, or min_vram_gib for any GPU with that memory")  # noqa: TRY004
+        fitting = [one.name for one in catalog().gpus() if (one.memory_gib or 0) >= float(least)]
+        if not fitting:
+            raise ValueError(f"no GPU has {least} GiB; name fewer, or more GPUs with gpu_count")
+        return given | {"gpu": fitting}
+
+
+class JobFileTable(Table):
+    """One `jobs/NAME.toml`."""
+
+    name: JobName = Field(description="Name of the job; one open job has it.")
+    image: Line = Field(default=DEFAULT_IMAGE, description="Container image.")
+    setup: Text | None = Field(default=None, description="Shell lines that prepare the instance, before the command.")
+    command: Command | None = Field(default=None, description="Command that does the work; exit code 0: done.")
+    script: Text | None = Field(
+        default=None, description="A script instead of a command: its text, or the path of a file beside this one."
+    )
+    env: dict[EnvName, JobEnvValue] = Field(
+        default_factory=dict,
+        repr=False,
+        description='Environment variables: text, { from_env = "NAME" } or { from_file = "path" } (for secrets).',
+    )
+    inputs: JobFilesList = Field(default=(), description="Files brought to the instance before the command.")
+    results: JobFilesList = Field(default=(), description="Files brought back after it: globs, and where to.")
+    checkpoint: CheckpointTable | None = Field(default=None, description="Checkpoints: fetched, kept, resumed from.")
+    pilot: Pilot | None = Field(default=None, description='A small run first: a share of the work "1%", or "10m".')
+    resources: ResourcesTable = Field(description="Which offers it can use, as in a watch.")
+    limit: LimitTable = Field(description="What it may cost.")
+    hours: Figures | None = Field(default=None, description='Estimated hours of work: 20, or "18-30".')
+    max_runtime: SpanFrom1s | None = Field(
+        default=None, description="Duration after which a run's instance is destroyed. Default: from limit and hours."
+    )
+    deadline: Deadline | None = Field(
+        default=None, description="When it must be done: a duration from its submission, or a time with zone."
+    )
+    active: Windows = Field(default=(), description="Windows of local time in which it may start. Default: always.")
+    priority: Whole = Field(default=0, ge=-1000, le=1000, description="The higher goes first.")
+    retries: Whole = Field(default=2, ge=0, le=100, description="Further runs after a lost instance.")
+    depends_on: Words = Field(default=(), description="Names of jobs that must be done before.")
+    require: Words = Field(default=(), description="Items to tick (gpuwatch checklist tick) before it rents.")
+    action: Literal["launch", "ask"] = Field(
+        default="launch", description='"ask": you approve the offer before it is rented.'
+    )
+    keep_on_failure: Span = Field(
+        default=0.0, description="How long the instance stays after a failed command (default 0s)."
+    )
+
+    @model_validator(mode="after")
+    def _does_something(self) -> JobFileTable:
+        if (self.command is None) == (self.script is None):
+            raise ValueError("expected either command or script")
+        if self.name in self.depends_on:
+            raise ValueError("depends_on: a job cannot wait for itself")
+        return self
+
+    def value(self, script: str | None, folder: str) -> JobDefinition:
+        """Return the plain value.
+
+        Args:
+            script: the text of the script; None with a command.
+            folder: where relative paths start.
+        """
+        env = {name: one for name, one in self.env.items() if isinstance(one, str)}
+        secret_env = {name: _reference(one) for name, one in self.env.items() if isinstance(one, Reference)}
+        return JobDefinition(
+            name=self.name,
+            command=self.command or "",
+            script=script,
+            setup=self.setup,
+            env=env,
+            secret_env=secret_env,
+            inputs=tuple(JobFiles(source=one.source, target=one.target or ".") for one in self.inputs),
+            results=tuple(
+                JobFiles(source=one.source, target=one.target or f"results/{self.name}") for one in self.results
+            ),
+            checkpoint=self.checkpoint.value() if self.checkpoint else None,
+            pilot=self.pilot,
+            resources=self._watch(),
+            limit=self.limit.value(),
+            hours=self.hours,
+            deadline_s=self.deadline if isinstance(self.deadline, float) else None,
+            deadline_at=None if isinstance(self.deadline, float) else self.deadline,
+            active=self.active,
+            priority=self.priority,
+            retries=self.retries,
+            depends_on=self.depends_on,
+            max_runtime_s=self.max_runtime,
+            keep_on_failure_s=self.keep_on_failure,
+            folder=folder,
+        )
+
+    def _watch(self) -> Watch:
+        given = self.resources.model_dump(include=set(RESOURCE_KEYS), exclude_unset=True)
+        given = {key: getattr(self.resources, key) for key in given} | {"gpu": self.resources.gpu}
+        if "available_for" in given:  # a duration was read already
+            given["available_for"] = f"{given['available_for']}s"
+        table = WatchTable(
+            name=WATCH_PREFIX + self.name,
+            max_price=HIGHEST_USD,
+            action=self.action,
+            active=self.active,
+            require=self.require,
+            **given,
+        )
+        return _with_launch(table.value(), self.image)
+
+
+def _with_launch(watch: Watch, image: str) -> Watch:
+    from msgspec.structs import replace  # noqa: PLC0415 its only use
+
+    return replace(watch, launch=LaunchSpec(image=image, max_active=1, max_total=0), repeat_every_s=None)
+
+
+def _reference(one: Reference) -> str:
+    return f"env:{one.from_env}" if one.from_env else f"file:{one.from_file}"

@@ -1,0 +1,94 @@
+"""`gpuwatch job`: submit, list, show, cancel, retry."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.cli import Exit
+from tests.cli.conftest import Shell
+
+JOB = """
+command = "python train.py --lr {lr}"
+resources = { gpu = "H100" }
+limit = { max_usd = 10 }
+env = { KEY = "s3cret" }
+"""
+KEYS = {
+    *("job_id", "name", "state", "priority", "deadline", "launch_id", "progress", "predicted_usd", "spent_usd"),
+    *("started_at", "ended_at", "exit_code"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _settings(shell: Shell) -> None:
+    shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
+    (shell.folder / "train.toml").write_text(JOB)
+
+
+def test_a_submitted_job_is_listed_with_the_keys_of_the_contract(shell: Shell) -> None:
+    ran = shell("job", "submit", "train.toml", "--json")
+    assert ran.code == Exit.DONE
+    assert "dry_run" not in ran.out
+    (one,) = shell("job", "list", "--json").json
+    assert one.keys() >= KEYS
+    assert (one["name"], one["state"], one["spent_usd"], one["deadline"]) == ("train", "queued", 0.0, None)
+    assert ran.json == [one]
+
+
+def test_an_array_is_one_job_for_each_value_in_order(shell: Shell) -> None:
+    found = shell("job", "submit", "train.toml", "--sweep", "lr=1e-4,2e-4,3e-4", "--json").json
+    assert [one["name"] for one in found] == ["train-1", "train-2", "train-3"]
+    assert [one["name"] for one in shell("job", "list", "--json").json] == ["train-1", "train-2", "train-3"]
+    shown = shell("job", "show", "train-2", "--json").json
+    assert shown["definition"]["command"] == "python train.py --lr 2e-4"
+    (shell.folder / "after.toml").write_text(JOB + 'depends_on = ["train"]\n')
+    assert shell("job", "submit", "after.toml").code == Exit.DONE
+
+
+def test_no_value_of_the_environment_is_shown(shell: Shell) -> None:
+    shell("job", "submit", "train.toml")
+    shown = shell("job", "show", "train", "--json")
+    assert shown.json["definition"]["env"] == ["KEY"]
+    assert "s3cret" not in shown.out + shell("job", "show", "train").out
+
+
+def test_a_job_is_cancelled_twice_and_retried(shell: Shell) -> None:
+    job_id = shell("job", "submit", "train.toml", "--json").json[0]["job_id"]
+    assert shell("job", "cancel", "train").out == f"job {job_id} (train) is cancelled\n"
+    assert shell("job", "cancel", job_id).code == Exit.DONE
+    assert shell("job", "retry", job_id, "--json").json["state"] == "queued"
+    kinds = [one["kind"] for one in shell("job", "show", "train", "--json").json["events"]]
+    assert kinds == ["submitted", "cancelled", "queued"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["show", "nope"], "there is no job 'nope'; see: gpuwatch job list"),
+        (["cancel", "nope"], "there is no job 'nope'"),
+        (["retry", "train"], "job 'train' is queued; only a failed or cancelled job can be retried"),
+        (["submit", "train.toml"], "a job 'train' is open already; cancel it, or give this one another name"),
+        (["submit", "train.toml", "--sweep", "lr"], "expected KEY=VALUE,VALUE"),
+        (["submit", "no.toml"], "no.toml: cannot be read"),
+        (["submit", "wrong.toml"], "wrong.toml:1: limit: expected a table"),
+        (["submit", "late.toml"], "the deadline of job 'late' is past"),
+        (["submit", "after.toml"], "job 'after' depends on 'nobody': there is no such job"),
+        (["submit", "a.toml", "b.toml"], "waits for itself through depends_on"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_exit_code_2(shell: Shell, argv: list[str], text: str) -> None:
+    shell("job", "submit", "train.toml")
+    (shell.folder / "wrong.toml").write_text('limit = 3\ncommand = "x"\nresources = { gpu = "H100" }\n')
+    (shell.folder / "late.toml").write_text(JOB + "deadline = 2020-01-01T00:00:00Z\n")
+    (shell.folder / "after.toml").write_text(JOB + 'depends_on = ["nobody"]\n')
+    (shell.folder / "a.toml").write_text(JOB + 'depends_on = ["b"]\n')
+    (shell.folder / "b.toml").write_text(JOB + 'depends_on = ["a"]\n')
+    ran = shell("job", *argv)
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert text in ran.err
+    assert ran.err.count("\n") == 1
+    assert len(shell("job", "list", "--json").json) == 1
+
+
+def test_the_schema_of_a_job_file_is_printed(shell: Shell) -> None:
+    assert shell("config", "schema", "--jobs").json["title"] == "gpuwatch job"

@@ -1,0 +1,136 @@
+"""Job files: every key, and one line for each fault."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.watches.watch import Action, SpotPolicy
+from gpuwatch.errors import SettingsError
+from gpuwatch.settings.job_files import read_job_file
+from gpuwatch.settings.json_schema import job_json_schema
+
+FULL = """
+name = "qlora-8b"
+image = "x/y:1"
+command = "python train.py"
+env = { A = "1", HF_TOKEN = { from_env = "HF" } }
+inputs = [{ source = "./data", target = "/workspace/data" }]
+results = [{ source = "out/*", target = "results" }]
+checkpoint = { path = "ckpt", every = "20m", resume = "python train.py --resume" }
+pilot = "1%"
+deadline = 2026-12-01T08:00:00Z
+active = ["22:00-08:00"]
+priority = 2
+retries = 3
+depends_on = ["prep"]
+require = ["dry_epoch"]
+hours = "18-30"
+resources = { gpu = ["H100"], gpu_count = 2, min_vram_gib = 79, disk_gb = 100, spot = "any", available_for = "2d" }
+limit = { max_price = 2.5, max_usd = 100 }
+"""
+LEAST = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\n'
+
+
+def written(folder: Path, text: str, name: str = "night.toml") -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def faults(folder: Path, text: str) -> list[str]:
+    with pytest.raises(SettingsError) as raised:
+        read_job_file(written(folder, text))
+    return [one.removeprefix(f"{folder}/") for one in raised.value.faults]
+
+
+def test_every_key_of_a_job_file_is_read(tmp_path: Path) -> None:
+    found = read_job_file(written(tmp_path, FULL))
+    assert (found.name, found.command, found.script) == ("qlora-8b", "python train.py", None)
+    assert (found.env, found.secret_env) == ({"A": "1"}, {"HF_TOKEN": "env:HF"})
+    assert found.inputs == (JobFiles(source="./data", target="/workspace/data"),)
+    assert found.results == (JobFiles(source="out/*", target="results"),)
+    assert found.checkpoint == CheckpointSpec(path="ckpt", every_s=1200.0, resume="python train.py --resume")
+    assert found.pilot == PilotSpec(share=0.01)
+    assert found.deadline_at == datetime(2026, 12, 1, 8, tzinfo=UTC)
+    assert (found.priority, found.retries, found.depends_on) == (2, 3, ("prep",))
+    assert found.limit == JobLimit(max_price_usd_gpu_hour=Decimal("2.5"), max_usd=Decimal(100))
+    offers = found.resources
+    assert (offers.gpu, offers.gpu_count_min, offers.min_vram_gib, offers.disk_gb) == (("H100",), 2, 79.0, 100.0)
+    assert (offers.spot, offers.action, offers.available_for_s) == (SpotPolicy.ANY, Action.LAUNCH, 172_800.0)
+    assert (offers.active, offers.require) == (("22:00-08:00",), ("dry_epoch",))
+    assert offers.launch is not None
+    assert offers.launch.image == "x/y:1"
+
+
+def test_the_least_job_is_named_by_its_file(tmp_path: Path) -> None:
+    found = read_job_file(written(tmp_path, LEAST))
+    assert (found.name, found.retries, found.deadline_s) == ("night", 2, None)
+
+
+def test_the_schema_for_editors_agrees(tmp_path: Path) -> None:
+    schema = job_json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    full = tomllib.loads(FULL) | {"deadline": "2026-12-01T08:00:00Z"}
+    jsonschema.validate(full, schema)
+    jsonschema.validate(tomllib.loads(LEAST), schema)
+    for wrong in ({"comand": "x"}, {"priority": "high"}, {"resources": {"gpu": "H100", "max_price": 1}}, {"limit": 3}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(full | wrong, schema)
+
+
+def test_each_fault_is_one_line_with_file_line_and_key(tmp_path: Path) -> None:
+    text = 'image = 3\ncomand = "x"\npriority = "high"\ndeadline = "soon"\n[resources]\ngpu = "H1000"\nmax_price = 2\n'
+    found = faults(tmp_path, text + "[limit]\nmax_usd = -1\n")
+    assert "night.toml:1: image: expected text in quotes" in found
+    assert "night.toml:2: comand: there is no such key; did you mean command?" in found
+    assert "night.toml:3: priority: expected a whole number" in found
+    assert "night.toml:4: deadline: expected a duration such as 90s, 15m, 6h, 2d or 1h30m" in found
+    assert any(one.startswith("night.toml:6: resources.gpu: unknown GPU 'H1000'; did you mean") for one in found)
+    assert any(one.startswith("night.toml:7: resources.max_price: there is no such key") for one in found)
+    assert "night.toml:9: limit.max_usd: expected a number above 0" in found
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (LEAST.replace('command = "true"\n', ""), "night.toml: expected either command or script"),
+        (LEAST + 'script = "echo\\ntrue"\n', "night.toml: expected either command or script"),
+        (LEAST.replace("max_usd = 10", ""), "night.toml:3: limit: expected max_price, max_usd or max_usd_hour"),
+        (LEAST.replace('gpu = "H100"', "disk_gb = 9"), "night.toml:2: resources: expected gpu, or min_vram_gib"),
+        (LEAST + 'name = "a b"\n', "night.toml:4: name: expected a name of letters"),
+        (LEAST + 'pilot = "0%"\n', "night.toml:4: pilot: expected a share above 0"),
+        (LEAST + "env = { A = true }\n", 'night.toml:4: env.A: expected text in quotes, such as "1"'),
+        (LEAST + 'env = { A = { from = "B" } }\n', "night.toml:4: env.A: expected text in quotes, { from_env"),
+        (LEAST + 'depends_on = ["night"]\n', "night.toml: depends_on: a job cannot wait for itself"),
+        (LEAST.replace('command = "true"', 'script = "no.sh"'), "night.toml:1: script: expected the text of a script"),
+        ("name = [", "night.toml:1: not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str, fault: str) -> None:
+    found = faults(tmp_path, text)
+    assert len(found) == 1
+    assert found[0].startswith(fault), found
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no\.toml: cannot be read: No such file"):
+        read_job_file(tmp_path / "no.toml")
+
+
+def test_a_script_is_read_when_it_is_submitted(tmp_path: Path) -> None:
+    written(tmp_path, "#!/bin/sh\ntrue\n", "run.sh")
+    found = read_job_file(written(tmp_path, LEAST.replace('command = "true"', 'script = "run.sh"')))
+    assert (found.command, found.script) == ("", "#!/bin/sh\ntrue\n")
+
+
+def test_without_a_gpu_any_with_the_memory_is_taken(tmp_path: Path) -> None:
+    found = read_job_file(written(tmp_path, LEAST.replace('gpu = "H100"', "min_vram_gib = 100")))
+    assert "B200" in found.resources.gpu_names
+    assert "RTX 4090" not in found.resources.gpu_names
