@@ -132,5 +132,5 @@ def test_a_script_is_read_when_it_is_submitted(tmp_path: Path) -> None:
 
 def test_without_a_gpu_any_with_the_memory_is_taken(tmp_path: Path) -> None:
     found = read_job_file(written(tmp_path, LEAST.replace('gpu = "H100"', "min_vram_gib = 100")))
-    assert "B200" in found.resources.gpu_names
+    assert "B200 SXM" in found.resources.gpu_names
     assert "RTX 4090" not in found.resources.gpu_names
