@@ -280,6 +280,7 @@ def running(
         finally:
             service.stopping.set()
             scheduler.stop(STOP_WITHIN_S)
+            gc.unfreeze()
 
 
 def _collect_as_usual() -> None:
