@@ -1,0 +1,137 @@
+"""What the runner on a machine reports, parsed: such a text may hold anything. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from gpuwatch.domain.market.text import clean
+
+HEADER_MAX = 8192
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_LISTED = re.compile(r"([0-9]{1,15}) ([0-9a-f]{64}) (-?[0-9]{1,12}) (.+)")
+_PATH_MAX = 400
+
+
+class RunPhase(StrEnum):
+    """How far the runner is."""
+
+    ABSENT = "absent"  # nothing was started there
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One report of the runner.
+
+    Attributes:
+        reason: why it ended: `exit`, `lease`, `deadline`, `idle`, or a line of text.
+        exit_code: of the command; None: it has not ended, or nobody was there to see it.
+        up_s: the machine's uptime when it reported; the only clock of it that counts.
+        lease_until_s: on that clock.
+        gpu_percent: the mean of its GPUs; None: not measured.
+        log_size: bytes.
+        log: what was asked for of it.
+        metrics: the end of the command's own record, if it keeps one.
+    """
+
+    phase: RunPhase = RunPhase.ABSENT
+    reason: str = ""
+    exit_code: int | None = None
+    up_s: int | None = None
+    lease_until_s: int | None = None
+    heartbeat_s: int | None = None
+    disk_free_kib: int | None = None
+    gpu_percent: float | None = None
+    gpu_memory_mib: float | None = None
+    load: float | None = None
+    cpus: int | None = None
+    cpu_jiffies: tuple[int, int, int] | None = None  # busy, idle, waiting for a disk
+    log_size: int = 0
+    log: bytes = b""
+    metrics: bytes = b""
+
+
+class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file on the machine, as it lists it. `age_s`: since it was changed, by the machine's own clock."""
+
+    path: str
+    size: int
+    sha256: str
+    age_s: int
+
+
+def parse_status(said: bytes) -> RunnerStatus | None:
+    """The report; None: it is not one."""
+    head, _, rest = said.partition(b"\n\n")
+    lines = head[:HEADER_MAX].decode("ascii", "replace").splitlines()
+    if not lines or lines[0] != "gpuwatch-runner=1":
+        return None
+    values = dict(line.split("=", 1) for line in lines if "=" in line)
+    whole = {name: int(text) for name, text in values.items() if _WHOLE.fullmatch(text)}
+    log_bytes = whole.get("log_bytes", 0)
+    gpus = [line.removeprefix("gpu=").split(",") for line in lines if line.startswith("gpu=")]
+    exit_code = whole.get("exit")
+    return RunnerStatus(
+        phase=_phase(values),
+        reason=clean(values.get("reason", "")),
+        exit_code=exit_code if exit_code is not None and exit_code < 256 else None,
+        up_s=whole.get("up"),
+        lease_until_s=whole.get("lease"),
+        heartbeat_s=whole.get("heartbeat"),
+        disk_free_kib=whole.get("disk_free_kib"),
+        gpu_percent=_mean([_number(one[0]) for one in gpus]),
+        gpu_memory_mib=_mean([_number(one[1]) for one in gpus if len(one) > 1]),
+        load=_number(values.get("load", "")),
+        cpus=whole.get("cpus"),
+        cpu_jiffies=_jiffies(values.get("cpu_jiffies", "")),
+        log_size=whole.get("log_size", 0),
+        log=rest[:log_bytes],
+        metrics=rest[log_bytes:],
+    )
+
+
+def parse_files(said: str) -> list[MachineFile]:
+    """The files of a listing; those whose path leads elsewhere or cannot be one of ours are left out."""
+    found: dict[str, MachineFile] = {}
+    for line in said.splitlines():
+        if (parts := _LISTED.fullmatch(line)) is not None and is_safe_path(parts[4]):
+            path = parts[4].removeprefix("./")
+            found[path] = MachineFile(path=path, size=int(parts[1]), sha256=parts[2], age_s=int(parts[3]))
+    return list(found.values())
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether a path stays below the folder that it is relative to, and is text that can be shown."""
+    parts = path.removeprefix("./").split("/")
+    return len(path) <= _PATH_MAX and path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(parts)
+
+
+def _phase(values: Mapping[str, str]) -> RunPhase:
+    if "started" not in values:
+        return RunPhase.ABSENT
+    try:
+        return RunPhase(values.get("phase", "starting"))
+    except ValueError:
+        return RunPhase.STARTING
+
+
+def _jiffies(text: str) -> tuple[int, int, int] | None:
+    parts = text.split(",")
+    if len(parts) != 3 or not all(_WHOLE.fullmatch(part) for part in parts):
+        return None
+    return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def _number(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,0 +1,212 @@
+"""A real SSH server per rented machine: Debian's sshd on loopback, with a folder of its own as the machine.
+
+It runs as whoever runs it, and lets in the keys of its own `authorized_keys` alone. Each login gets HOME and its working
+folder inside the machine's folder. Faults: it refuses, hangs, dies with everything it ran, or has a wrong clock.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+SSHD = "/usr/sbin/sshd"
+_STARTS_S = 10.0
+_CONFIG = """\
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/etc/host_key
+PidFile none
+AuthorizedKeysFile {folder}/etc/authorized_keys
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+AllowTcpForwarding no
+X11Forwarding no
+PrintMotd no
+PrintLastLog no
+MaxStartups 200
+ForceCommand {folder}/etc/login
+LogLevel ERROR
+"""
+# `bin` comes first on PATH: a fault is a program of that name there
+_LOGIN = """\
+#!/bin/sh
+[ -e "{folder}/etc/down" ] && exit 255
+HOME={folder}/home PATH={folder}/bin:$PATH
+export HOME PATH GPUWATCH_MACHINE={folder}
+cd "$HOME" || exit 255
+exec /bin/sh -c "${{SSH_ORIGINAL_COMMAND:-/bin/sh}}"
+"""
+
+
+def has_sshd() -> bool:
+    """Whether Debian's openssh-server and client are installed."""
+    return os.access(SSHD, os.X_OK) and shutil.which("ssh-keygen") is not None
+
+
+class MachineSshd:
+    """One machine. Use it as a context manager, or call `start` and `destroy`.
+
+    Args:
+        folder: of the machine; made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.port = _free_port()
+        self._sshd: subprocess.Popen[bytes] | None = None
+
+    @property
+    def user(self) -> str:
+        """Who may log in: whoever runs this."""
+        import pwd  # noqa: PLC0415 - not on every system
+
+        return pwd.getpwuid(os.getuid()).pw_name
+
+    def __enter__(self) -> MachineSshd:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.destroy()
+
+    def authorize(self, public_key: str) -> None:
+        """Let a key in."""
+        self._etc()
+        with (self.folder / "etc/authorized_keys").open("a", encoding="ascii") as file:
+            file.write(public_key + "\n")
+
+    def start(self) -> None:
+        """Boot: the SSH server answers when this returns."""
+        etc = self._etc()
+        if not (etc / "host_key").exists():
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key")]
+            subprocess.run(argv, check=True)  # noqa: S603
+        (etc / "config").write_text(_CONFIG.format(port=self.port, folder=self.folder))
+        (etc / "login").write_text(_LOGIN.format(folder=self.folder))
+        (etc / "login").chmod(0o755)
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)  # sshd of root wants it, and its package leaves it to the boot
+        with (etc / "log").open("ab") as log:
+            argv = [SSHD, "-D", "-e", "-f", str(etc / "config")]
+            self._sshd = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+        self._wait()
+
+    def destroy(self) -> None:
+        """The machine is no more: the server, every session and everything that they started."""
+        self.disconnect()
+        for _ in range(20):
+            left = self.processes()
+            if not left:
+                break
+            for one in left:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def disconnect(self) -> None:
+        """The network is gone: sessions break, new ones are refused; what runs there goes on."""
+        if self._sshd is None:
+            return
+        children = _descendants(self._sshd.pid)
+        self._sshd.kill()
+        self._sshd.wait()
+        self._sshd = None
+        for one in children:
+            if _name(one).startswith("sshd"):  # the sessions' own processes; what they started lives on
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+
+    def refuse(self, *, refuses: bool = True) -> None:
+        """Logins succeed, and get nothing."""
+        down = self.folder / "etc/down"
+        if refuses:
+            down.touch()
+        else:
+            down.unlink(missing_ok=True)
+
+    def shadow(self, program: str, script: str) -> None:
+        """Put a program before the system's own: a wrong clock is a `date` of its own."""
+        path = self.folder / "bin" / program
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def preempt(self, notice_s: float) -> None:
+        """The provider takes the machine back: TERM to every runner now; the caller destroys it after the notice."""
+        for one in self.processes():
+            if "supervise" in _command(one):
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGTERM)
+
+    def processes(self) -> list[int]:
+        """Everything that runs there."""
+        mark = f"GPUWATCH_MACHINE={self.folder}".encode()
+        return [one for one in _all_processes() if mark in _environment(one)]
+
+    def _etc(self) -> Path:
+        for name in ("etc", "home", "bin"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        return self.folder / "etc"
+
+    def _wait(self) -> None:
+        ends_at = time.monotonic() + _STARTS_S
+        while time.monotonic() < ends_at:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as line:
+                if line.recv(4) == b"SSH-":
+                    return
+            time.sleep(0.02)
+        raise OSError(f"sshd did not start: {(self.folder / 'etc/log').read_text()[-500:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def _all_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _descendants(pid: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for one in _all_processes():
+        with suppress(OSError, ValueError, IndexError):
+            parents[one] = int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[1])
+    found, todo = [], [pid]
+    while todo:
+        parent = todo.pop()
+        below = [one for one, of in parents.items() if of == parent]
+        found += below
+        todo += below
+    return found

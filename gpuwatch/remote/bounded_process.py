@@ -1,0 +1,145 @@
+"""Runs a client of ours (ssh, rsync): bounded in time and output, killed with everything it started."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import BinaryIO
+
+import msgspec
+
+_KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")  # no agent, no secret
+_STDERR_MAX = 4096
+_PART = 65_536
+_GONE_S = 2.0  # after it closed its output
+
+
+class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process ended. `exit_code` None: its time was over, and it was killed."""
+
+    exit_code: int | None
+    received: int  # bytes that were written to `into`
+    stderr: bytes
+    cut: bool
+
+
+def run_bounded(
+    argv: Sequence[str],
+    into: BinaryIO,
+    *,
+    timeout_s: float,
+    max_bytes: int,
+    stdin: bytes = b"",
+    monotonic: Callable[[], float] = time.monotonic,
+    env: Mapping[str, str] | None = None,
+) -> BoundedResult:
+    """Run a process, and write its output to a file as it comes.
+
+    Raises:
+        OSError: it cannot be started, or `into` cannot be written.
+    """
+    kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
+    process = subprocess.Popen(  # noqa: S603 - a list of words, built by our own code
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={"PATH": os.defpath} | kept | dict(env or {}),
+        bufsize=0,
+    )
+    pipes = _Pipes(process, stdin, into, max_bytes)
+    try:
+        in_time = pipes.until(monotonic() + timeout_s, monotonic)
+        if in_time and not pipes.cut:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GONE_S)
+        code = process.poll()
+    finally:
+        _kill(process)
+        pipes.close()
+    return BoundedResult(
+        exit_code=0 if pipes.cut and code is None else code,
+        received=pipes.received,
+        stderr=pipes.stderr,
+        cut=pipes.cut,
+    )
+
+
+class _Pipes:
+    """Writes a process its input, and takes its output up to a bound."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, into: BinaryIO, max_bytes: int) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        self._left = memoryview(stdin)
+        self._into, self._max = into, max_bytes
+        self.received = 0
+        self.stderr = b""
+        self.cut = False
+
+    def until(self, ends_at: float, monotonic: Callable[[], float]) -> bool:
+        """Until both outputs are closed (True), the bound is reached (True), or the time is over (False)."""
+        os.set_blocking(self._stdin.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ, self._take)
+            selector.register(self._stderr, selectors.EVENT_READ, self._listen)
+            selector.register(self._stdin, selectors.EVENT_WRITE, self._feed)
+            open_outputs = 2
+            while open_outputs and not self.cut:
+                left_s = ends_at - monotonic()
+                ready = selector.select(left_s) if left_s > 0 else []
+                if not ready:
+                    return False
+                for key, _ in ready:
+                    if key.data():
+                        continue
+                    selector.unregister(key.fileobj)
+                    if key.fileobj is self._stdin:
+                        self._stdin.close()
+                    else:
+                        open_outputs -= 1
+        return True
+
+    def close(self) -> None:
+        for pipe in (self._stdin, self._stdout, self._stderr):
+            with suppress(OSError):
+                pipe.close()
+
+    def _feed(self) -> bool:
+        try:
+            sent = os.write(self._stdin.fileno(), self._left[:_PART])
+        except BlockingIOError:
+            return True
+        except OSError:  # it does not read its input
+            return False
+        self._left = self._left[sent:]
+        return len(self._left) > 0
+
+    def _take(self) -> bool:
+        part = os.read(self._stdout.fileno(), _PART)
+        kept = part[: self._max - self.received]
+        self._into.write(kept)
+        self.received += len(kept)
+        self.cut = len(kept) < len(part)
+        return bool(part)
+
+    def _listen(self) -> bool:
+        part = os.read(self._stderr.fileno(), _PART)
+        self.stderr = (self.stderr + part)[-_STDERR_MAX:]
+        return bool(part)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill it and what it started, and reap it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GONE_S)

@@ -1,0 +1,278 @@
+#!/bin/sh
+# gpuwatch's runner: starts one command once on this machine, watches it, and stops it when nobody renews its lease.
+# POSIX sh. Besides it: setsid (util-linux, busybox) and /proc; every other tool is of POSIX, but for head -c.
+#
+#   runner.sh start   RUN WORK LEASE_S DEADLINE_S IDLE_S   variables of the command on stdin, as shell assignments
+#   runner.sh observe RUN UNTIL OFFSET BYTES               renews the lease, prints the status and a part of the log
+#   runner.sh stop    RUN REASON                           also keeps a run from ever starting
+#   runner.sh list    FOLDER PATTERN…                      size, sha256, age and name of files
+#
+# RUN is a folder whose name is the number of the run. It holds:
+#   started/  made once, atomically: whatever is repeated, the command starts at most once
+#   command   what runs: a shell script
+#   lease     until when the command may run, on this machine's uptime: a wrong clock changes nothing
+#   status    phase, reason, exit code, heartbeat
+#   log       what the command printed
+set -u
+PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}
+EVERY_S=${GPUWATCH_RUNNER_EVERY_S:-1}
+GRACE_S=${GPUWATCH_RUNNER_GRACE_S:-20} # from TERM to KILL: time to write a last checkpoint
+
+up() { # seconds, monotonic where the kernel says them
+    if [ -r /proc/uptime ]; then
+        read -r up_s _ </proc/uptime
+        echo "${up_s%%.*}"
+    else
+        date +%s
+    fi
+}
+
+number() { # $1 if it is a whole number, else $2
+    case ${1:-x} in
+    *[!0-9]*) echo "$2" ;;
+    *) echo "$1" ;;
+    esac
+}
+
+lease() {
+    read -r until_up 2>/dev/null <"$run/lease" || until_up=0
+    until_up=$(number "$until_up" 0)
+    while :; do case $until_up in 0?*) until_up=${until_up#0} ;; *) break ;; esac done # 08 is no octal number
+    echo "$until_up"
+}
+
+renew() { # $1: never earlier than now; in place, because a full disk has no room for a second file
+    [ "$1" -gt "$(lease)" ] || return 0
+    printf '%012d\n' "$1" | dd of="$run/lease" conv=notrunc 2>/dev/null
+}
+
+is_alive() { # $1: a process of this runner; a number that another program has now is not alive
+    [ -n "${1:-}" ] && kill -0 "$1" 2>/dev/null || return 1
+    [ -r "/proc/$1/cmdline" ] || return 0
+    tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -- "$run "
+}
+
+pid_of() { # main, guard or group
+    read -r pid_read 2>/dev/null <"$run/$1.pid" || pid_read=
+    number "$pid_read" ""
+}
+
+write() { # stdin → $run/$1, whole or not at all; a reserve makes room on a full disk
+    text=$(cat)
+    for _ in 1 2; do
+        if printf '%s\n' "$text" 2>/dev/null >"$run/$1.new" && mv -f "$run/$1.new" "$run/$1"; then return 0; fi
+        rm -f "$run/reserve" "$run/$1.new"
+    done
+    return 1
+}
+
+status() { # $1: phase, $2: reason, $3: exit code
+    write status <<END
+phase=$1
+reason=$2
+exit=$3
+heartbeat=$(up)
+END
+}
+
+ours() { # processes of the command, those that left its group included
+    for seen in /proc/[0-9]*; do
+        tr '\0' '\n' 2>/dev/null <"$seen/environ" | grep -qxF "GPUWATCH_RUN_FOLDER=$run" && echo "${seen#/proc/}"
+    done
+    true
+}
+
+end_command() { # TERM, a time to save, KILL
+    group=$(pid_of group)
+    [ -n "$group" ] && kill -s TERM -- "-$group" 2>/dev/null
+    waited=0
+    while [ "$waited" -lt "$GRACE_S" ] && [ -n "$(ours)" ]; do
+        sleep 1
+        waited=$((waited + 1))
+    done
+    [ -n "$group" ] && kill -s KILL -- "-$group" 2>/dev/null
+    for _ in 1 2 3; do
+        left=$(ours)
+        [ -z "$left" ] && return
+        # shellcheck disable=SC2086 # one number a word
+        kill -s KILL $left 2>/dev/null
+    done
+}
+
+# --- start ------------------------------------------------------------------------------------------------------------
+start() {
+    umask 077
+    trap '' HUP
+    command -v setsid >/dev/null || { echo "setsid is missing on the machine" >&2; exit 3; }
+    for other in "$run"/../*/; do
+        other=$(number "$(basename "$other")" 0)
+        [ "$other" -gt "$(basename "$run")" ] && { echo "run $other of this job came after this one" >&2; exit 4; }
+    done
+    for other in "$run"/../*/; do
+        [ "$(number "$(basename "$other")" 999999999)" -lt "$(basename "$run")" ] && stop_other "$other"
+    done
+    mkdir -p "$work" || exit 3
+    mkdir "$run/started" 2>/dev/null || { echo already; return; }
+    eval "$(cat)" || exit 3
+    printf '%012d\n' "$(($(up) + lease_s))" >"$run/lease"
+    printf '%065536d\n' 0 >"$run/reserve"
+    setsid sh "$0" supervise "$run" "$work" "$deadline_s" "$idle_s" </dev/null >>"$run/runner.log" 2>&1 &
+    echo started
+}
+
+stop_other() (
+    run=$(cd "$1" && pwd) || exit
+    stop "a later run began"
+    end_command
+)
+
+stop() {
+    mkdir "$run/started" 2>/dev/null && status ended "$1" ""
+    echo "$1" | write stop
+}
+
+# --- supervise: two processes watch the command and each other --------------------------------------------------------
+supervise() {
+    echo $$ | write main.pid
+    cd "$work" || exit 3
+    GPUWATCH_RUN_FOLDER=$run setsid sh "$run/command" </dev/null >>"$run/log" 2>&1 &
+    child=$!
+    echo "$child" | write group.pid
+    trap 'echo "the machine is being stopped" | write stop' TERM INT
+    began=$(up)
+    last_use=$began
+    size=0
+    start_guard
+    while kill -0 "$child" 2>/dev/null; do
+        status running "" ""
+        why=$(why_stop)
+        [ -n "$why" ] && break
+        is_alive "$guard" || start_guard
+        sleep "$EVERY_S"
+        grown=$(wc -c <"$run/log" 2>/dev/null || echo 0)
+        if [ "$idle_s" -gt 0 ] && { [ "$grown" -ne "$size" ] || is_gpu_busy; }; then
+            size=$grown
+            last_use=$(up)
+        fi
+    done
+    why=${why:-}
+    [ -n "$why" ] && { status stopping "$why" ""; end_command; }
+    wait "$child"
+    code=$?
+    status ended "${why:-exit}" "$code"
+    end_command # what it left behind in the background
+    kill "$guard" 2>/dev/null
+}
+
+why_stop() { # a line, or nothing
+    now=$(up)
+    if [ -e "$run/stop" ]; then
+        head -n 1 "$run/stop"
+    elif [ "$now" -gt "$(lease)" ]; then
+        echo lease
+    elif [ "$deadline_s" -gt 0 ] && [ "$((now - began))" -ge "$deadline_s" ]; then
+        echo deadline
+    elif [ "$idle_s" -gt 0 ] && [ "$((now - last_use))" -ge "$idle_s" ]; then
+        echo idle
+    fi
+}
+
+is_gpu_busy() {
+    command -v nvidia-smi >/dev/null || return 1
+    nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits 2>/dev/null | grep -q '^ *[1-9]'
+}
+
+start_guard() {
+    sh "$0" guard "$run" $$ </dev/null >>"$run/runner.log" 2>&1 &
+    guard=$!
+    echo "$guard" | write guard.pid
+}
+
+guard() { # $1: the main process; without it, or without a lease, the command ends
+    trap '' TERM
+    while sleep "$EVERY_S"; do
+        [ "$(phase)" = ended ] && exit
+        if ! is_alive "$1"; then
+            end_command
+            [ "$(phase)" = ended ] || status ended "the runner was killed" ""
+            exit
+        fi
+        if [ "$(up)" -gt "$(($(lease) + 3 * EVERY_S + 2))" ]; then end_command; fi # the main process hangs
+    done
+}
+
+phase() { sed -n 's/^phase=//p' "$run/status" 2>/dev/null; }
+
+# --- observe ----------------------------------------------------------------------------------------------------------
+observe() { # $1: lease until, $2: bytes of the log that are known, $3: bytes at most
+    [ "$1" -gt 0 ] && renew "$1"
+    if [ -d "$run/started" ] && [ "$(phase)" != ended ] && ! is_alive "$(pid_of main)" && ! is_alive "$(pid_of guard)"; then
+        sleep 2 # it may be starting just now, or ending
+        if [ "$(phase)" != ended ] && ! is_alive "$(pid_of main)" && ! is_alive "$(pid_of guard)"; then
+            end_command
+            status ended "the runner was killed" ""
+        fi
+    fi
+    size=$(wc -c 2>/dev/null <"$run/log" || echo 0)
+    part=$((size - $2))
+    [ "$part" -lt 0 ] && part=0
+    [ "$part" -gt "$3" ] && part=$3
+    echo "gpuwatch-runner=1"
+    echo "run=$(basename "$run")"
+    [ -d "$run/started" ] && echo started=1
+    head -c 2000 "$run/status" 2>/dev/null
+    echo "up=$(up)"
+    echo "lease=$(lease)"
+    echo "disk_free_kib=$(df -Pk "$run" 2>/dev/null | awk 'NR == 2 { print $4 }')"
+    use
+    echo "log_size=$((size))"
+    echo "log_bytes=$part"
+    echo
+    tail -c "+$(($2 + 1))" "$run/log" 2>/dev/null | head -c "$part"
+    cd "$work" 2>/dev/null || return 0
+    for file in metrics.jsonl */metrics.jsonl trainer_state.json */trainer_state.json */checkpoint-*/trainer_state.json; do
+        [ -f "$file" ] && progress_file=$file
+    done
+    [ -n "${progress_file:-}" ] && tail -c 16000 "$progress_file"
+    true
+}
+
+use() { # what the machine is busy with: one line a figure
+    if command -v nvidia-smi >/dev/null; then
+        nvidia-smi --query-gpu=utilization.gpu,memory.used,memory.total --format=csv,noheader,nounits 2>/dev/null |
+            head -n 64 | sed 's/ //g; s/^/gpu=/'
+    fi
+    [ -r /proc/loadavg ] && echo "load=$(cut -d ' ' -f 1 /proc/loadavg)"
+    cpus=$(getconf _NPROCESSORS_ONLN 2>/dev/null) && echo "cpus=$cpus"
+    [ -r /proc/stat ] && awk '$1 == "cpu" { print "cpu_jiffies=" $2 + $3 + $4 "," $5 "," $6 }' /proc/stat
+    true
+}
+
+# --- files ------------------------------------------------------------------------------------------------------------
+list() { # $@: patterns below the folder; folders are walked
+    cd "$work" 2>/dev/null || return 0
+    now=$(date +%s)
+    for pattern in "$@"; do
+        # shellcheck disable=SC2086 # a pattern of the owner, below a folder
+        for name in $pattern; do
+            [ -e "$name" ] || continue
+            find "$name" -type f
+        done
+    done | sort -u | head -n 20000 | while IFS= read -r name; do
+        sum=$(sha256sum <"$name" 2>/dev/null | cut -d ' ' -f 1) || continue
+        changed=$(stat -c %Y "$name" 2>/dev/null || echo "$now")
+        echo "$(($(wc -c <"$name"))) $sum $((now - changed)) $name"
+    done
+}
+
+what=${1:-}
+shift
+case $what in
+start) run=$1 work=$2 lease_s=$3 deadline_s=$4 idle_s=$5; start ;;
+supervise) run=$1 work=$2 deadline_s=$3 idle_s=$4; supervise ;;
+guard) run=$1; guard "$2" ;;
+observe) run=$1 work=$2; observe "$3" "$4" "$5" ;;
+stop) run=$1; stop "$2" ;;
+list) run= work=$1; shift; list "$@" ;;
+*) echo "runner.sh start|observe|stop|list" >&2; exit 2 ;;
+esac

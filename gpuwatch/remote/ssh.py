@@ -1,0 +1,225 @@
+"""A shell on a rented machine, by the system's OpenSSH; a key pair per launch, and the host key that was pinned.
+
+The host of a machine is hostile as far as anybody knows: its address cannot become an option of the client, nothing of
+this machine takes part (configuration, agent, forwarding, known hosts), and every call is bounded in time and output.
+There is no shared connection: each call stands alone, so that nothing lives on when gpuwatch dies.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import shlex
+import tarfile
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
+from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
+
+CONNECT_S = 10
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
+_LAUNCH = re.compile(r"[a-z2-7]{1,32}")
+_KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # the best first
+_REFUSED = (
+    *("permission denied", "too many authentication failures", "load key", "no such identity"),
+    *("host key verification failed", "remote host identification has changed"),
+)
+_CONNECTION_LOST = 255  # the client's own code
+_OPTIONS = (
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    "GlobalKnownHostsFile=/dev/null",
+    "UpdateHostKeys=no",
+    "IdentitiesOnly=yes",
+    "IdentityAgent=none",
+    "PreferredAuthentications=publickey",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "ControlPath=none",
+    "RequestTTY=no",
+    "LogLevel=ERROR",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    f"ConnectTimeout={CONNECT_S}",
+)
+
+
+class OpenSshShells:
+    """Opens shells on machines.
+
+    Args:
+        folder: where the key pairs and the known hosts of launches are kept; made when it is needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def public_key(self, launch_id: str) -> str:
+        """The launch's public key; the pair is made at the first call. Raises RemoteRefused if it cannot be made."""
+        private = self._of(launch_id) / "id_ed25519"
+        public = private.with_suffix(".pub")
+        if not public.exists():
+            private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private.unlink(missing_ok=True)  # a half of a pair, made while gpuwatch was killed
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"gpuwatch-{launch_id}", "-f", str(private)]
+            result, _ = _call(argv, timeout_s=CONNECT_S, max_bytes=1000)
+            if result.exit_code != 0:
+                raise RemoteRefused(f"ssh-keygen made no key: {_line(result.stderr)}")
+        return public.read_text(encoding="ascii").strip()
+
+    def host_key(self, address: SshAddress) -> str:
+        """The host key that the machine shows now. Raises RemoteUnreachable."""
+        _check(address)
+        argv = ["ssh-keyscan", "-T", str(CONNECT_S // 2), "-p", str(address.port), "--", address.host]
+        result, said = _call(argv, timeout_s=CONNECT_S, max_bytes=16_384)
+        found = parse_host_keys(said.decode("ascii", "replace"))
+        if not found:
+            raise RemoteUnreachable(f"{address.host}:{address.port}: no SSH host key; {_line(result.stderr)}")
+        return found[0]
+
+    def open(self, launch_id: str, address: SshAddress, host_key: str) -> OpenSshShell:
+        """A shell that accepts this host key alone."""
+        _check(address)
+        self.public_key(launch_id)
+        known = self._of(launch_id) / "known_hosts"
+        name = f"gpuwatch-{launch_id}"
+        line = f"{name} {host_key}\n"
+        if not known.exists() or known.read_text(encoding="ascii") != line:
+            known.write_text(line, encoding="ascii")
+        options = (*_OPTIONS, f"UserKnownHostsFile={known}", f"HostKeyAlias={name}")
+        words = [part for option in options for part in ("-o", option)]
+        client = ["ssh", "-F", "none", "-T", "-i", str(self._of(launch_id) / "id_ed25519")]
+        return OpenSshShell([*client, "-l", address.user, "-p", str(address.port), *words], address.host)
+
+    def forget(self, launch_id: str) -> None:
+        """Delete its key pair."""
+        folder = self._of(launch_id)
+        for name in ("id_ed25519", "id_ed25519.pub", "known_hosts"):
+            (folder / name).unlink(missing_ok=True)
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+    def _of(self, launch_id: str) -> Path:
+        if not _LAUNCH.fullmatch(launch_id):
+            raise RemoteRefused(f"{launch_id!r} is not the id of a launch")
+        return self._folder / launch_id
+
+
+class OpenSshShell:
+    """A shell on one machine.
+
+    Args:
+        client: the `ssh` command without host and command.
+    """
+
+    def __init__(self, client: Sequence[str], host: str) -> None:
+        self._client = list(client)
+        self._host = host
+
+    def run(self, command: str, *, timeout_s: float, stdin: bytes = b"", max_bytes: int = 65_536) -> RemoteAnswer:
+        """Run a line of shell. Raises RemoteUnreachable, RemoteRefused."""
+        result, said = _call(self._argv(command), timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
+        code = self._checked(result, timeout_s)
+        return RemoteAnswer(exit_code=code, stdout=said, stderr=_line(result.stderr), cut=result.cut)
+
+    def read(self, command: str, into: BinaryIO, *, timeout_s: float, max_bytes: int) -> int:
+        """Write a command's output to a file; what came before the connection was lost counts."""
+        result = _start(self._argv(command), into, timeout_s=timeout_s, max_bytes=max_bytes)
+        if not result.received:
+            self._checked(result, timeout_s)
+        return result.received
+
+    def send(self, local: Path, remote: str, *, timeout_s: float) -> None:
+        """Copy by rsync where the machine has it, else as a tar archive."""
+        quoted = shlex.quote(remote)
+        found = self.run(f"mkdir -p {quoted} && command -v rsync", timeout_s=CONNECT_S * 2)
+        if found.exit_code == 0:
+            shell = shlex.join(self._client)
+            source = f"{local}/" if local.is_dir() else str(local)
+            # --no-o and --no-g: the machine's user owns what is sent; --partial: a broken transfer goes on
+            argv = ["rsync", "-a", "--no-o", "--no-g", "--partial", f"--timeout={CONNECT_S * 3}", "-e", shell]
+            target = f"[{self._host}]" if ":" in self._host else self._host
+            result, _ = _call([*argv, "--", source, f"{target}:{remote}/"], timeout_s=timeout_s, max_bytes=65_536)
+            if result.exit_code == 0:
+                return
+            if result.exit_code not in {1, 12, 127}:  # 12, 127: the machine's rsync does not work; 1: nor does ours
+                raise RemoteUnreachable(f"{local.name} was not sent: {_why(result, timeout_s)}")
+        answer = self.run(f"mkdir -p {quoted} && tar -xf - -C {quoted}", timeout_s=timeout_s, stdin=_archive(local))
+        if answer.exit_code != 0:
+            raise RemoteUnreachable(f"{local.name} was not sent: {answer.stderr}")
+
+    def _argv(self, command: str) -> list[str]:
+        return [*self._client, "--", self._host, command]
+
+    def _checked(self, result: BoundedResult, timeout_s: float) -> int:
+        if result.exit_code is None or result.exit_code == _CONNECTION_LOST:
+            why = _why(result, timeout_s)
+            kind = RemoteRefused if any(sign in why.lower() for sign in _REFUSED) else RemoteUnreachable
+            raise kind(f"{self._host}: {why}")
+        return result.exit_code
+
+
+def parse_host_keys(text: str) -> list[str]:
+    """The host keys of `ssh-keyscan`, the best kind first; what is no key is left out."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1] in _KEY_KINDS and _is_key(words[1], words[2]):
+            found.setdefault(words[1], f"{words[1]} {words[2]}")
+    return [found[kind] for kind in _KEY_KINDS if kind in found]
+
+
+def _is_key(kind: str, text: str) -> bool:
+    try:
+        blob = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return len(text) < 4096 and blob[4 : 4 + len(kind)] == kind.encode()
+
+
+def _check(address: SshAddress) -> None:
+    if not (_HOST.fullmatch(address.host) and 0 < address.port < 65_536 and _USER.fullmatch(address.user)):
+        raise RemoteUnreachable("it has no valid address")
+
+
+def _call(argv: Sequence[str], *, timeout_s: float, max_bytes: int, stdin: bytes = b"") -> tuple[BoundedResult, bytes]:
+    into = BytesIO()
+    result = _start(argv, into, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
+    return result, into.getvalue()
+
+
+def _start(
+    argv: Sequence[str], into: BinaryIO, *, timeout_s: float, max_bytes: int, stdin: bytes = b""
+) -> BoundedResult:
+    try:
+        return run_bounded(argv, into, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
+    except FileNotFoundError as error:
+        raise RemoteRefused(f"{argv[0]} is not installed here; Debian: apt install openssh-client rsync") from error
+
+
+def _archive(local: Path) -> bytes:
+    with TemporaryFile() as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for one in sorted(local.iterdir()) if local.is_dir() else [local]:
+                archive.add(one, arcname=one.name)
+        file.seek(0)
+        return file.read()
+
+
+def _why(result: BoundedResult, timeout_s: float) -> str:
+    if result.exit_code is None:
+        return f"no answer within {timeout_s:g} s"
+    return _line(result.stderr) or "no connection"
+
+
+def _line(stderr: bytes) -> str:
+    return clean(" ".join(stderr.decode("utf-8", "replace").split()), 300)
