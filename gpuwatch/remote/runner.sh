@@ -16,6 +16,7 @@
 set -u
 PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}
 EVERY_S=${GPUWATCH_RUNNER_EVERY_S:-1}
+self=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 GRACE_S=${GPUWATCH_RUNNER_GRACE_S:-20} # from TERM to KILL: time to write a last checkpoint
 
 up() { # seconds, monotonic where the kernel says them
@@ -116,7 +117,7 @@ start() {
     eval "$(cat)" || exit 3
     printf '%012d\n' "$(($(up) + lease_s))" >"$run/lease"
     printf '%065536d\n' 0 >"$run/reserve"
-    setsid sh "$0" supervise "$run" "$work" "$deadline_s" "$idle_s" </dev/null >>"$run/runner.log" 2>&1 &
+    setsid sh "$self" supervise "$run" "$work" "$deadline_s" "$idle_s" </dev/null >>"$run/runner.log" 2>&1 &
     echo started
 }
 
@@ -159,6 +160,7 @@ supervise() {
     [ -n "$why" ] && { status stopping "$why" ""; end_command; }
     wait "$child"
     code=$?
+    [ -z "$why" ] && [ "$code" -gt 128 ] && why=$(why_stop) # somebody else saw the reason first
     status ended "${why:-exit}" "$code"
     end_command # what it left behind in the background
     kill "$guard" 2>/dev/null
@@ -183,7 +185,7 @@ is_gpu_busy() {
 }
 
 start_guard() {
-    sh "$0" guard "$run" $$ </dev/null >>"$run/runner.log" 2>&1 &
+    sh "$self" guard "$run" $$ </dev/null >>"$run/runner.log" 2>&1 &
     guard=$!
     echo "$guard" | write guard.pid
 }
@@ -197,7 +199,7 @@ guard() { # $1: the main process; without it, or without a lease, the command en
             [ "$(phase)" = ended ] || status ended "the runner was killed" ""
             exit
         fi
-        if [ "$(up)" -gt "$(($(lease) + 3 * EVERY_S + 2))" ]; then end_command; fi # the main process hangs
+        if [ "$(up)" -gt "$(($(lease) + 5))" ]; then end_command; fi # the main process hangs
     done
 }
 

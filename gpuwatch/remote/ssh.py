@@ -29,8 +29,9 @@ _LAUNCH = re.compile(r"[a-z2-7]{1,32}")
 _KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # the best first
 _REFUSED = (
     *("permission denied", "too many authentication failures", "load key", "no such identity"),
-    *("host key verification failed", "remote host identification has changed"),
+    "another host key",
 )
+_OTHER_KEY = ("host key verification failed", "remote host identification has changed")
 _CONNECTION_LOST = 255  # the client's own code
 _OPTIONS = (
     "BatchMode=yes",
@@ -218,7 +219,10 @@ def _archive(local: Path) -> bytes:
 def _why(result: BoundedResult, timeout_s: float) -> str:
     if result.exit_code is None:
         return f"no answer within {timeout_s:g} s"
-    return _line(result.stderr) or "no connection"
+    words = _line(result.stderr)
+    if any(sign in words.lower() for sign in _OTHER_KEY):
+        return "it shows another host key than at first contact: it may be another machine"
+    return words or "no connection"
 
 
 def _line(stderr: bytes) -> str:

@@ -1,0 +1,192 @@
+"""The runner on a real machine: a command starts once, and never outlives its lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from gpuwatch.domain.jobs.run_status import RunPhase
+from tests.remote.conftest import RunOnMachine
+
+FOR_EVER = "echo up; while :; do sleep 1; done\n"
+
+
+def test_the_exit_code_and_the_output_of_a_command_are_known(run: RunOnMachine) -> None:
+    """What it printed, and how it ended."""
+    run.prepare("echo $WORD; echo bad >&2; exit 3\n")
+    run.start(env=b"export WORD='two words'\n")
+    status = run.ended()
+    assert (status.reason, status.exit_code, status.log) == ("exit", 3, b"two words\nbad\n")
+
+
+def test_a_secret_is_in_no_file_and_on_no_command_line(run: RunOnMachine) -> None:
+    """The command's environment alone has it."""
+    run.prepare("test -n \"$TOKEN\" && echo ready; while :; do sleep 1; done\n")
+    run.start(env=b"export TOKEN=hunter2secret\n")
+    run.until(lambda status: status.log)
+    lines = [Path(f"/proc/{one}/cmdline").read_bytes() for one in run.machine.processes()]
+    assert not [line for line in lines if b"hunter2" in line]
+    assert not [path for path in run.machine.home.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    run.runner(f"stop {run.folder} over")
+    run.ended()
+
+
+def test_a_command_starts_once_whatever_is_repeated(run: RunOnMachine) -> None:
+    """Six starts at the same time are one run."""
+    run.prepare("echo once >> count; sleep 1\n")
+    with ThreadPoolExecutor(6) as pool:
+        said = [answer.stdout for answer in pool.map(lambda _: run.start(), range(6))]
+    run.ended()
+    assert sorted(said) == [b"already\n"] * 5 + [b"started\n"]
+    assert (run.work / "count").read_text() == "once\n"
+
+
+def test_a_command_ends_with_its_lease(run: RunOnMachine) -> None:
+    """Its children end too, those that left its group included."""
+    run.prepare("setsid sleep 600 & sleep 600 & wait\n")
+    run.start(lease_s=1)
+    assert run.ended().reason == "lease"
+    assert not run.processes()
+
+
+def test_a_renewed_lease_keeps_it_running_and_a_late_renewal_does_not_shorten_it(run: RunOnMachine) -> None:
+    """The lease is a moment on the machine's own uptime."""
+    run.prepare(FOR_EVER)
+    run.start(lease_s=2)
+    up_s = run.observe().up_s
+    assert up_s is not None
+    assert run.observe(until=up_s + 500).lease_until_s == up_s + 500
+    assert run.observe(until=up_s + 100).lease_until_s == up_s + 500
+    time.sleep(2.5)
+    assert run.observe().phase is RunPhase.RUNNING
+    run.runner(f"stop {run.folder} over")
+    assert run.ended().reason == "over"
+
+
+def test_a_wrong_clock_changes_nothing(run: RunOnMachine) -> None:
+    """Neither does it end at once, nor does it run for ever."""
+    run.machine.shadow("date", "echo 4000000000")
+    try:
+        run.prepare(FOR_EVER)
+        run.start(lease_s=2)
+        assert run.until(lambda status: status.log).phase is RunPhase.RUNNING
+        assert run.ended().reason == "lease"
+    finally:
+        (run.machine.folder / "bin/date").unlink()
+
+
+def test_a_killed_runner_does_not_leave_its_command_alone(run: RunOnMachine) -> None:
+    """The guard ends it, although nobody asks."""
+    run.prepare(FOR_EVER)
+    run.start()
+    run.until(lambda status: status.log)
+    os.kill(run.pid("main"), signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while run.processes():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert run.ended().reason == "the runner was killed"
+
+
+def test_a_command_without_any_runner_is_ended_by_the_next_question(run: RunOnMachine) -> None:
+    """Main process and guard were killed together."""
+    run.prepare(FOR_EVER)
+    run.start()
+    run.until(lambda status: status.log)
+    for who in ("guard", "main", "guard"):
+        try:
+            os.kill(run.pid(who), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    assert run.ended().reason == "the runner was killed"
+    assert not run.processes()
+
+
+def test_a_killed_guard_is_replaced(run: RunOnMachine) -> None:
+    """There are two watchers again."""
+    run.prepare(FOR_EVER)
+    run.start()
+    run.until(lambda status: status.log)
+    first = run.pid("guard")
+    os.kill(first, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while run.pid("guard") == first:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.runner(f"stop {run.folder} over")
+    assert run.ended().reason == "over"
+
+
+def test_a_lost_connection_ends_nothing(run: RunOnMachine) -> None:
+    """The server and every session are gone; the command goes on, and is found again."""
+    run.prepare("echo a; sleep 1; echo b\n")
+    run.start()
+    run.machine.disconnect()
+    run.machine.start()
+    assert run.ended().log == b"a\nb\n"
+
+
+def test_what_was_stopped_before_it_started_never_starts(run: RunOnMachine) -> None:
+    """A start that is delivered late meets a fence."""
+    run.prepare("touch ran\n")
+    run.runner(f"stop {run.folder} 'another machine has it'")
+    assert run.start().stdout == b"already\n"
+    status = run.observe()
+    assert (status.phase, status.reason) == (RunPhase.ENDED, "another machine has it")
+    assert not (run.work / "ran").exists()
+
+
+def test_an_older_run_neither_starts_nor_goes_on_beside_a_newer_one(run: RunOnMachine) -> None:
+    """The number of a run fences those before it."""
+    run.prepare(FOR_EVER)
+    run.start()
+    newer = RunOnMachine(run.machine, run.shell, run.job, 12)
+    newer.prepare(FOR_EVER)
+    newer.start()
+    assert run.ended().reason == "a later run began"
+    assert newer.observe().phase is RunPhase.RUNNING
+    older = RunOnMachine(run.machine, run.shell, run.job, 9)
+    older.prepare(FOR_EVER)
+    assert older.start().exit_code == 4
+    newer.runner(f"stop {newer.folder} over")
+    newer.ended()
+
+
+def test_a_notice_reaches_the_command_with_time_to_save(run: RunOnMachine) -> None:
+    """The provider's TERM is passed on."""
+    run.prepare("trap 'echo saved > last; exit 0' TERM; echo up; while :; do sleep 0.1; done\n")
+    run.start()
+    run.until(lambda status: status.log)
+    run.machine.preempt(30)
+    assert run.ended().reason == "the machine is being stopped"
+    assert (run.work / "last").read_text() == "saved\n"
+
+
+def test_a_command_ends_at_its_deadline(run: RunOnMachine) -> None:
+    """Whether or not gpuwatch is there to see it."""
+    run.prepare("trap '' TERM; while :; do sleep 1; done\n")
+    run.start(deadline_s=1)
+    assert run.ended().reason == "deadline"
+
+
+def test_a_command_that_does_nothing_ends(run: RunOnMachine) -> None:
+    """No output and no GPU in use."""
+    run.prepare(FOR_EVER)
+    run.start(idle_s=1)
+    assert run.ended().reason == "idle"
+
+
+def test_the_end_is_known_although_the_disk_is_full(run: RunOnMachine) -> None:
+    """A reserve makes room; the lease needs none."""
+    run.prepare("while [ ! -e go ]; do sleep 0.1; done; exit 7\n")
+    run.start()
+    run.until(lambda status: status.phase is RunPhase.RUNNING)
+    run.machine.shadow("mv", f'[ -e {run.folder}/reserve ] && exit 1; exec /bin/mv "$@"')
+    try:
+        (run.work / "go").touch()
+        assert run.ended().exit_code == 7
+    finally:
+        (run.machine.folder / "bin/mv").unlink()

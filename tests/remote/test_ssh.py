@@ -1,0 +1,112 @@
+"""The shell over OpenSSH against a real server: bounded, pinned, and deaf to what a machine says of itself."""
+
+from __future__ import annotations
+
+import time
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.emulator.machine_sshd import MachineSshd
+from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable, SshAddress
+from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells, parse_host_keys
+
+
+def test_a_command_runs_and_reads_its_input(shell: OpenSshShell) -> None:
+    """Exit code, output and error output come back."""
+    answer = shell.run("cat; echo oops >&2; exit 5", timeout_s=30, stdin=b"given")
+    assert (answer.exit_code, answer.stdout, answer.stderr) == (5, b"given", "oops")
+
+
+def test_another_host_key_is_refused(machine: MachineSshd, address: SshAddress, tmp_path: Path) -> None:
+    """Whoever answers at the address now is another machine."""
+    mine = OpenSshShells(tmp_path)
+    machine.authorize(mine.public_key("launch"))
+    other = mine.public_key("another").rsplit(" ", 1)[0]
+    with pytest.raises(RemoteRefused, match="another host key"):
+        mine.open("launch", address, other).run("true", timeout_s=30)
+
+
+def test_a_key_that_is_not_let_in_is_refused(address: SshAddress, shells: OpenSshShells, tmp_path: Path) -> None:
+    """It is no matter of time."""
+    with pytest.raises(RemoteRefused, match="Permission denied"):
+        OpenSshShells(tmp_path).open("launch", address, shells.host_key(address)).run("true", timeout_s=30)
+
+
+def test_a_call_ends_in_time(shell: OpenSshShell) -> None:
+    """A command that hangs is unreachable, not waited for."""
+    before = time.monotonic()
+    with pytest.raises(RemoteUnreachable, match="no answer within 1 s"):
+        shell.run("sleep 600", timeout_s=1)
+    assert time.monotonic() - before < 300
+
+
+def test_an_endless_answer_is_cut(shell: OpenSshShell) -> None:
+    """What is beyond the bound is not kept."""
+    answer = shell.run("yes", timeout_s=60, max_bytes=1000)
+    assert answer.cut
+    assert len(answer.stdout) == 1000
+
+
+def test_part_of_a_transfer_counts(shell: OpenSshShell) -> None:
+    """What came before the time was over is kept: the next call goes on behind it."""
+    into = BytesIO()
+    assert shell.read("printf 12345; sleep 600", into, timeout_s=4, max_bytes=100) == 5
+    assert into.getvalue() == b"12345"
+
+
+def test_nobody_listens_there(machine: MachineSshd, shells: OpenSshShells, address: SshAddress) -> None:
+    """A refused connection is worth another try."""
+    key = shells.host_key(address)
+    machine.disconnect()
+    try:
+        with pytest.raises(RemoteUnreachable):
+            shells.open("launch", address, key).run("true", timeout_s=30)
+        with pytest.raises(RemoteUnreachable):
+            shells.host_key(address)
+    finally:
+        machine.start()
+
+
+@pytest.mark.parametrize("has_rsync", [True, False])
+def test_a_folder_is_sent(shell: OpenSshShell, machine: MachineSshd, tmp_path: Path, has_rsync: bool) -> None:
+    """By rsync where the machine has it, else as an archive; sent twice, nothing changes."""
+    (tmp_path / "data/deep").mkdir(parents=True)
+    (tmp_path / "data/deep/a b.bin").write_bytes(bytes(range(256)) * 50)
+    target = "with rsync" if has_rsync else "with tar"
+    if not has_rsync:
+        machine.shadow("rsync", "exit 127")
+    try:
+        for _ in range(2):
+            shell.send(tmp_path / "data", target, timeout_s=60)
+    finally:
+        (machine.folder / "bin/rsync").unlink(missing_ok=True)
+    assert (machine.home / target / "deep/a b.bin").read_bytes() == bytes(range(256)) * 50
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "user"),
+    [("-oProxyCommand=id", 22, "root"), ("a b", 22, "root"), ("host", 0, "root"), ("host", 22, "-l")],
+)
+def test_an_address_cannot_become_an_option(shells: OpenSshShells, host: str, port: int, user: str) -> None:
+    """The provider's list is not trusted."""
+    with pytest.raises(RemoteUnreachable, match="no valid address"):
+        shells.open("launch", SshAddress(host=host, port=port, user=user), "ssh-ed25519 AAAA")
+
+
+def test_a_key_pair_is_made_once_and_forgotten(shells: OpenSshShells, tmp_path: Path) -> None:
+    """One per launch, readable by its owner alone."""
+    made = OpenSshShells(tmp_path)
+    key = made.public_key("abc")
+    assert made.public_key("abc") == key != made.public_key("def")
+    assert (tmp_path / "abc/id_ed25519").stat().st_mode & 0o77 == 0
+    made.forget("abc")
+    assert not (tmp_path / "abc").exists()
+
+
+def test_what_is_no_key_is_not_pinned() -> None:
+    """A scanner's output is somebody else's text."""
+    good = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGisy3+vb2C5GbNN+3lGDX/qUTIzt8rZPk/ZP+4T1Q4M"
+    said = f"# comment\nhost ssh-ed25519 notakey\nhost ssh-foo AAAA\n[h]:1 {good}\nhost ssh-rsa AAAAC3NzaC1lZDI1NTE5\n"
+    assert parse_host_keys(said) == [good]
