@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -35,8 +35,6 @@ def run_bounded(
     timeout_s: float,
     max_bytes: int,
     stdin: bytes = b"",
-    monotonic: Callable[[], float] = time.monotonic,
-    env: Mapping[str, str] | None = None,
 ) -> BoundedResult:
     """Run a process, and write its output to a file as it comes.
 
@@ -50,12 +48,12 @@ def run_bounded(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env={"PATH": os.defpath} | kept | dict(env or {}),
+        env={"PATH": os.defpath} | kept,
         bufsize=0,
     )
     pipes = _Pipes(process, stdin, into, max_bytes)
     try:
-        in_time = pipes.until(monotonic() + timeout_s, monotonic)
+        in_time = pipes.until(time.monotonic() + timeout_s)
         if in_time and not pipes.cut:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GONE_S)
@@ -85,7 +83,7 @@ class _Pipes:
         self.stderr = b""
         self.cut = False
 
-    def until(self, ends_at: float, monotonic: Callable[[], float]) -> bool:
+    def until(self, ends_at: float) -> bool:
         """Until both outputs are closed (True), the bound is reached (True), or the time is over (False)."""
         os.set_blocking(self._stdin.fileno(), False)
         with selectors.DefaultSelector() as selector:
@@ -94,7 +92,7 @@ class _Pipes:
             selector.register(self._stdin, selectors.EVENT_WRITE, self._feed)
             open_outputs = 2
             while open_outputs and not self.cut:
-                left_s = ends_at - monotonic()
+                left_s = ends_at - time.monotonic()
                 ready = selector.select(left_s) if left_s > 0 else []
                 if not ready:
                     return False

@@ -24,7 +24,7 @@ def test_the_exit_code_and_the_output_of_a_command_are_known(run: RunOnMachine) 
 
 def test_a_secret_is_in_no_file_and_on_no_command_line(run: RunOnMachine) -> None:
     """The command's environment alone has it."""
-    run.prepare("test -n \"$TOKEN\" && echo ready; while :; do sleep 1; done\n")
+    run.prepare('test -n "$TOKEN" && echo ready; while :; do sleep 1; done\n')
     run.start(env=b"export TOKEN=hunter2secret\n")
     run.until(lambda status: status.log)
     lines = [Path(f"/proc/{one}/cmdline").read_bytes() for one in run.machine.processes()]
