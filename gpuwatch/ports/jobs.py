@@ -1,12 +1,9 @@
-"""The ports of jobs: where they are kept, and how an instance is reached."""
+"""The port of jobs: where they are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-
-import msgspec
 
 if TYPE_CHECKING:
     from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun
@@ -35,24 +32,3 @@ class JobStore(Protocol):
             JobConflict: somebody changed the job meanwhile; nothing was written.
             JobTransitionRefused: it does not follow from the job's state.
         """
-
-
-class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command on the instance gave back. `exit_code` 255: the connection failed."""
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-
-
-class RemoteShell(Protocol):
-    """A shell on one instance, whose host key is known. Methods raise RemoteUnreachable where no answer came."""
-
-    def run(self, argv: Sequence[str], timeout_s: float, stdin: bytes = b"") -> ShellResult:
-        """Run a command and wait for its end."""
-
-    def put(self, local: Path, remote: str, timeout_s: float) -> None:
-        """Copy a file or folder there."""
-
-    def get(self, remote: str, local: Path, timeout_s: float) -> None:
-        """Copy a file or folder from there."""

@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -53,7 +53,7 @@ def run_bounded(
     )
     pipes = _Pipes(process, stdin, into, max_bytes)
     try:
-        in_time = pipes.until(time.monotonic() + timeout_s)
+        in_time = pipes.until(timeout_s)
         if in_time and not pipes.cut:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_GONE_S)
@@ -83,8 +83,9 @@ class _Pipes:
         self.stderr = b""
         self.cut = False
 
-    def until(self, ends_at: float) -> bool:
+    def until(self, timeout_s: float, monotonic: Callable[[], float] = time.monotonic) -> bool:
         """Until both outputs are closed (True), the bound is reached (True), or the time is over (False)."""
+        ends_at = monotonic() + timeout_s
         os.set_blocking(self._stdin.fileno(), False)
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ, self._take)
@@ -92,7 +93,7 @@ class _Pipes:
             selector.register(self._stdin, selectors.EVENT_WRITE, self._feed)
             open_outputs = 2
             while open_outputs and not self.cut:
-                left_s = ends_at - time.monotonic()
+                left_s = ends_at - monotonic()
                 ready = selector.select(left_s) if left_s > 0 else []
                 if not ready:
                     return False
