@@ -1,8 +1,8 @@
 """A real SSH server per rented machine: Debian's sshd on loopback, with a folder of its own as the machine.
 
 It runs as whoever runs it, and lets in the keys of its own `authorized_keys` alone. Each login gets HOME and its
-working folder inside the machine's folder. Faults: it refuses, loses its network, dies with everything it ran, has a wrong
-clock, gets notice.
+working folder inside the machine's folder. Faults: it refuses, loses its network, gets notice, has a wrong clock, or
+dies with everything it ran.
 """
 
 from __future__ import annotations
