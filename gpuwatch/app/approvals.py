@@ -20,6 +20,8 @@ from gpuwatch.bootstrap import (
 from gpuwatch.bootstrap.accounts import identified_account
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
+from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.jobs.job_watch import price_cap, watch_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
 from gpuwatch.engine.approval_requests import ApprovalTerms
@@ -30,12 +32,14 @@ from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.provider_account import other_account_reason
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.approvals import SqlApprovalRepository
+from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuwatch.domain.launches.approval import Approval
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports.declarations import Adapter
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
@@ -84,12 +88,19 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
     )
     return ApprovalHandler(
         SqlApprovalRepository(store),
-        {watch.name: watch for watch in settings.watches},
+        {watch.name: watch for watch in (*settings.watches, *_job_watches(store))},
         terms,
         market_of=lambda name: _adapter(settings, http, name).market,
         executor_of=lambda name: _executor(settings, store, http, name, accounts),
         clock=real_now,
     )
+
+
+def _job_watches(store: Database) -> list[Watch]:
+    """What queued jobs look for, at the most that their limits allow."""
+    now = real_now()
+    waiting = [job for job in SqlJobRepository(store).open_jobs() if job.state is JobState.QUEUED]
+    return [watch_of(job, price_cap(job), now) for job in waiting]
 
 
 def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.analysis.price_rank import PriceRank
     from gpuwatch.domain.market.offer import Offer
     from gpuwatch.domain.market.pricing import Commission
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports import Channel
     from gpuwatch.settings import Settings
 
@@ -39,17 +40,19 @@ def build_rules(
         accounts: by provider, those that are known by now.
     """
     ages = max_ages(settings, names)
+
+    def views_of(watch: Watch) -> frozenset[tuple[str, bool]]:
+        return frozenset(
+            (name, spot) for name in providers_polled_for(watch, names) for spot in RENTAL_TYPES[watch.spot]
+        )
+
     return EvaluationRules(
         commissions=commissions_of(settings),
         budget=settings.budget,
         dry_run=settings.dry_run,
         zone=ZoneInfo(settings.timezone),
-        expected_views={
-            watch.name: frozenset(
-                (name, spot) for name in providers_polled_for(watch, names) for spot in RENTAL_TYPES[watch.spot]
-            )
-            for watch in settings.watches
-        },
+        expected_views={watch.name: views_of(watch) for watch in settings.watches},
+        views_of=views_of,
         max_age=max(ages.values(), default=_SLACK),
         max_ages=ages,
         rank_of=rank_of,

@@ -31,6 +31,7 @@ from gpuwatch.engine.forecast_scores import ForecastLedger
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.job_queue import JobQueue
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
@@ -47,6 +48,7 @@ from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.hourly_lows import SqlHourlyLows
 from gpuwatch.storage.invoices import SqlInvoiceRepository
+from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
@@ -130,6 +132,8 @@ class Service:
         ledger = ForecastLedger(SqlForecasts(store, commissions_of(settings), settings.watches))
         waits = SqlAutoPriceWaits(store, commissions_of(settings))
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
+        self.jobs = SqlJobRepository(store)
+        self.job_queue = JobQueue(self.jobs, self.launch_repository)
         polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
 
@@ -224,7 +228,7 @@ class Service:
 
     def _hunter(self, name: str, adapter: Adapter, recorder: AnswerRecorder) -> Hunter | None:
         mine = [watch for watch in self.settings.watches if is_polled_for(name, watch)]
-        if not mine:
+        if not mine and name not in self.launchers:
             return None
         return Hunter(
             adapter.market,
@@ -234,6 +238,7 @@ class Service:
             recorder.record_hunt,
             self.stopping,
             current_limit=self.auto_prices.with_current_limit,
+            job_watches=lambda: [watch for watch in self.job_queue.watches if is_polled_for(name, watch)],
         )
 
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:

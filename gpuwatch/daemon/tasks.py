@@ -28,6 +28,7 @@ GUARD_EVERY_S = 5.0
 HOOKS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
+JOBS_EVERY_S = 2.0
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
 _FIRST_LIST_S = 5.0  # after a start; then a provider that does not list its instances is named in the alert
@@ -47,6 +48,8 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
         ),
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
+    if not service.settings.rescue:
+        shared.append(PeriodicTask(name="jobs", run=_at_now(service, service.job_queue.tick), every_s=JOBS_EVERY_S))
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
 
 
@@ -75,7 +78,7 @@ def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicT
 def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], None]:
     """The first round waits a moment for the first list of instances: until then nothing may be rented there."""
     source, reconciler = service.time_source, service.reconcilers.get(name)
-    until_s = source.monotonic() + _FIRST_LIST_S if reconciler is not None and _rents(service) else 0.0
+    until_s = 0.0 if service.settings.dry_run else source.monotonic() + _FIRST_LIST_S
 
     def run() -> None:
         while reconciler is not None and not reconciler.reconciled and source.monotonic() < until_s:
@@ -88,13 +91,19 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
 
 
 def _rents(service: Service) -> bool:
-    return not service.settings.dry_run and any(one.action is not Action.ALERT for one in service.settings.watches)
+    watches = (*service.settings.watches, *service.job_queue.watches)
+    return not service.settings.dry_run and any(one.action is not Action.ALERT for one in watches)
+
+
+def _if_rents(service: Service, task: Callable[[], object]) -> Callable[[], object]:
+    """Jobs may be queued at any time: whether anything rents is asked at each run."""
+    return lambda: task() if _rents(service) else None
 
 
 def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
-    if _rents(service):
+    if not service.settings.dry_run:
         for name, balance in service.balances.items():
-            yield PeriodicTask(name=f"balance {name}", run=balance.refresh, every_s=REFRESH_S)
+            yield PeriodicTask(name=f"balance {name}", run=_if_rents(service, balance.refresh), every_s=REFRESH_S)
     for name, guard in service.guards.items():
         yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():

@@ -56,6 +56,7 @@ class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
 
     expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
     max_age: timedelta  # an older view is blindness
+    views_of: Callable[[Watch], frozenset[tuple[str, bool]]] = lambda watch: frozenset()  # of a watch that came later
     links: Mapping[str, str]  # provider → URL of its console
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # of a price in its history, without reading it
     max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
@@ -179,7 +180,7 @@ class Evaluator:
         recent = {key: one for key, one in every.items() if now - one.observed_at <= age_of(key[0])}
         shown = (match for one in recent.values() for match in one.matches)
         found = sorted((match for match in shown if _is_under(watch, match)), key=rank)
-        expected = self._rules.expected_views[watch.name]
+        expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
         return self._cycles.setdefault(watch.name, PollCycle()).observe(
             (just_polled,),
             tuple(found),

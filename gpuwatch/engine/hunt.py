@@ -30,6 +30,7 @@ class Hunter:
     Args:
         record: stores an answer, or that there was none, after it was decided on.
         current_limit: for watches with `max_price = "auto"`.
+        job_watches: what the queued jobs look for at this moment.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -42,6 +43,7 @@ class Hunter:
         stopping: threading.Event,
         *,
         current_limit: CurrentLimit = lambda watch, _now: watch,
+        job_watches: Callable[[], Sequence[Watch]] = tuple,
     ) -> None:
         self.market = market
         self._watches = tuple(watches)
@@ -52,6 +54,7 @@ class Hunter:
         self._record = record
         self._stopping = stopping
         self._current_limit = current_limit
+        self._job_watches = job_watches
         self._polled_at: dict[Query, datetime] = {}
         self._rows: dict[Query, int] = {}  # how many each returned when last asked
         self._asked: dict[Query, int] = {}  # when last, as a number: clocks step back
@@ -95,9 +98,10 @@ class Hunter:
 
     def _apply_current_limits(self, now: datetime) -> None:
         """Poll for what is at or under the limits of this moment; a watch whose limit is unknown is not polled."""
-        if all(watch.auto is None for watch in self._watches):
+        waiting = self._job_watches()
+        if not waiting and self._limited is None and all(watch.auto is None for watch in self._watches):
             return
-        limited = []
+        limited = list(waiting)
         for watch in self._watches:
             try:
                 limited.append(self._current_limit(watch, now))

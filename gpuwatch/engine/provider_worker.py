@@ -107,7 +107,7 @@ class ProviderWorker:
     def check_health(self) -> None:
         """Has a lane been silent for three intervals? Silence proves nothing where nothing is polled."""
         now = self._clock()
-        for lane, is_polled in ((HUNT, self.hunter is not None), (SWEEP, bool(self.sweeper.targets))):
+        for lane, is_polled in ((HUNT, bool(self.hunter and self.hunter.queries)), (SWEEP, bool(self.sweeper.targets))):
             if not is_polled:
                 self.health_monitor.not_polled(lane)
             elif lane in self.recorder.polled and (every_s := self._expected_every_s(lane, now)) is not None:

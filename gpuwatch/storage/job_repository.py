@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
@@ -67,6 +67,8 @@ class SqlJobRepository:
         after, event = apply_transition(job, transition)
         with self._database.write() as connection:
             values = _row_of(after) | {"of_job": job.job_id, "as_read": job.version}
+            if "spent_microusd" not in transition.changes:
+                del values["spent_microusd"]  # see save_spent
             try:
                 changed = connection.execute(_UPDATE, values).rowcount
             except IntegrityError:
@@ -81,6 +83,17 @@ class SqlJobRepository:
                 update(watch_identity).where(_IDENTITY).values(retired_at_ms=retired), {"of_job": job.job_id}
             )
         return after
+
+    def ended_jobs(self, names: Collection[str]) -> list[Job]:
+        """The jobs with one of these names, or of an array with one, that are over. Raises StoreError."""
+        of_array = [jobs.c.name.startswith(f"{name}-", autoescape=True) for name in names]
+        found = self._select(and_(~_OPEN, or_(jobs.c.name.in_(list(names)), *of_array)))
+        return [job for job in found if job.name in names or job.definition.group in names]
+
+    def save_spent(self, job_id: str, spent_microusd: int) -> None:
+        """Keep what a job has cost so far; its version stays. Raises StoreError."""
+        with self._database.write() as connection:
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(spent_microusd=spent_microusd))
 
     # --- what the commands do -----------------------------------------------------------------------------------------
 

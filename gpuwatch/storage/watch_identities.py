@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, exists, insert, select, update
 
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.watches.identity import WatchChanges, watch_changes
 from gpuwatch.domain.watches.watch import Watch
@@ -94,7 +95,9 @@ def abandoned_by(connection: Connection, name: str) -> str | None:
 
 def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchSettlement:
     rows = connection.execute(select(watch_identity)).all()
+    rows = [row for row in rows if not row.name.startswith(WATCH_PREFIX)]  # jobs come and go by themselves
     alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]
+    alive = [launch for launch in alive if not launch.watch.startswith(WATCH_PREFIX)]
     in_use = {row.name for row in rows if row.retired_at_ms is None}
     if not rows:  # written by a gpuwatch that knew watches by their names alone
         in_use = _names_in_store(connection)
