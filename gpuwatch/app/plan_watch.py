@@ -33,14 +33,14 @@ _OF_WORKLOAD: Final = ("method", "precision", "optimizer", "batch", "context")
 
 def implied_watch(name: str, asked: JobRequest, plan: OfferPlan) -> str | None:
     """The `[[watch]]` as TOML; None: the job is feasible on no offer."""
-    chosen = _chosen(asked, plan)
+    chosen = chosen_offers(asked, plan)
     if not chosen:
         return None
     longest_h = max(one.cost.high.hours for one in chosen) * _RUNTIME
     runtime_h = ceil(longest_h if plan.spec.within_s is None else plan.spec.within_s / 3600)
     reserved = max(one.price.price_microusd_hour for one in chosen) / MICRO * runtime_h
     tables = {
-        "[[watch]]": _watch(name, asked, plan, chosen),
+        "[[watch]]": offer_clauses(name, asked, plan, chosen),
         "[watch.job]": _job(asked, plan.spec),
         "[watch.job.tokens_per_s]": dict(_speeds(plan.spec, chosen)),
         "[watch.launch]": {"max_runtime": f"{runtime_h}h"},
@@ -76,7 +76,7 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
     return sources.file
 
 
-def _chosen(asked: JobRequest, plan: OfferPlan) -> list[JobOffer]:
+def chosen_offers(asked: JobRequest, plan: OfferPlan) -> list[JobOffer]:
     """The offers on which the job is cheapest: feasible ones, else those that a lower price would make so."""
     most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
     found: dict[Feasibility, list[JobOffer]] = {one: [] for one in Feasibility}
@@ -88,7 +88,7 @@ def _chosen(asked: JobRequest, plan: OfferPlan) -> list[JobOffer]:
     return [one for one in fitting if one.offer.gpu in gpus]
 
 
-def _watch(name: str, asked: JobRequest, plan: OfferPlan, chosen: Sequence[JobOffer]) -> dict[str, Any]:
+def offer_clauses(name: str, asked: JobRequest, plan: OfferPlan, chosen: Sequence[JobOffer]) -> dict[str, Any]:
     counts = [one.offer.gpu_count for one in chosen]
     memory_gib = [one.offer.gpu_memory_gib for one in chosen if one.offer.gpu_memory_gib is not None]
     best = chosen[0].cost.high
@@ -164,15 +164,15 @@ def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lines(fields: Mapping[str, Any]) -> Iterator[str]:
     width = max(len(_key(key)) for key in fields)
-    return (f"{_key(key):<{width}} = {_toml(value)}" for key, value in fields.items())
+    return (f"{_key(key):<{width}} = {toml_value(value)}" for key, value in fields.items())
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """A value; JSON's strings are TOML's."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_toml(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {toml_value(one)}" for key, one in value.items()) + " }"
     if isinstance(value, list):
-        return "[" + ", ".join(_toml(one) for one in value) + "]"
+        return "[" + ", ".join(toml_value(one) for one in value) + "]"
     if isinstance(value, (bool, str)):
         return json.dumps(value, ensure_ascii=False)
     number = float(value)

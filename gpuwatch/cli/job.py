@@ -9,6 +9,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
+from gpuwatch.cli.job_new import new
 from gpuwatch.cli.options import completes, json_option, settings_option, stopping_settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, right, table, text
@@ -42,6 +43,9 @@ _EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"
 @click.group(cls=Group, examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job list"))
 def job() -> None:
     """Queue work that waits for its price: submit, list, show, cancel, retry."""
+
+
+job.add_command(new)
 
 
 @job.command(

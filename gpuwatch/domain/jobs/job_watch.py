@@ -33,14 +33,15 @@ def price_cap(job: Job) -> Decimal:
 
     `max_usd` is what is left of it, over the hours that are left.
     """
-    limit, gpus = job.definition.limit, job.definition.resources.gpu_count_min
-    caps = [job.definition.resources.max_price_usd_gpu_hour]
+    limit, resources = job.definition.limit, job.definition.resources
+    caps = [resources.max_price_usd_gpu_hour]
     if limit.max_price_usd_gpu_hour is not None:
         caps.append(limit.max_price_usd_gpu_hour)
     if limit.max_usd_hour is not None:
-        caps.append(limit.max_usd_hour / gpus)
+        caps.append(limit.max_usd_hour / resources.gpu_count_min)
     if limit.max_usd is not None:
-        caps.append(max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(hours_left(job))) / gpus)
+        usd_hour = max(usd_left(job) or Decimal(0), _CENT) / Decimal(str(hours_left(job)))
+        caps.append(usd_hour / resources.gpu_count_max)  # so that the largest offer can finish, too
     return max(min(caps).quantize(_CENT, ROUND_FLOOR), _CENT)
 
 

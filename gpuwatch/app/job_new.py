@@ -1,0 +1,202 @@
+"""A job file from a question: what the planner says of memory, GPUs, disk, hours and limit, to read and change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from math import ceil, floor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.app.plan_job import JobRequest, OfferPlan, verdict_of
+from gpuwatch.app.plan_watch import chosen_offers, offer_clauses, toml_value
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.planning.job_comparison import Feasibility, JobOffer
+from gpuwatch.errors import GpuwatchError
+
+SCHEMA_FILE = "gpuwatch-job.schema.json"
+_NOT_OF_RESOURCES = frozenset({"name", "max_job_cost"})
+_CHECKPOINT_EVERY = "20m"  # the articles' advice: every 15 to 30 minutes
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job file is made of besides the plan; as the options of `gpuwatch job new`."""
+
+    name: str | None
+    command: str
+    image: str | None
+    under_usd: float | None
+    deadline: datetime | None
+    checkpoint: str | None = None
+    results: tuple[str, ...] = ()
+    spot: str = "no"
+
+
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job file and the plan that it rests on.
+
+    Attributes:
+        verdict: None: neither a price nor a deadline was given.
+        text: None: no offer that is known can run it within them.
+        hours: of the whole job, on the chosen offers.
+        cost_usd: the same.
+    """
+
+    name: str
+    verdict: Feasibility | None
+    text: str | None
+    chosen: tuple[JobOffer, ...] = ()
+    hours: FigureRange | None = None
+    cost_usd: FigureRange | None = None
+    samples: int = 0
+
+
+def plan_new_job(wanted: NewJob, asked: JobRequest, plan: OfferPlan) -> PlannedJob:
+    """The job file that a plan implies."""
+    verdict = verdict_of(asked, plan.spec, plan.costs)
+    chosen = () if verdict is Feasibility.NOT_FEASIBLE else _alike(chosen_offers(asked, plan), wanted.under_usd)
+    name = wanted.name or _name(asked)
+    if not chosen:
+        return PlannedJob(name=name, verdict=verdict, text=None, samples=plan.ranking.seen)
+    hours = FigureRange(min(one.cost.low.hours for one in chosen), max(one.cost.high.hours for one in chosen))
+    cost = FigureRange(
+        min(one.cost.low.microusd for one in chosen) / MICRO, max(one.cost.high.microusd for one in chosen) / MICRO
+    )
+    found = PlannedJob(
+        name=name, verdict=verdict, text="", chosen=chosen, hours=hours, cost_usd=cost, samples=plan.ranking.seen
+    )
+    text = "\n".join(_lines(wanted, asked, plan, found)) + "\n"
+    return msgspec.structs.replace(found, text=text)
+
+
+def _alike(chosen: Sequence[JobOffer], under_usd: float | None) -> tuple[JobOffer, ...]:
+    """Offers with as many GPUs as the cheapest: one limit is to fit them all.
+
+    Of slower GPUs, whose hours would lower the limit below the price of the cheapest job, none.
+    """
+    if not chosen:
+        return ()
+    first = chosen[0]
+    found = [one for one in chosen if one.offer.gpu_count == first.offer.gpu_count]
+    longest_h = max(one.cost.high.hours for one in found)
+    if under_usd is not None and under_usd / longest_h < first.price.price_microusd_hour / MICRO:
+        found = [one for one in found if one.offer.gpu == first.offer.gpu]
+    return tuple(found)
+
+
+def write_job_file(path: Path, text: str, *, force: bool) -> None:
+    """Write it, and beside it the schema for editors. Raises GpuwatchError: it exists, or cannot be written."""
+    from gpuwatch.settings.json_schema import job_json_schema  # noqa: PLC0415 pydantic
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+        with os.fdopen(os.open(path, mode, 0o600), "w", encoding="utf-8") as to:
+            to.write(text)
+        (path.parent / SCHEMA_FILE).write_text(json.dumps(job_json_schema(), indent=2) + "\n")
+    except FileExistsError:
+        raise GpuwatchError(f"{path} exists already; --force overwrites it, --name gives another name") from None
+    except OSError as error:
+        raise GpuwatchError(f"{error.filename or path} cannot be written: {error.strerror}") from None
+
+
+def _name(asked: JobRequest) -> str:
+    """`qlora-8b`."""
+    work = asked.workload
+    name = Path(str(work.params or "job")).name.removesuffix(".json")
+    model = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-").lower()
+    return f"{work.method or 'full'}-{model}" if work.params else "job"
+
+
+def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob) -> Iterator[str]:
+    hours, cost, deadline = found.hours, found.cost_usd, wanted.deadline
+    assert hours is not None
+    assert cost is not None
+    yield f"#:schema ./{SCHEMA_FILE}"
+    yield f"# Estimated on {found.samples:,} offers: {hours.low:.1f} to {hours.high:.1f} hours,"
+    yield f"# ${cost.low:,.2f} to ${cost.high:,.2f} in all ({found.chosen[0].cost.how})."
+    for one in found.chosen[:4]:
+        offer, low_h, high = one.offer, one.cost.low.hours, one.cost.high
+        price = f"${one.price.price_microusd_hour / MICRO:.2f} an hour"
+        yield f"#   {offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}:"
+        yield f"#     {low_h:.1f} to {high.hours:.1f} hours, at most ${one.cost.microusd / MICRO:,.2f}"
+    yield f"name = {toml_value(found.name)}"
+    if wanted.image:
+        yield f"image = {toml_value(wanted.image)}"
+    yield f"command = {toml_value(wanted.command)}"
+    yield from _files(wanted)
+    yield f'hours = "{_down(hours.low)}-{_up(hours.high)}"                    # of work, with start and loading'
+    if deadline is not None:
+        yield f"deadline = {rfc3339(deadline)}"
+    yield "retries = 2"
+    yield f"limit = {toml_value(_limit(wanted, found))}"
+    yield ""
+    yield f"[resources]                           # memory {plan.spec.memory_gb:,.0f} GB for the job, over all GPUs"
+    for key, value in _resources(wanted, asked, plan, found).items():
+        yield f"{key} = {toml_value(value)}"
+
+
+def _files(wanted: NewJob) -> Iterator[str]:
+    results = [{"source": one, "target": "results"} for one in wanted.results]
+    if results:
+        yield f"results = {toml_value(results)}"
+    else:
+        yield '# results = [{ source = "out/*", target = "results" }]'
+    if wanted.checkpoint:
+        yield f'checkpoint = {{ path = {toml_value(wanted.checkpoint)}, every = "{_CHECKPOINT_EVERY}" }}'
+    else:
+        yield f'# checkpoint = {{ path = "ckpt", every = "{_CHECKPOINT_EVERY}", resume = "… --resume" }}'
+    yield '# pilot = "1%"                         # a small run first'
+    yield '# active = ["22:00-08:00", "Sat-Sun"]  # gpuwatch calendar GPU tests whether that is cheaper'
+
+
+def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:
+    """What it may cost in all; without that, what the dearest of the chosen offers costs by the GPU-hour."""
+    if wanted.under_usd is not None:
+        return {"max_usd": wanted.under_usd}
+    dearest = max(one.price.price_microusd_hour / one.offer.gpu_count for one in found.chosen)
+    return {"max_price": ceil(dearest / MICRO * 100) / 100}
+
+
+def _resources(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob) -> Mapping[str, Any]:
+    clauses = offer_clauses(found.name, asked, plan, found.chosen)
+    return {key: value for key, value in clauses.items() if key not in _NOT_OF_RESOURCES}
+
+
+def _down(hours: float) -> str:
+    return f"{max(0.1, floor(hours * 10) / 10):g}"
+
+
+def _up(hours: float) -> str:
+    return f"{max(0.1, ceil(hours * 10) / 10):g}"
+
+
+def planned_job_json(found: PlannedJob, path: Path | None) -> dict[str, Any]:
+    """JSON of `gpuwatch job new`."""
+    return {
+        "name": found.name,
+        "file": None if path is None else str(path),
+        "feasible": found.verdict,
+        "samples": found.samples,
+        "hours": None if found.hours is None else list(found.hours),
+        "cost_usd": None if found.cost_usd is None else list(found.cost_usd),
+        "candidates": [
+            {
+                "provider": one.offer.provider,
+                "offer_id": one.offer.offer_id,
+                "gpu": one.offer.gpu,
+                "gpu_count": one.offer.gpu_count,
+                "price_usd_hour": one.price.price_microusd_hour / MICRO,
+                "hours": [one.cost.low.hours, one.cost.high.hours],
+                "job_cost_usd": one.cost.microusd / MICRO,
+            }
+            for one in found.chosen
+        ],
+    }

@@ -1,0 +1,160 @@
+"""`gpuwatch job new`: a job file from a question, by the planner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import (
+    CURRENT_DATA,
+    POLL,
+    Between,
+    completes,
+    config_option,
+    duration_option,
+    gpu_option,
+    json_option,
+)
+from gpuwatch.cli.output import json_out, note
+from gpuwatch.cli.plan_options import number
+from gpuwatch.cli.plan_size import workload_options
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.app.job_new import PlannedJob
+    from gpuwatch.app.plan_job import JobRequest, OfferPlan
+    from gpuwatch.domain.planning.memory_need import WorkloadRequest
+
+_FOLDER = Path("jobs")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch job new --size-of 8B --method qlora --tokens 100M --by Sunday --under 100 \\\n"
+        '      --command "python train.py"',
+        'gpuwatch job new --hours 20 --on "1x H100" --under 60 --command ./run.sh --name nightly',
+    ),
+)
+@workload_options(needed=False)
+@click.option("--tokens", default=None, help='Tokens of the whole job: "100M".')
+@click.option("--hours", default=None, help='Hours of work instead, "20" or "18-30", on the GPUs of --on.')
+@click.option("--on", default=None, metavar="GPUS", help='GPUs on which it takes those hours: "1x H100".')
+@click.option("--by", default=None, metavar="WHEN", help='When it must be done: "Sunday", a date, a time, "2d".')
+@click.option(
+    "--under", "under_usd", type=Between(min=0, min_open=True), default=None, metavar="USD", help="Most it may cost."
+)
+@click.option("--command", required=True, help="Command that does the work.")
+@click.option("--image", default=None, help="Container image. Default: PyTorch with CUDA.")
+@click.option("--name", default=None, help="Name of the job. Default: the method and the model.")
+@click.option("--result", "results", multiple=True, metavar="GLOB", help="Files to bring back; may be repeated.")
+@click.option("--checkpoint", default=None, metavar="FOLDER", help="Where the command writes checkpoints.")
+@gpu_option("--gpu", "Only offers with this GPU; may be repeated.", multiple=True)
+@click.option("--count", default=None, help="Number of GPUs in an offer, N or MIN-MAX.")
+@click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Spot (interruptible) offers.")
+@click.option("--interruptions-per-day", default=None, callback=number, help="Interruptions per day of a spot offer.")
+@click.option(
+    "--provider", multiple=True, metavar="NAME", help="Only this provider.", shell_complete=completes("providers")
+)
+@click.option("--verified", is_flag=True, help="Only verified hosts.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help="File. Default: jobs/NAME.toml."
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@POLL
+@CURRENT_DATA
+@duration_option("--timeout", "timeout_s", "With --poll: longest wait for all providers. Default: 60s.")
+@json_option
+@config_option
+def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: Any) -> int:
+    """Plan a job on the current offers and write jobs/NAME.toml, to read, change and submit.
+
+    Exit codes: 0 written, 1 not feasible, 2 usage, 3 no prices are known, or a provider did not answer.
+    """
+    from zoneinfo import ZoneInfo
+
+    from gpuwatch.app.job_new import NewJob, plan_new_job, planned_job_json, write_job_file
+    from gpuwatch.app.plan_job import plan_on_offers
+    from gpuwatch.bootstrap.settings_loading import load_settings
+    from gpuwatch.domain.jobs.deadlines import deadline_from
+
+    settings, now = load_settings(config), real_now()
+    try:
+        deadline = None if given["by"] is None else deadline_from(given["by"], now, ZoneInfo(settings.timezone))
+    except ValueError as error:
+        raise UsageError(f"--by {error}") from None
+    within_s = None if deadline is None else (deadline - now).total_seconds()
+    asked = _request(workload, given, within_s)
+    wanted = NewJob(
+        name=given["name"],
+        command=given["command"],
+        image=given["image"],
+        under_usd=given["under_usd"],
+        deadline=deadline,
+        checkpoint=given["checkpoint"],
+        results=given["results"],
+        spot=given["spot"],
+    )
+    plan = plan_on_offers(settings, asked)
+    found = plan_new_job(wanted, asked, plan)
+    path = None
+    if found.text is not None:
+        path = given["out"] or _FOLDER / f"{found.name}.toml"
+        write_job_file(path, found.text, force=given["force"])
+    if as_json:
+        json_out(planned_job_json(found, path))
+    else:
+        _print(found, plan, path)
+    if path is None and (not plan.ranking.seen or plan.market.troubles):
+        return Exit.CANNOT_TELL
+    return Exit.DONE if path is not None else Exit.FAILED
+
+
+def _request(workload: WorkloadRequest, given: dict[str, Any], within_s: float | None) -> JobRequest:
+    from gpuwatch.app.plan_job import JobRequest
+
+    table = {key: given[key] for key in ("tokens", "hours", "on", "interruptions_per_day") if given[key] is not None}
+    if within_s is not None:
+        table["within"] = f"{int(within_s)}s"
+    of_offers = ("gpu", "count", "spot", "provider", "verified", "poll", "data", "timeout_s")
+    return JobRequest(
+        job=table,
+        workload=workload,
+        max_cost_usd=given["under_usd"],
+        listed=False,
+        **{key: given[key] for key in of_offers},
+        **_NOT_ASKED,
+    )
+
+
+_NOT_ASKED: dict[str, Any] = {
+    "download_gb": None, "upload_gb": 0.0, "disk_gb": None, "preloaded": False, "samples": None,
+    "tokens_per_sample": None, "epochs": None, "prompt_tokens": None, "labour_hours": 0.0, "labour_usd_hour": 0.0,
+    "prepare_hours": 0.0, "prepare_usd_hour": None, "candidates": (), "commission": 0.0, "disk_usd_gb_month": 0.0,
+    "download_usd_gb": None, "upload_usd_gb": None, "min_billing_s": None, "seed": False, "credit": 0.0,
+}  # fmt: skip
+
+
+def _print(found: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
+    for trouble in plan.market.troubles:
+        note(str(trouble))
+    if path is None or found.hours is None or found.cost_usd is None:
+        click.echo("not feasible" if found.samples else "no prices are known")
+        for reason, count in plan.ranking.refused[:5]:
+            note(f"{count:,} offers: {reason}")
+        if plan.costs:
+            cheapest = min(plan.costs, key=lambda one: one.microusd)
+            note(f"the cheapest costs ${cheapest.microusd / 1e6:,.2f} and takes {cheapest.high.hours:.1f} hours")
+        return
+    verdict = f"{found.verdict.value}: " if found.verdict is not None else ""
+    hours, cost = found.hours, found.cost_usd
+    click.echo(
+        f"{verdict}${cost.low:,.2f} to ${cost.high:,.2f}, {hours.low:.1f} to {hours.high:.1f} hours, on"
+        f" {', '.join(dict.fromkeys(f'{one.offer.gpu_count}× {one.offer.gpu}' for one in found.chosen))}"
+    )
+    click.echo(f"wrote {path}; next: gpuwatch job submit {path}")
