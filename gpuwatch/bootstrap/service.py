@@ -37,7 +37,9 @@ from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.price_ranks import PriceRanks
+from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.engine.provider_worker import ProviderWorker
+from gpuwatch.engine.question_planner import QuestionPlanner
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.engine.watch_alerts import abandoned_alerts
 from gpuwatch.errors import StoreError
@@ -53,6 +55,7 @@ from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import last_sweep
+from gpuwatch.storage.prices_on_sale import prices_on_sale
 from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
@@ -207,12 +210,14 @@ class Service:
         provider = self.settings.providers[name]
         started_at = self.time_source.now()
         health_monitor = HealthMonitor(name, self.uow_factory, new_id, started_at, provider.base_url)
+        prices = PricesOnSale(adapter.info.default_disk_gb) if adapter.info.joins_gpus else None
         recorder = AnswerRecorder(
             name,
             self.history,
             health_monitor,
             DriftDetector(name, self.uow_factory, new_id),
             partial(self.executor.wait_for_started, name, LAUNCH_FIRST_S),
+            prices,
         )
         swept = last_sweep(self.store, name)
         return ProviderWorker(
@@ -221,15 +226,19 @@ class Service:
             health_monitor,
             recorder,
             self.time_source.now,
-            hunter=self._hunter(name, adapter, recorder),
+            hunter=self._hunter(name, adapter, recorder, prices),
             sweeper=self._sweeper(name, adapter, recorder, swept.rows if swept else None),
             swept_at=swept.at if swept else None,
         )
 
-    def _hunter(self, name: str, adapter: Adapter, recorder: AnswerRecorder) -> Hunter | None:
+    def _hunter(
+        self, name: str, adapter: Adapter, recorder: AnswerRecorder, prices: PricesOnSale | None
+    ) -> Hunter | None:
         mine = [watch for watch in self.settings.watches if is_polled_for(name, watch)]
         if not mine and name not in self.launchers:
             return None
+        if prices is not None and len(mine) > 1:
+            prices.begin_with(prices_on_sale(self.store, name))
         return Hunter(
             adapter.market,
             mine,
@@ -239,6 +248,7 @@ class Service:
             self.stopping,
             current_limit=self.auto_prices.with_current_limit,
             job_watches=lambda: [watch for watch in self.job_queue.watches if is_polled_for(name, watch)],
+            planner=QuestionPlanner(prices) if prices is not None else None,
         )
 
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:

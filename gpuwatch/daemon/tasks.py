@@ -63,7 +63,7 @@ def _polling_tasks(service: Service) -> Iterator[PeriodicTask]:
 
 
 def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicTask:
-    poll_s = worker.settings.poll_every_s
+    poll_s = worker.hunt_every_s
     return PeriodicTask(
         name=f"hunt {name}",
         run=_hunt(service, name, worker),

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from gpuwatch.engine.drift_detector import DriftDetector
 from gpuwatch.engine.health_monitor import HealthMonitor
+from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.errors import NoRowUnderstood, ProviderError, StoreError
 from gpuwatch.ports import HUNT, SWEEP, Answer, Completeness, PollHistory, Query
 
@@ -24,6 +25,7 @@ class AnswerRecorder:
     Args:
         let_launches_start: waits a moment for the launches that a hunt has just started: writing the history would
             take the interpreter's lock from a request that is just being sent.
+        prices: learns from every answer what is on sale; None: nobody plans questions by that.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class AnswerRecorder:
         health_monitor: HealthMonitor,
         drift_detector: DriftDetector,
         let_launches_start: Callable[[], None] = _no_launches,
+        prices: PricesOnSale | None = None,
     ) -> None:
         self.polled: set[str] = set()  # lanes where anything was asked: a spot watch asks nothing where none is spot
         self._provider = provider
@@ -40,15 +43,22 @@ class AnswerRecorder:
         self._health_monitor = health_monitor
         self._drift_detector = drift_detector
         self._let_launches_start = let_launches_start
+        self._prices = prices
 
     def record_hunt(self, query: Query, answer: Answer | ProviderError, now: datetime) -> None:
         """After a query of the hunt was decided on."""
         self._let_launches_start()
+        self._learn(query, answer)
         self._record(HUNT, query.gpus[0] if len(query.gpus) == 1 else "", query.spot, answer, now)
 
     def record_sweep(self, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
         """After one search of a sweep."""
+        self._learn(Query(gpus=(gpu,), spot=spot), answer)
         self._record(SWEEP, gpu, spot, answer, now)
+
+    def _learn(self, query: Query, answer: Answer | ProviderError) -> None:
+        if self._prices is not None and isinstance(answer, Answer):
+            self._prices.learn(query, answer)
 
     def _record(self, lane: str, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
         if isinstance(answer, Answer) and answer.searches == 0:

@@ -1,21 +1,28 @@
-"""The hunt: a small query per watch, cheapest first, at or under its limit; each answer is decided on at once."""
+"""The hunt: small queries, cheapest first, at or under the watches' limits; each answer is decided on at once.
+
+Where a provider takes several GPU names in one search, watches share questions (`domain/watches/query_plan`).
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.match import without_country
+from gpuwatch.domain.watches.query_plan import HEAT_LEAST, HEAT_MOST, Demand, PollingLimits, Question, split
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
+from gpuwatch.engine.question_planner import QuestionPlanner
 from gpuwatch.engine.search import dearest, queries_for, search_cheapest
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
-from gpuwatch.ports import Answer, Market, Query
+from gpuwatch.ports import Answer, Completeness, Market, Query
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +38,7 @@ class Hunter:
         record: stores an answer, or that there was none, after it was decided on.
         current_limit: for watches with `max_price = "auto"`.
         job_watches: what the queued jobs look for at this moment.
+        planner: joins the questions of several watches; None: each distinct query is asked by itself.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -44,6 +52,7 @@ class Hunter:
         *,
         current_limit: CurrentLimit = lambda watch, _now: watch,
         job_watches: Callable[[], Sequence[Watch]] = tuple,
+        planner: QuestionPlanner | None = None,
     ) -> None:
         self.market = market
         self._watches = tuple(watches)
@@ -55,6 +64,7 @@ class Hunter:
         self._stopping = stopping
         self._current_limit = current_limit
         self._job_watches = job_watches
+        self._planner = planner
         self._polled_at: dict[Query, datetime] = {}
         self._rows: dict[Query, int] = {}  # how many each returned when last asked
         self._asked: dict[Query, int] = {}  # when last, as a number: clocks step back
@@ -77,24 +87,124 @@ class Hunter:
         """How many rows they returned when last asked."""
         return sum(self._rows.values())
 
-    def run_round(self, clock: Callable[[], datetime], poll_every_s: float, matched_every_s: float) -> None:
+    @property
+    def is_planned(self) -> bool:
+        """Whether its queries may be joined: then what is due is not asked in rounds, but as the plan says."""
+        return self._planner is not None and len(self._watches_of) > 1
+
+    def run_round(
+        self,
+        clock: Callable[[], datetime],
+        poll_every_s: float,
+        matched_every_s: float,
+        limits: PollingLimits | None = None,
+    ) -> None:
         """Poll every query that is due, the longest unasked first; decide on each answer at once, before the next.
 
         A provider that wants no more questions for now ends the round: the next one begins with those that are left.
+
+        Args:
+            matched_every_s: how often a query that returns rows is asked, if there is no plan.
+            limits: for the plan; None: there is none.
         """
         self._apply_current_limits(clock())
+        if self._planner is not None and limits is not None and self.is_planned:
+            self._run_planned(self._planner, limits, clock)
+            return
         for query, watches in sorted(self._watches_of.items(), key=lambda one: self._asked.get(one[0], 0)):
             if self._stopping.is_set():
                 return
             slow = self._rows.get(query) and not any(map(self._evaluator.wants_more_launches, watches))
             every_s = matched_every_s if slow else poll_every_s
-            polled_at = self._polled_at.get(query)
-            # a clock that stepped back must not silence a watch: an hour ahead of us is not "polled lately"
-            if polled_at is not None and timedelta(0) <= clock() - polled_at < timedelta(seconds=every_s * 0.9):
+            if self._unasked_s(query, clock()) < every_s * 0.9:
                 continue
-            answer = self._poll(query, watches, clock)
-            if isinstance(answer, RateLimited | QuotaSpent):
+            if _is_refusal(self._poll(query, watches, clock)):
                 return
+
+    def _unasked_s(self, query: Query, now: datetime) -> float:
+        """For how long it was not asked; infinity: never, or the clock stepped back, which must not silence it."""
+        polled_at = self._polled_at.get(query)
+        # an hour ahead of us is not "polled lately"
+        return math.inf if polled_at is None or polled_at > now else (now - polled_at).total_seconds()
+
+    # --- questions that watches share ---------------------------------------------------------------------------------
+
+    def _run_planned(self, planner: QuestionPlanner, limits: PollingLimits, clock: Callable[[], datetime]) -> None:
+        """Ask what is due, the most overdue first; at most as many as there are questions."""
+        early_s = min(limits.poll_every_s, limits.search_interval_s) / 2  # until the next look at what is due
+        for _ in range(len(planner.plan(self._demands(), limits, clock()).questions)):
+            if self._stopping.is_set():
+                return
+            plan, now = planner.plan(self._demands(), limits, clock()), clock()
+            waited = {one: self._question_unasked_s(one, now) for one in plan.questions}
+            due = [one for one, unasked_s in waited.items() if unasked_s >= max(one.every_s - early_s, 0.0)]
+            if not due:
+                return
+            if not self._ask(planner, max(due, key=lambda one: waited[one] / max(one.every_s, 1e-9)), clock):
+                return
+
+    def _demands(self) -> list[Demand]:
+        return [self._demand(query, watches) for query, watches in self._watches_of.items()]
+
+    def _demand(self, query: Query, watches: Sequence[Watch]) -> Demand:
+        """What has matched is known already; where a machine is wanted still, it is what matters most."""
+        names = tuple(watch.name for watch in watches)
+        if not self._rows.get(query):
+            return Demand(query=query, watches=names)
+        if any(map(self._evaluator.wants_more_launches, watches)):
+            return Demand(query=query, watches=names, heat=HEAT_MOST, spares_rows=False)
+        return Demand(query=query, watches=names, heat=HEAT_LEAST)
+
+    def _question_unasked_s(self, question: Question, now: datetime) -> float:
+        return max(self._unasked_s(one.query, now) for one in question.demands)
+
+    def _ask(self, planner: QuestionPlanner, question: Question, clock: Callable[[], datetime]) -> bool:
+        """Ask for several watches at once, and in parts if that does not show everything; False: it was refused."""
+        queries = [one.query for one in question.demands]
+        if len(queries) == 1:
+            answer = self._poll(queries[0], self._watches_of[queries[0]], clock)
+            return not _is_refusal(answer)
+        found = self._search_joined(question, clock)
+        if isinstance(found, Answer) and found.completeness is not Completeness.COMPLETE:
+            planner.forget_plan()
+            return all(self._ask(planner, part, clock) for part in split(question))
+        return not _is_refusal(found)
+
+    def _search_joined(self, question: Question, clock: Callable[[], datetime]) -> Answer | ProviderError:
+        """One search for all; a page that was cut is kept, and nothing is decided on it."""
+        queries = [one.query for one in question.demands]
+        watches = list({watch.name: watch for query in queries for watch in self._watches_of[query]}.values())
+        number, asked_at = next(self._numbers), clock()
+        try:
+            answer: Answer | ProviderError = self.market.search(question.query)
+        except ProviderError as error:
+            answer = error
+        if isinstance(answer, ProviderError) or answer.completeness is Completeness.COMPLETE:
+            if isinstance(answer, Answer) or answer.was_sent:
+                self._asked.update(dict.fromkeys(queries, number))
+                self._polled_at.update(dict.fromkeys(queries, asked_at))
+            self._decide_joined(question, watches, answer, clock)
+        self._record(question.query, answer, clock())
+        return answer
+
+    def _decide_joined(
+        self,
+        question: Question,
+        watches: Sequence[Watch],
+        answer: Answer | ProviderError,
+        clock: Callable[[], datetime],
+    ) -> None:
+        spot = question.query.spot
+        if isinstance(answer, Answer):
+            observed = self._evaluator.observe(watches, answer, spot, clock())
+            for one in question.demands:
+                self._rows[one.query] = sum(bool(observed[name].matches) for name in one.watches)
+        else:
+            observed = unanswered(watches, clock())
+        with _store_errors_logged(self.market.name):
+            self._evaluator.evaluate(watches, self.market.name, spot, observed, clock())
+        if isinstance(answer, Answer):
+            self._log_without_country(watches, answer, clock())
 
     def _apply_current_limits(self, now: datetime) -> None:
         """Poll for what is at or under the limits of this moment; a watch whose limit is unknown is not polled."""
@@ -128,10 +238,8 @@ class Hunter:
             answer, observed = error, unanswered(watches, clock())
             if not error.was_sent:
                 del self._asked[query], self._polled_at[query]
-        try:
+        with _store_errors_logged(self.market.name):
             self._evaluator.evaluate(watches, self.market.name, query.spot, observed, clock())
-        except StoreError as error:  # nothing was started or reported that is not stored; the next poll tries again
-            log.error("cannot store a decision: %s", error, extra={"provider": self.market.name})  # noqa: TRY400
         self._record(query, answer, clock())
         if isinstance(answer, Answer):
             self._log_without_country(watches, answer, clock())
@@ -177,6 +285,19 @@ class Hunter:
         elif answer.offers and query not in self._unproven:
             self._unproven.add(query)
             log.warning("%s: %s", self.market.name, answer.incomplete_because, extra={"provider": self.market.name})
+
+
+@contextmanager
+def _store_errors_logged(provider: str) -> Iterator[None]:
+    """Nothing was started or reported that is not stored; the next poll tries again."""
+    try:
+        yield
+    except StoreError as error:
+        log.error("cannot store a decision: %s", error, extra={"provider": provider})  # noqa: TRY400
+
+
+def _is_refusal(answer: Answer | ProviderError) -> bool:
+    return isinstance(answer, RateLimited | QuotaSpent)
 
 
 def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:

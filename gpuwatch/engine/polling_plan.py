@@ -70,7 +70,7 @@ def plan_polling(
     """
     queries = len({query for watch in watches for query in queries_for(watch, commission)})
     sweeps = 60.0 * targets / sweep_every_s
-    share = min(SWEEP_SHARE, sweeps * provider.search_interval_s / 60.0)
+    share = sweep_share(targets, sweep_every_s, provider.search_interval_s)
     alone_s = queries * provider.search_interval_s
     return PollingPlan(
         provider=provider.name,
@@ -82,3 +82,8 @@ def plan_polling(
         round_s=max(provider.poll_every_s, alone_s / (1.0 - share)) if queries else 0.0,
         watches=tuple(watch.name for watch in watches),
     )
+
+
+def sweep_share(targets: int, sweep_every_s: float | None, search_interval_s: float) -> float:
+    """The share of the turns that sweeps take: as many as they need, a fifth at most; None: none is due."""
+    return 0.0 if sweep_every_s is None else min(SWEEP_SHARE, targets * search_interval_s / sweep_every_s)

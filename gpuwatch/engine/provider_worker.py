@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from gpuwatch.domain.watches.query_plan import PollingLimits
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.polling_plan import sweep_share
 from gpuwatch.engine.row_budget import RowDemand, RowPlan, plan_rows
 from gpuwatch.engine.sweep import Sweeper
 from gpuwatch.errors import QuotaSpent
@@ -52,6 +54,13 @@ class ProviderWorker:
         queries = self.hunter.queries if self.hunter else 0
         return max(self.settings.poll_every_s, queries * self.settings.search_interval_s)
 
+    @property
+    def hunt_every_s(self) -> float:
+        """How often it is looked at what is due: with a plan, questions have intervals of their own."""
+        planned = self.hunter is not None and self.hunter.is_planned
+        turn_s = max(self.settings.search_interval_s, 1.0)
+        return min(self.settings.poll_every_s, turn_s) if planned else self.settings.poll_every_s
+
     def plan(self, now: datetime) -> RowPlan:
         """How the rest of the day's rows is shared."""
         demand = RowDemand(
@@ -77,10 +86,21 @@ class ProviderWorker:
             if plan.spent:
                 self.health_monitor.failed(HUNT, "all", _spent(self.name, plan), self._clock())
             else:
-                self.hunter.run_round(self._clock, self.settings.poll_every_s, plan.matched_every_s)
+                limits = self._limits(plan) if self.hunter.is_planned else None
+                self.hunter.run_round(self._clock, self.settings.poll_every_s, plan.matched_every_s, limits)
             self._next_plan = self.plan(self._clock())
         self.finished_rounds += 1
         return (self._clock() - began).total_seconds()
+
+    def _limits(self, plan: RowPlan) -> PollingLimits:
+        settings = self.settings
+        share = sweep_share(len(self.sweeper.targets), plan.sweep_every_s, settings.search_interval_s)
+        return PollingLimits(
+            poll_every_s=settings.poll_every_s,
+            search_interval_s=settings.search_interval_s,
+            turns_share=1.0 - share,
+            rows_per_s=plan.hunt_rows_per_s,
+        )
 
     def _newest_plan(self, now: datetime) -> RowPlan:
         """The plan made after the last round, if the day is still the same: counting rows must not delay a launch."""

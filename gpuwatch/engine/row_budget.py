@@ -26,6 +26,7 @@ class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
     resets_at: datetime
     sweep_every_s: float | None  # None: no sweep before the reset, the rows do not reach
     matched_every_s: float  # how often a watch that stays matched is asked
+    hunt_rows_per_s: float | None = None  # what the hunts may use until the reset; None: no quota
 
     @property
     def spent(self) -> bool:
@@ -71,6 +72,7 @@ def plan_rows(demand: RowDemand, rows_used: int, now: datetime) -> RowPlan:
         resets_at=resets_at,
         sweep_every_s=_sweep_every_s(left, rest_s, demand),
         matched_every_s=_matched_every_s(left, rest_s, demand),
+        hunt_rows_per_s=left * HUNT_SHARE / rest_s,
     )
 
 

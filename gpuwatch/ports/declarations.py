@@ -98,6 +98,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     poll_every_s: float = 30.0
     search_interval_s: float = 6.0
     rows_per_day: int = 0  # 0: no quota
+    joins_gpus: bool = False  # one search may name several GPUs: the questions of several watches become one
     console_url: str | None = None  # where a person rents by hand
     key_rights: Mapping[str, str] = {}  # its names for what a key may do: "list", "rent", "credit", "charges"
     template: str = ""  # its section of `gpuwatch init`, heading included; empty: it is not in the template

@@ -1,4 +1,4 @@
-"""The port to a marketplace: the query and the answer."""
+"""The port to a marketplace: a query (`domain.market.query`) and its answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.query import Query
 
 HUNT = "hunt"  # the lanes of a provider: small searches at a watch's limit
 SWEEP = "sweep"  # … and everything there is, for the history
@@ -22,23 +23,6 @@ class Completeness(StrEnum):
     COMPLETE = "complete"  # everything that fits the query
     TRUNCATED = "truncated"  # the provider cut it (rows == limit) and it could not be split further
     PARTIAL = "partial"  # some of the searches behind it failed
-
-
-class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask a market. Filters only narrow what is sent: every offer is checked again on our side.
-
-    `gpus` are canonical names (an uncatalogued spelling stands for itself); empty: all models.
-    """
-
-    gpus: tuple[str, ...] = ()
-    count_min: int = 1
-    count_max: int | None = None
-    spot: bool = False
-    disk_gb: float | None = None  # None: the provider's default quote
-    max_listed_usd_hour: float | None = None  # whole offer; None: no bound (a sweep)
-    verified: bool | None = None
-    min_reliability: float | None = None
-    limit: int | None = None  # rows wanted, cheapest first; None: all there are (walked past the cap)
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

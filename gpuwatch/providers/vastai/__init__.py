@@ -24,6 +24,7 @@ INFO = ProviderInfo(
     default_disk_gb=8.0,
     search_interval_s=6.0,
     rows_per_day=20_000,
+    joins_gpus=True,
     console_url="https://cloud.vast.ai/create/",
     key_rights={
         "list": "instance_read",

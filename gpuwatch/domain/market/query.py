@@ -1,0 +1,54 @@
+"""What is asked of a market, and how several questions become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What to ask a market. Filters only narrow what is sent: every offer is checked again on our side.
+
+    `gpus` are canonical names (an uncatalogued spelling stands for itself); empty: all models.
+    """
+
+    gpus: tuple[str, ...] = ()
+    count_min: int = 1
+    count_max: int | None = None
+    spot: bool = False
+    disk_gb: float | None = None  # None: the provider's default quote
+    max_listed_usd_hour: float | None = None  # whole offer; None: no bound (a sweep)
+    verified: bool | None = None
+    min_reliability: float | None = None
+    limit: int | None = None  # rows wanted, cheapest first; None: all there are (walked past the cap)
+
+
+def can_join(one: Query, other: Query) -> bool:
+    """Whether one question can stand for both: of the same rental type, quoted with the same disk."""
+    return one.spot is other.spot and one.disk_gb == other.disk_gb and bool(one.gpus) and bool(other.gpus)
+
+
+def joined(queries: Sequence[Query], limit: int | None) -> Query:
+    """The narrowest question whose whole answer holds that of each of these; they must be able to join.
+
+    Args:
+        queries: not empty.
+        limit: rows of the page that is asked for.
+    """
+    first = queries[0]
+    ceilings = [one.max_listed_usd_hour for one in queries]
+    counts = [one.count_max for one in queries]
+    least = [one.min_reliability for one in queries]
+    verified = {one.verified for one in queries}
+    return Query(
+        gpus=tuple(dict.fromkeys(gpu for one in queries for gpu in one.gpus)),
+        count_min=min(one.count_min for one in queries),
+        count_max=None if None in counts else max(count for count in counts if count is not None),
+        spot=first.spot,
+        disk_gb=first.disk_gb,
+        max_listed_usd_hour=None if None in ceilings else max(usd for usd in ceilings if usd is not None),
+        verified=first.verified if len(verified) == 1 else None,
+        min_reliability=None if None in least else min(share for share in least if share is not None),
+        limit=limit,
+    )

@@ -1,0 +1,38 @@
+"""Which questions the hunt at one provider asks: planned anew when what is wanted or known has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan, plan_queries
+from gpuwatch.engine.prices_on_sale import PricesOnSale
+
+PLAN_EVERY = timedelta(minutes=1)  # what is on sale has changed by then
+
+
+class QuestionPlanner:
+    """Keeps a plan for as long as it is good.
+
+    Args:
+        prices: what the questions are expected to bring.
+    """
+
+    def __init__(self, prices: PricesOnSale) -> None:
+        self._prices = prices
+        self._plan = QueryPlan(questions=())
+        self._planned_for: tuple[Demand, ...] = ()
+        self._planned_at: datetime | None = None
+
+    def plan(self, demands: Sequence[Demand], limits: PollingLimits, now: datetime) -> QueryPlan:
+        """The questions for these demands, at this moment."""
+        wanted = tuple(demands)
+        is_fresh = self._planned_at is not None and timedelta(0) <= now - self._planned_at < PLAN_EVERY
+        if not is_fresh or self._planned_for != wanted:
+            self._plan = plan_queries(wanted, self._prices.expected_rows(), limits)
+            self._planned_for, self._planned_at = wanted, now
+        return self._plan
+
+    def forget_plan(self) -> None:
+        """What was expected did not come true: the next plan is a new one."""
+        self._planned_at = None

@@ -1,0 +1,38 @@
+"""What is on sale at a provider according to the history, for who plans how many rows a question will bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuwatch.domain.market.expected_rows import SaleKey, SalePrice
+from gpuwatch.domain.market.offer import Verification
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import driver_executor
+from gpuwatch.storage.history_recorder import load_open_prices
+from gpuwatch.storage.open_prices import NEVER, Key
+
+
+def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Mapping[Key, SalePrice]]:
+    """By GPU and rental type, of those that were ever read completely: each offer by machine and GPUs.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    with database.read() as connection:
+        prices = load_open_prices(driver_executor(connection))
+    found: dict[SaleKey, Mapping[Key, SalePrice]] = {}
+    for spot in (False, True):
+        known = prices.prices_of(provider, int(spot))
+        for gpu in {*known.covered_s, *known.models} - {""}:
+            if known.newest_cover(gpu) != NEVER:
+                found[gpu, spot] = {
+                    key: SalePrice(
+                        key[1],
+                        one.machine_microusd / MICRO,
+                        (one.disk_microusd or 0) / MICRO,
+                        None if one.verification is None else one.verification is Verification.VERIFIED,
+                    )
+                    for key, one in known.models.get(gpu, {}).items()
+                }
+    return found

@@ -1,0 +1,251 @@
+"""Questions that watches share: within turns and rows, nobody forgotten, nobody starved. Properties, then examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.domain.market.expected_rows import ExpectedRows, SalePrice
+from gpuwatch.domain.market.query import Query
+from gpuwatch.domain.watches.query_plan import (
+    HEAT_LEAST,
+    HEAT_MOST,
+    Demand,
+    PollingLimits,
+    QueryPlan,
+    plan_queries,
+    split,
+)
+
+GPUS = tuple(f"GPU {n}" for n in range(8))
+COUNTS = (1, 2, 4, 8)
+EXACT = 1 + 1e-6
+
+prices = st.builds(
+    SalePrice,
+    gpu_count=st.sampled_from(COUNTS),
+    machine_usd_hour=st.floats(0.05, 8.0),
+    disk_usd_gb_month=st.sampled_from((0.0, 0.1, 0.3)),
+    verified=st.sampled_from((None, True, False)),
+    reliability=st.sampled_from((None, 0.9, 0.99)),
+)
+markets = st.dictionaries(st.sampled_from(GPUS), st.lists(prices, max_size=40), max_size=len(GPUS)).map(
+    lambda found: {(gpu, spot): rows for gpu, rows in found.items() for spot in (False, True)}
+)
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> Query:
+    least, most = sorted((draw(st.sampled_from(COUNTS)), draw(st.sampled_from(COUNTS))))
+    return Query(
+        gpus=tuple(draw(st.lists(st.sampled_from(GPUS), min_size=1, max_size=3, unique=True))),
+        count_min=least,
+        count_max=most,
+        spot=draw(st.booleans()),
+        disk_gb=draw(st.sampled_from((None, None, 50.0))),
+        max_listed_usd_hour=draw(st.floats(0.05, 8.0)),
+        verified=draw(st.sampled_from((None, None, True))),
+        min_reliability=draw(st.sampled_from((None, 0.95))),
+        limit=10,
+    )
+
+
+@st.composite
+def demand_lists(draw: st.DrawFn) -> list[Demand]:
+    distinct = draw(st.lists(queries(), min_size=1, max_size=14, unique=True))
+    heats = st.floats(HEAT_LEAST, HEAT_MOST)
+    return [
+        Demand(query=query, watches=(f"watch {number}",), heat=draw(heats)) for number, query in enumerate(distinct)
+    ]
+
+
+limits_of = st.builds(
+    PollingLimits,
+    poll_every_s=st.sampled_from((1.0, 30.0, 300.0)),
+    search_interval_s=st.sampled_from((0.0, 0.5, 6.0)),
+    turns_share=st.sampled_from((0.8, 1.0)),
+    rows_per_s=st.sampled_from((None, 0.0, 0.01, 0.1157, 5.0)),
+)
+
+
+def rows_of(market: Mapping[tuple[str, bool], Sequence[SalePrice]]) -> ExpectedRows:
+    return ExpectedRows(market, 8.0)
+
+
+@given(demand_lists(), markets, limits_of)
+def test_every_demand_is_covered_by_one_question_that_shows_all_it_asks_for(
+    demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
+) -> None:
+    plan = plan_queries(demands, rows_of(market), limits)
+    served = [one for question in plan.questions for one in question.demands]
+    assert sorted(served, key=str) == sorted(demands, key=str)
+    for question in plan.questions:
+        for demand in question.demands:
+            assert shown(market, demand.query) <= shown(market, question.query)
+
+
+def shown(market: Mapping[tuple[str, bool], Sequence[SalePrice]], query: Query) -> set[tuple[str, int]]:
+    """What a marketplace would show to a query, page or no page."""
+    disk_gb = 8.0 if query.disk_gb is None else query.disk_gb
+    return {
+        (gpu, number)
+        for gpu in query.gpus
+        for number, price in enumerate(market.get((gpu, query.spot), ()))
+        if price.fits(query) and price.listed_usd_hour(disk_gb) <= (query.max_listed_usd_hour or 0.0)
+    }
+
+
+@given(demand_lists(), markets, limits_of)
+def test_a_plan_is_never_over_turns_or_rows_and_asks_nobody_more_often_than_promised(
+    demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
+) -> None:
+    questions = plan_queries(demands, rows_of(market), limits).questions
+    assert sum(limits.search_interval_s / one.every_s for one in questions) <= limits.turns_share * EXACT
+    if limits.rows_per_s is not None:
+        assert sum(one.rows / one.every_s for one in questions) <= max(limits.rows_per_s, 1e-9) * EXACT
+    assert all(one.every_s >= limits.poll_every_s for one in questions)
+
+
+@given(demand_lists(), markets, limits_of)
+def test_every_watch_is_asked_within_its_promise_or_the_plan_says_that_it_cannot(
+    demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
+) -> None:
+    plan = plan_queries(demands, rows_of(market), limits)
+    for question in plan.questions:
+        kept = question.every_s <= limits.poll_every_s * EXACT
+        assert all((name in plan.late) is not kept for name in question.watches)
+
+
+@given(demand_lists(), markets, limits_of)
+def test_only_what_is_known_is_joined_and_only_under_half_a_page(
+    demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
+) -> None:
+    for question in plan_queries(demands, rows_of(market), limits).questions:
+        if len(question.demands) > 1:
+            assert all((gpu, question.query.spot) in market for gpu in question.query.gpus)
+            assert len(shown(market, question.query)) <= limits.page_rows / 2
+            assert {one.query.disk_gb for one in question.demands} == {question.query.disk_gb}
+
+
+@given(demand_lists(), markets, st.sampled_from((0.5, 6.0)))
+def test_nobody_starves_because_others_are_hot(
+    demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], interval_s: float
+) -> None:
+    """Without a row quota: an even share of the turns, and twice as long at most; known matches four times."""
+    limits = PollingLimits(poll_every_s=1.0, search_interval_s=interval_s)
+    for question in plan_queries(demands, rows_of(market), limits).questions:
+        even_s = max(limits.poll_every_s, len(demands) * interval_s)
+        assert question.every_s <= even_s * (HEAT_MOST / min(1.0, question.heat)) ** 0.5 * EXACT
+
+
+@given(demand_lists(), markets, limits_of)
+def test_joining_never_makes_the_mean_wait_longer(
+    demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], limits: PollingLimits
+) -> None:
+    alone = PollingLimits(
+        poll_every_s=limits.poll_every_s,
+        search_interval_s=limits.search_interval_s,
+        turns_share=limits.turns_share,
+        rows_per_s=limits.rows_per_s,
+        can_join=False,
+    )
+    joint, apart = (plan_queries(demands, rows_of(market), one) for one in (limits, alone))
+    assert weighted_wait_s(joint) <= weighted_wait_s(apart) * EXACT
+
+
+def weighted_wait_s(plan: QueryPlan) -> float:
+    weights = {one: sum(demand.heat for demand in one.demands) for one in plan.questions}
+    return sum(weight * one.every_s for one, weight in weights.items()) / sum(weights.values())
+
+
+@given(demand_lists(), markets)
+def test_the_halves_of_a_question_serve_all_of_it(
+    demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]]
+) -> None:
+    limits = PollingLimits(poll_every_s=1.0, search_interval_s=6.0)
+    for question in plan_queries(demands, rows_of(market), limits).questions:
+        if len(question.demands) > 1:
+            first, second = split(question)
+            assert sorted((*first.demands, *second.demands), key=str) == sorted(question.demands, key=str)
+            assert all(
+                shown(market, one.query) <= shown(market, half.query)
+                for half in (first, second)
+                for one in half.demands
+            )
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+VASTAI = PollingLimits(poll_every_s=30.0, search_interval_s=6.0)
+
+
+def demand(gpu: str, usd: float, heat: float = 1.0) -> Demand:
+    query = Query(gpus=(gpu,), count_max=1, max_listed_usd_hour=usd, limit=10)
+    return Demand(query=query, watches=(gpu,), heat=heat)
+
+
+def twenty(usd: float = 1.0) -> list[Demand]:
+    return [demand(f"GPU {n}", usd + n / 100) for n in range(20)]
+
+
+def at(usd: float, offers: int = 1) -> list[SalePrice]:
+    return [SalePrice(1, usd, 0.0)] * offers
+
+
+def test_watches_that_fit_are_not_joined() -> None:
+    plan = plan_queries(twenty()[:5], rows_of({}), VASTAI)
+    assert [one.every_s for one in plan.questions] == [pytest.approx(30.0)] * 5
+    assert plan.late == ()
+
+
+def test_twenty_gpus_under_whose_limits_nothing_is_on_sale_are_asked_for_as_often_as_one() -> None:
+    market = {(f"GPU {n}", False): at(9.0, 30) for n in range(20)}
+    plan = plan_queries(twenty(), rows_of(market), VASTAI)
+    assert plan.round_s == pytest.approx(30.0)
+    assert len(plan.questions) <= 5
+    assert plan.late == ()
+
+
+def test_a_dear_gpu_is_not_joined_with_cheap_ones_that_fill_the_page() -> None:
+    market = {(f"GPU {n}", False): at(2.0, 30) for n in range(20)} | {("dear", False): at(9.0)}
+    plan = plan_queries([*twenty(), demand("dear", 5.0)], rows_of(market), VASTAI)
+    (dear,) = [one for one in plan.questions if "dear" in one.watches]
+    assert len(dear.watches) <= 2
+
+
+def test_rows_are_spared_where_a_quota_counts_them() -> None:
+    market = {(f"GPU {n}", False): at(1.0 + n / 100 + 0.005, 3) for n in range(20)}
+    thrifty = PollingLimits(poll_every_s=30.0, search_interval_s=6.0, rows_per_s=0.05)
+    free, rationed = (plan_queries(twenty(), rows_of(market), one) for one in (VASTAI, thrifty))
+    assert len(free.questions) < len(rationed.questions)
+    assert set(rationed.late) == {f"GPU {n}" for n in range(20)}
+
+
+def test_what_is_hot_is_asked_for_more_often() -> None:
+    plan = plan_queries([*twenty(), demand("hot", 5.0, heat=4.0)], rows_of({}), VASTAI)
+    every_s = {one.watches[0]: one.every_s for one in plan.questions}
+    assert every_s["hot"] < 0.6 * every_s["GPU 1"]
+    assert every_s["GPU 1"] < 2 * 21 * 6.0
+
+
+def test_several_limits_for_one_gpu_are_one_question_at_the_highest() -> None:
+    market = {(f"GPU {n}", False): at(9.0) for n in range(20)}
+    watches = [demand(f"GPU {n % 20}", 1.0 + n / 1000) for n in range(100)]
+    plan = plan_queries(watches, rows_of(market), VASTAI)
+    assert len(plan.questions) <= 10
+    assert max(one.query.max_listed_usd_hour or 0 for one in plan.questions) == pytest.approx(1.099)
+
+
+def test_a_hundred_watches_are_planned_in_a_moment() -> None:
+    counted = [0]
+    known = rows_of({(f"GPU {n}", False): at(1.2, 20) for n in range(20)})
+
+    def counting(query: Query) -> float | None:
+        counted[0] += 1
+        return known(query)
+
+    plan_queries([demand(f"GPU {n % 20}", 1.0 + n / 100) for n in range(100)], counting, VASTAI)
+    assert counted[0] < 20_000
