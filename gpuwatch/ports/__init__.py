@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
+from gpuwatch.domain.market.query import Query
 from gpuwatch.ports.alerts import (
     MONEY_KINDS,
     Alert,
@@ -30,7 +31,7 @@ from gpuwatch.ports.alerts import (
     WaitingAlert,
     severity_of,
 )
-from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market, Query
+from gpuwatch.ports.market import HUNT, LANES, SWEEP, Answer, Completeness, Market
 from gpuwatch.ports.renting import (
     AccountLookup,
     Created,

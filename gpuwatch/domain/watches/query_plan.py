@@ -81,7 +81,8 @@ def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits
         rows_of: of any query made of these; where it knows nothing, nothing is joined.
     """
     alone = [_alone(one, rows_of) for one in demands]
-    best, wait_s = alone, _mean_wait_s(alone, limits)
+    best: Sequence[Question] = alone
+    wait_s = _mean_wait_s(alone, limits)
     if limits.can_join:
         for fewer in _joins(alone, rows_of, limits):
             if wait_s <= limits.poll_every_s:
@@ -125,7 +126,7 @@ def _joins(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> S
         for b in living
         if a < b and (pair := _pair(living[a], living[b], rows_of, limits)) is not None
     }
-    stages = []
+    stages: list[Sequence[Question]] = []
     while pairs:
         (a, b), (_, both) = min(pairs.items(), key=lambda item: (item[1][0], item[0]))
         new = len(alone) + len(stages)
