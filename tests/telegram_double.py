@@ -1,7 +1,8 @@
 """A Bot API server on loopback, built from the API's documented answers; strict where Telegram is strict.
 
 `sendMessage` and `getChat`; commands and buttons: `getUpdates`, `answerCallbackQuery`, `editMessageText`, `sendPhoto`
-and `setMyCommands`. Formatting: core.telegram.org/bots/api#html-style; failures: #responseparameters, and the texts
+and `setMyCommands`; webhooks: `tests/telegram_webhook.py`.
+Formatting: core.telegram.org/bots/api#html-style; failures: #responseparameters, and the texts
 that the API sends with 400, 401, 403, 409 and 429.
 """
 
@@ -10,16 +11,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.telegram_formatting import CannotParse, Entity, parse
+from tests.telegram_webhook import Refused, WebhookSender
 
 TOKEN = "8123456789:AAH-TelegramTokenOfATest_0123456789ab"
 CHAT = "-4001"
+_OF_THE_BOT = {"setMyCommands", "getWebhookInfo", "setWebhook", "deleteWebhook"}
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,11 @@ UNREADABLE = Fault(400, "Bad Request: can't parse entities: Can't find end tag c
 REPLY_LOST = Fault(accepted=True, hangs_up=True)
 
 
-class TelegramDouble:
+class TelegramDouble(WebhookSender):
     """What was asked and shown, and what goes wrong next."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.base_url = ""
         self.token = TOKEN
         self.chats = {CHAT}
@@ -84,18 +88,12 @@ class TelegramDouble:
         self.shown: list[Shown] = []
         self.asked: list[dict[str, Any]] = []
         self.asked_at_s: list[float] = []
-        self.updates: list[dict[str, Any]] = []
         self.offsets: list[int] = []
         self.answers: dict[str, tuple[str, float]] = {}  # press → text, seconds after the press was given out
         self.edits: list[tuple[int, str]] = []  # (message, text)
         self.photos: list[bytes] = []
         self.methods: list[str] = []
-        self.webhook = ""
-        self._given_out_s: dict[str, float] = {}
         self._next_update = 700_000_001
-        self._polls = 0
-        self._came = threading.Condition()
-        self.released = threading.Event()
         self._lock = threading.Lock()
 
     def answer(self, path: str, body: bytes) -> tuple[Fault, bytes]:
@@ -112,15 +110,14 @@ class TelegramDouble:
                 "editMessageText": self._edit,
                 "answerCallbackQuery": self._press_answered,
                 "setMyCommands": self._yes,
-                "getWebhookInfo": self._webhook_info,
-            }
+            } | {name: _answered(work) for name, work in self.webhook_methods.items()}
             request = json.loads(body)
-            if method not in {"answerCallbackQuery", "setMyCommands", "getWebhookInfo"}:
+            if method not in _OF_THE_BOT | {"answerCallbackQuery"}:
                 self.asked.append(request)
                 self.asked_at_s.append(time.monotonic())
             if method not in known:
                 return _no(401, "Unauthorized")
-            fault = None if method in {"setMyCommands", "getWebhookInfo"} else self._next_fault()
+            fault = None if method in _OF_THE_BOT else self._next_fault()
             if fault is not None and not fault.accepted:
                 return fault, _refusal(fault)
             return known[method](request, fault or Fault())
@@ -214,9 +211,6 @@ class TelegramDouble:
             return _no(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
         self.answers[press_id] = (text, time.monotonic() - self._given_out_s[press_id])
         return self._yes(request, fault)
-
-    def _webhook_info(self, _request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
-        return Fault(), json.dumps({"ok": True, "result": {"url": self.webhook}}).encode()
 
     def _yes(self, _request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
         return Fault(), b'{"ok": true, "result": true}'
@@ -312,6 +306,16 @@ def _entity(text: str, given: dict[str, Any]) -> Entity:
     start, length = given["offset"] * 2, given["length"] * 2
     assert 0 <= start < start + length <= len(wire), given
     return Entity({"bold": "b"}.get(given["type"], given["type"]), wire[start : start + length].decode("utf-16-le"))
+
+
+def _answered(work: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any], Fault], tuple[Fault, bytes]]:
+    def answer(request: dict[str, Any], _fault: Fault) -> tuple[Fault, bytes]:
+        try:
+            return Fault(), json.dumps({"ok": True, "result": work(request)}).encode()
+        except Refused as error:
+            return _no(400, f"Bad Request: {error}")
+
+    return answer
 
 
 def _refusal(fault: Fault) -> bytes:

@@ -11,6 +11,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.engine.alert_buttons import AlertButtons
 from gpuwatch.engine.signed_buttons import ButtonSigner
 from gpuwatch.ports.buttons import ButtonChannel
+from gpuwatch.redaction import register_secret
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.installation import load_installation
 
@@ -27,10 +28,14 @@ def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
     Raises:
         StoreError: the installation cannot be read.
     """
-    with store.write() as connection:
-        here = load_installation(connection, real_now())
-    said = f"gpuwatch buttons {here.install_id} {here.key_salt}"
-    return ButtonSigner(digest(channel.button_secret.encode(), said.encode(), "sha256"), channel.address, _nonce)
+    return ButtonSigner(_key(channel, store, "buttons"), channel.address, _nonce)
+
+
+def webhook_secret(channel: ButtonChannel, store: Database) -> str:
+    """What a service behind a channel sends with each request to this installation. Raises StoreError."""
+    secret = _key(channel, store, "webhook").hex()
+    register_secret(secret)
+    return secret
 
 
 def give_buttons(store: Database, channels: Iterable[Channel]) -> None:
@@ -38,6 +43,13 @@ def give_buttons(store: Database, channels: Iterable[Channel]) -> None:
     for channel in channels:
         if isinstance(channel, ButtonChannel) and channel.users:
             channel.buttons = AlertButtons(button_signer(channel, store), SqlApprovalRepository(store).get, real_now)
+
+
+def _key(channel: ButtonChannel, store: Database, purpose: str) -> bytes:
+    with store.write() as connection:
+        here = load_installation(connection, real_now())
+    said = f"gpuwatch {purpose} {here.install_id} {here.key_salt}"
+    return digest(channel.button_secret.encode(), said.encode(), "sha256")
 
 
 def _nonce() -> str:

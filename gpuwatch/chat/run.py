@@ -8,19 +8,32 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from gpuwatch.bootstrap.service import Service
+from gpuwatch.chat.webhooks import Webhooks
 from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.ports.buttons import ButtonChannel
 
 
-@contextmanager
-def chat_interface(service: Service, _progress: TaskProgress) -> Iterator[None]:
-    """Take commands and presses while the block runs (see `daemon.process.Interface`).
+class ChatBeside:
+    """Takes commands and presses while a service runs (see `daemon.process.Interface`).
 
     A folder's `chat.py` holds `open_chat(settings, store, channel)`, a context manager.
+
+    Args:
+        webhooks: what the web server beside the same daemon serves.
     """
-    with ExitStack() as chats:
-        for name, channel in service.channels.items():
-            if isinstance(channel, ButtonChannel) and channel.users and find_spec(f"{__package__}.{name}"):
-                messenger = import_module(f"{__package__}.{name}.chat")
-                chats.enter_context(messenger.open_chat(service.settings, service.store, channel))
-        yield
+
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._webhooks = webhooks
+
+    @contextmanager
+    def __call__(self, service: Service, _progress: TaskProgress) -> Iterator[None]:
+        """While the service runs."""
+        webhooks = self._webhooks if service.settings.web.enabled else None
+        with ExitStack() as chats:
+            for name, channel in service.channels.items():
+                if isinstance(channel, ButtonChannel) and channel.users and find_spec(f"{__package__}.{name}"):
+                    messenger = import_module(f"{__package__}.{name}.chat")
+                    chats.enter_context(
+                        messenger.open_chat(service.settings, service.store, channel, webhooks=webhooks)
+                    )
+            yield

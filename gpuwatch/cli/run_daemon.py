@@ -28,11 +28,14 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     import logging
     import os
 
-    from gpuwatch.chat.run import chat_interface
+    from gpuwatch.chat.run import ChatBeside
+    from gpuwatch.chat.webhooks import Webhooks
     from gpuwatch.daemon.process import serve
     from gpuwatch.web.serving import WebBeside
 
-    code = serve(config, log_format=log_format, verbose=verbose, interfaces=(chat_interface, WebBeside(config)))
+    webhooks = Webhooks()
+    interfaces = (ChatBeside(webhooks), WebBeside(config, webhooks))
+    code = serve(config, log_format=log_format, verbose=verbose, interfaces=interfaces)
     logging.shutdown()
     # Everything is in rows by now. A thread that still waits for a hanging provider must not hold up the end: the
     # interpreter would join it.

@@ -28,6 +28,9 @@ def start_up_warnings(settings: Settings) -> Iterator[str]:
             "no channel is configured: alerts appear in this log and in `gpuwatch alerts` only; "
             f"add one of {sections}, then run: gpuwatch notify"
         )
+    for name, channel in settings.channels.items():
+        if channel.options.get("webhook") and not settings.web.enabled:
+            yield f"notify.{name}.webhook: nothing takes updates without [web] enabled = true; the bot is polled"
     yield from polling_warnings(settings)
 
 

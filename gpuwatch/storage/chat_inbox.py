@@ -88,9 +88,19 @@ class ChatInbox:
         with self._database.write() as connection:
             if connection.execute(update(chat_poller).where(mine).values(**moved)).rowcount != 1:
                 return None
-            old = and_(chat_update.c.bot == self._bot, chat_update.c.received_at_ms < to_ms(now - KEPT_FOR))
-            connection.execute(delete(chat_update).where(old))
-            return [new for one in updates if (new := self._stored(connection, one, now)) is not None]
+            return self._keep(connection, updates, now)
+
+    def store(self, updates: Sequence[ReceivedUpdate], next_update_id: int, now: datetime) -> Sequence[StoredUpdate]:
+        """Store what came without being asked for, whoever has the lease; what was not known yet."""
+        moved = {"next_update_id": next_update_id, "received_at_ms": to_ms(now)}
+        with self._database.write() as connection:
+            connection.execute(update(chat_poller).where(chat_poller.c.bot == self._bot).values(**moved))
+            return self._keep(connection, updates, now)
+
+    def _keep(self, connection: Connection, updates: Sequence[ReceivedUpdate], now: datetime) -> Sequence[StoredUpdate]:
+        old = and_(chat_update.c.bot == self._bot, chat_update.c.received_at_ms < to_ms(now - KEPT_FOR))
+        connection.execute(delete(chat_update).where(old))
+        return [new for one in updates if (new := self._stored(connection, one, now)) is not None]
 
     def _stored(self, connection: Connection, one: ReceivedUpdate, now: datetime) -> StoredUpdate | None:
         row = {
@@ -103,7 +113,8 @@ class ChatInbox:
         }
         if insert_if_absent(connection, chat_update, row):
             return StoredUpdate(update_id=one.update_id, body=one.body)
-        if one.button is not None and insert_if_absent(connection, chat_update, row | {"button": None}):
+        again = row | {"button": None, "body": None, "done_at_ms": to_ms(now)}  # nobody carries it out
+        if one.button is not None and insert_if_absent(connection, chat_update, again):
             return StoredUpdate(update_id=one.update_id, body=one.body, is_again=True)
         return None
 

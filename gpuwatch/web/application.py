@@ -21,6 +21,7 @@ from gpuwatch.web.guard import Guard
 from gpuwatch.web.login import login_routes
 from gpuwatch.web.metrics_route import metrics_route
 from gpuwatch.web.page_routes import page_routes
+from gpuwatch.web.webhook_route import webhook_route
 
 STATIC = Path(__file__).with_name("static")
 
@@ -48,6 +49,7 @@ def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
         *action_routes(context),
         *event_routes(context, fanout),
         metrics_route(context),
+        webhook_route(context),
         *login_routes(context),
         *page_routes(context),
         Mount("/static", StaticFiles(directory=STATIC)),

@@ -70,7 +70,8 @@ class Guard:
         """Raises HttpProblem."""
         web, path = self._context.web, request.url.path
         request.state.access = access.Access(name=None, scopes=frozenset())
-        access.require_trusted_host(request, web)
+        webhook = self._context.owner.webhooks.at(path)
+        access.require_trusted_host(request, web, webhook.host if webhook is not None else None)
         length = request.headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length) > MAX_BODY_BYTES:
             raise HttpProblem(413, f"expected a body of at most {MAX_BODY_BYTES} bytes")
@@ -80,7 +81,7 @@ class Guard:
         access.require_encryption(origin)
         if request.method not in _SAFE:
             access.require_own_page(request)
-        if path.startswith("/static/"):
+        if path.startswith("/static/") or webhook is not None:  # a webhook has its own secret
             return
         request.state.access = found = access.access_of(
             request, self._context.credentials, self._context.sessions, origin

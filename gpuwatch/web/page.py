@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.chat.webhooks import Webhooks
 from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.settings import Settings
 
@@ -19,11 +20,13 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
         config: the settings file as it was named at the start; None: searched in the usual places.
         reload: has the settings read again.
         recent_log: the newest log records; None: the daemon is another process.
+        webhooks: where messengers hand in what came for their bots.
     """
 
     config: str | None = None
     reload: Callable[[], None] = lambda: None
     recent_log: RecentLog | None = None
+    webhooks: Webhooks = Webhooks()
 
     @property
     def is_daemon(self) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from gpuwatch.bootstrap import real_monotonic
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.chat.webhooks import Webhooks
 from gpuwatch.daemon.recent_log import RecentLog
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.installation import install_hint
@@ -82,10 +83,12 @@ class WebBeside:
 
     Args:
         config: the settings file as it was named.
+        webhooks: of the chats beside the same daemon.
     """
 
-    def __init__(self, config: str | None) -> None:
+    def __init__(self, config: str | None, webhooks: Webhooks | None = None) -> None:
         self._config = config
+        self._webhooks = webhooks or Webhooks()
         self._context: WebContext | None = None
         self._reported = ""
         self._recent_log = RecentLog(redact)
@@ -137,7 +140,12 @@ class WebBeside:
                 lambda code: _code_log.info("one-time code: %s", code),
                 lambda: failing_task(progress),
                 lambda: task_health(progress),
-                ServingProcess(config=self._config, reload=_reload_daemon, recent_log=self._recent_log),
+                ServingProcess(
+                    config=self._config,
+                    reload=_reload_daemon,
+                    recent_log=self._recent_log,
+                    webhooks=self._webhooks,
+                ),
             )
         else:
             context.use(settings)

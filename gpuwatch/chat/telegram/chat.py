@@ -1,19 +1,20 @@
-"""One bot: its poller, its inbox, its messages, joined and run on a thread of their own."""
+"""One bot: its poller or its webhook, its inbox, its messages, joined and run on a thread of their own."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
-from hashlib import sha256
 
 from gpuwatch.bootstrap import new_id, open_http, real_now
-from gpuwatch.bootstrap.buttons import button_signer
+from gpuwatch.bootstrap.buttons import button_signer, webhook_secret
 from gpuwatch.chat.telegram.poller import POLL_S, UpdatePoller
 from gpuwatch.chat.telegram.receiver import ChatMembers, UpdateReceiver
 from gpuwatch.chat.telegram.sender import MessageSender
+from gpuwatch.chat.telegram.webhook import WebhookIntake, WebhookTarget
+from gpuwatch.chat.webhooks import Webhooks
 from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.telegram import TelegramChannel
 from gpuwatch.notifiers.telegram.bot_api import BotApi
@@ -32,39 +33,49 @@ def open_chat(
     channel: TelegramChannel,
     clock: Callable[[], datetime] = real_now,
     poll_s: float = POLL_S,
+    webhooks: Webhooks | None = None,
 ) -> Iterator[None]:
     """Take commands and presses while the block runs; nothing else ever waits for it.
 
     Args:
         store: open and upgraded.
         poll_s: how long Telegram may hold a request open.
+        webhooks: where updates can be handed in; None: nowhere, so the bot is polled.
 
     Raises:
         StoreError: the installation cannot be read.
     """
-    inbox = ChatInbox(store, _bot_id(channel.button_secret), new_id())
     stopping = threading.Event()
     http = open_http(settings)
     api = BotApi(channel.button_secret, http, channel.base_url)
+    inbox = ChatInbox(store, api.bot_id, new_id())
     sender = MessageSender(api, stopping.wait)
     receiver = UpdateReceiver(settings, button_signer(channel, store), _members(channel, store), inbox, sender, clock)
-    poller = UpdatePoller(api, inbox, receiver, clock, stopping, poll_s)
+    with ExitStack() as opened:
+        if channel.webhook and webhooks is not None:
+            target = WebhookTarget(channel.webhook_address, webhook_secret(channel, store))
+            intake = WebhookIntake(api, inbox, receiver, clock, stopping, target)
+            opened.callback(webhooks.open(intake))
+            run, stop = intake.run, intake.stop
+        else:
+            poller = UpdatePoller(api, inbox, receiver, clock, stopping, poll_s)
+            run, stop = poller.run, stopping.set
 
-    def poll() -> None:
-        with suppress(Exception):  # the store and the network go away at the end
-            poller.run()
-        http.close()
+        def work() -> None:
+            with suppress(Exception):  # the store and the network go away at the end
+                run()
+            http.close()
 
-    thread = threading.Thread(target=poll, name="chat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        receiver.close()
-        with suppress(StoreError):  # else another daemon waits for the end of the lease
-            inbox.release(clock())
-        thread.join(0.2)
+        thread = threading.Thread(target=work, name="chat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop()
+            receiver.close()
+            with suppress(StoreError):  # else another daemon waits for the end of the lease
+                inbox.release(clock())
+            thread.join(0.2)
 
 
 def _members(channel: TelegramChannel, store: Database) -> ChatMembers:
@@ -74,9 +85,3 @@ def _members(channel: TelegramChannel, store: Database) -> ChatMembers:
         moved = Outbox(store).new_address(channel.name, channel.address)
         chats |= {moved} if moved is not None else set()
     return ChatMembers(frozenset(chats), channel.users)
-
-
-def _bot_id(token: str) -> str:
-    """The bot's public id; of a token in another form a digest."""
-    number, found, _ = token.partition(":")
-    return number[:32] if found and number.isdecimal() else sha256(token.encode()).hexdigest()[:12]

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -24,6 +24,7 @@ from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 log = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S = 1.0  # of the two that are promised; the way to Telegram takes the rest
+INTERRUPTED_FOR = timedelta(hours=1)  # what was interrupted longer ago is not done any more
 _WORKERS = 4  # a stop waits for its provider; the others do not wait for it
 FOREIGN = "You may not use this gpuwatch. Nothing was done."
 AGAIN = "This button was pressed already. Nothing more was done."
@@ -53,6 +54,10 @@ class PressAnswer:
         self._timer = threading.Timer(ANSWER_WITHIN_S, self.say, (WORKING,))
         self._timer.daemon = True
         self._timer.start()
+
+    def cancel(self) -> None:
+        """Say nothing."""
+        self._timer.cancel()
 
     def say(self, notice: str) -> None:
         """Say it, unless something was said already."""
@@ -86,6 +91,17 @@ class UpdateReceiver:
         self._in_order = ThreadPoolExecutor(1, thread_name_prefix="chat")  # what is typed, one after the other
         self._answers: dict[int, PressAnswer] = {}
         self._foreign: set[int | None] = set()
+
+    def begin(self) -> None:
+        """This daemon takes the updates from now on: finish what was interrupted, and give the app its menu."""
+        for stored in self._inbox.unfinished(self._clock() - INTERRUPTED_FOR):
+            self.carry_out(stored)
+        self.show_menu()
+
+    def show_menu(self) -> None:
+        """Tell Telegram's app the commands."""
+        menu = [{"command": name, "description": one.about} for name, one in COMMANDS.items()]
+        self._in_background(lambda: self._sender.try_once("setMyCommands", {"commands": menu}))
 
     def close(self) -> None:
         """Begin nothing more; what runs goes on, and what waits is done after the next start."""
@@ -133,6 +149,18 @@ class UpdateReceiver:
         update = msgspec.json.decode(stored.body, type=ChatUpdate)
         pool = self._in_order if update.callback_query is None else self._pool
         self._in_background(lambda: self._carry_out(stored, update), pool)
+
+    def leave(self, update_id: int) -> None:
+        """Another daemon carries it out; a press is answered here, in time."""
+        answer = self._answers.pop(update_id, None)
+        if answer is not None:
+            self._in_background(lambda: answer.say(WORKING))
+
+    def forget(self, update_id: int) -> None:
+        """It came before: its press has, or gets, its answer."""
+        answer = self._answers.pop(update_id, None)
+        if answer is not None:
+            answer.cancel()
 
     def _in_background(self, work: Callable[[], object], pool: ThreadPoolExecutor | None = None) -> None:
         try:

@@ -80,9 +80,9 @@ class MessageSender:
         if not answer.ok and "not modified" not in answer.description:
             self.send(str(message.chat.id), reply)
 
-    def call(self, method: str, body: dict[str, object]) -> BotApiReply:
-        """Any other method, once more after a pause."""
-        return self._call(method, body)
+    def try_once(self, method: str, body: dict[str, object]) -> None:
+        """Any other method on whose success nothing depends."""
+        self._api.call(method, body, _ANSWER_DEADLINE_S)
 
     def _send_picture(self, chat: str, reply: ChatReply, picture: bytes) -> None:
         caption = _cut("\n".join(redact(plain(line)) for line in reply.lines), CAPTION_UNITS)

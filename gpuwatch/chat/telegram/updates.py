@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-_NO_UPDATES: tuple[msgspec.Raw, ...] = ()
+KINDS = ("message", "callback_query")  # the others are not asked for
 
 
 class ChatUser(msgspec.Struct, frozen=True):

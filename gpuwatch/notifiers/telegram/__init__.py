@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.telegram.bot_api import BASE_URL, BotApi, BotApiReply, keyboard
 from gpuwatch.notifiers.telegram.html import cut_text, render
+from gpuwatch.notifiers.telegram.webhook_info import parse_webhook, read_webhook_info
 from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, as_text, checked
 from gpuwatch.ports import Alert, ChannelSettings
 from gpuwatch.ports.buttons import ButtonSource
@@ -85,6 +85,13 @@ INFO = ChannelInfo(
             default=(),
             parse=_user_ids,
         ),
+        OptionSpec(
+            name="webhook",
+            kind="text",
+            about="Public https address of gpuwatch's web server, to get updates there instead of polling.",
+            default="",
+            parse=parse_webhook,
+        ),
         TEMPLATES,
     ),
     check=_check,
@@ -111,9 +118,8 @@ def _findings(channel: TelegramChannel) -> Iterator[Finding]:
     if not channel.users:
         mend = "name who may: users = [ID] in [notify.telegram]; a channel (@name) takes none"
         yield Finding(area=area, state="note", text="nobody may press buttons or send commands", mend=mend)
-    elif (webhook := channel.webhook()) is not None:
-        text = f"the bot has a webhook ({webhook}): commands and presses go there, not to gpuwatch"
-        yield Finding(area=area, state="fault", text=text, mend="remove it: deleteWebhook of the Bot API")
+    elif (fault := channel.webhook_fault()) is not None:
+        yield Finding(area=area, state="fault", text=fault[0], mend=fault[1])
     else:
         number = "1 user" if len(channel.users) == 1 else f"{len(channel.users)} users"
         yield Finding(area=area, state="ok", text=f"{number} may press buttons and send commands; /help lists them")
@@ -126,14 +132,11 @@ class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str
     base_url: str = BASE_URL
     users: tuple[str, ...] = ()
+    webhook: str = ""
     templates: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
         return f"TelegramSettings({self.chat_id!r}, {self.base_url!r})"
-
-
-class _WebhookInfo(msgspec.Struct):
-    url: str = ""
 
 
 class TelegramChannel:
@@ -156,6 +159,7 @@ class TelegramChannel:
         self.base_url = settings.base_url
         self.button_secret = settings.bot_token
         self.users = _who_may_press(settings)
+        self.webhook = settings.webhook
         self.buttons: ButtonSource | None = None
         self._templates = settings.templates
         self._api = BotApi(settings.bot_token, http, settings.base_url)
@@ -195,13 +199,22 @@ class TelegramChannel:
             self._fail(reply)
         return "its bot knows the chat"
 
-    def webhook(self) -> str | None:
-        """Where the bot's updates are sent instead of being polled; None: nowhere, or it cannot be known."""
-        reply = self._api.call("getWebhookInfo", {}, CHECK_S / 2)
-        if not reply.ok:
+    @property
+    def webhook_address(self) -> str:
+        """Where Telegram shall send updates; empty: the bot is polled."""
+        return self.webhook and self.webhook + self._api.webhook_path
+
+    def webhook_fault(self) -> tuple[str, str] | None:
+        """What keeps updates from coming here, and what to do; None: nothing, or it cannot be known."""
+        found = read_webhook_info(self._api, CHECK_S / 2)
+        if found is None:
             return None
-        with suppress(msgspec.DecodeError):
-            return redact(msgspec.json.decode(reply.result, type=_WebhookInfo).url) or None
+        if found.url and not found.url.endswith(self._api.webhook_path):
+            text = f"the bot has a webhook ({redact(found.url)}): commands and presses go there, not to gpuwatch"
+            return text, "remove it: deleteWebhook of the Bot API"
+        if self.webhook and found.last_error_message and found.pending_update_count:
+            text = f"Telegram cannot reach {self.webhook_address}: {redact(found.last_error_message)}"
+            return text, "look at the proxy, its certificate and the name; docs/telegram.md#a-webhook"
         return None
 
     def _post(self, message: dict[str, object]) -> BotApiReply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -61,6 +62,12 @@ class BotApi:
         register_secret(token)
         self._url = f"{base_url.rstrip('/')}/bot{token}/"
         self._http = http
+        self.bot_id = _bot_id(token)
+
+    @property
+    def webhook_path(self) -> str:
+        """The path at which gpuwatch takes this bot's updates; it also tells whether a webhook is gpuwatch's own."""
+        return f"/telegram/{self.bot_id}"
 
     def call(self, method: str, body: dict[str, object], deadline_s: float) -> BotApiReply:
         """Call a method once. Never raises an error of the network: then `status` is 0."""
@@ -94,6 +101,12 @@ class BotApi:
         except NetError as error:
             return BotApiReply(status=0, ok=False, description=str(error))
         return _read(answered)
+
+
+def _bot_id(token: str) -> str:
+    """The bot's public id; of a token in another form a digest."""
+    number, found, _ = token.partition(":")
+    return number[:32] if found and number.isdecimal() else sha256(token.encode()).hexdigest()[:12]
 
 
 def keyboard(rows: ButtonRows) -> dict[str, object]:

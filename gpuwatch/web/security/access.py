@@ -35,11 +35,18 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     session: WebSession | None = None
 
 
-def require_trusted_host(connection: HTTPConnection, web: WebSettings) -> None:
-    """A page of somebody else whose name points here must get nothing (DNS rebinding). Raises HttpProblem: 421."""
+def require_trusted_host(connection: HTTPConnection, web: WebSettings, also: str | None = None) -> None:
+    """A page of somebody else whose name points here must get nothing (DNS rebinding).
+
+    Args:
+        also: one more name that is trusted for this request.
+
+    Raises:
+        HttpProblem: 421.
+    """
     host = _host_of(connection.headers.get("host", ""))
     listening = split_listen(web.listen)[0]
-    own = {*map(str.lower, web.trusted_hosts), *({listening.lower()} - _WILDCARDS)}
+    own = {*map(str.lower, web.trusted_hosts), *({listening.lower()} - _WILDCARDS), also}
     here = connection.scope.get("server") or ("",)
     if host and (is_loopback(host) or host in own or (host == here[0] and _is_address(host))):
         return

@@ -1,0 +1,181 @@
+"""A webhook: Telegram hands updates to gpuwatch's web server; one daemon of several carries them out, by lease.
+
+What comes is stored before it is confirmed, whichever daemon's server it reaches. The holder of the lease sets the
+webhook, keeps an eye on it, and carries out what is stored; the others answer presses in time and leave the rest to it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gpuwatch.chat.telegram.faults import LONGEST_WAIT_S, REFUSED_S, ChatFaults
+from gpuwatch.chat.telegram.receiver import INTERRUPTED_FOR, UpdateReceiver
+from gpuwatch.chat.telegram.updates import KINDS, read_updates
+from gpuwatch.errors import StoreError
+from gpuwatch.notifiers.telegram.bot_api import BotApi
+from gpuwatch.notifiers.telegram.webhook_info import read_webhook_info
+from gpuwatch.storage.chat_inbox import ChatInbox
+
+log = logging.getLogger(__name__)
+
+SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 the header's name (core.telegram.org/bots/api#setwebhook)
+LEASE_S = 40.0
+_RENEW = timedelta(seconds=10)
+_LOOK_S = 1.0  # for what another daemon's server stored; what comes here is carried out at once
+_LEASED_ELSEWHERE_S = 5.0
+_CHECK_S = 60.0
+_CALL_S = 10.0
+_CONNECTIONS = 4  # at once, of Telegram's: each is answered within milliseconds
+
+
+class WebhookTarget(msgspec.Struct, frozen=True):
+    """What Telegram is asked to do: send updates to an address of this server, each with a secret."""
+
+    address: str
+    secret: str
+
+
+class WebhookIntake:
+    """Takes one bot's updates until it is stopped."""
+
+    def __init__(
+        self,
+        api: BotApi,
+        inbox: ChatInbox,
+        receiver: UpdateReceiver,
+        clock: Callable[[], datetime],
+        stopping: threading.Event,
+        target: WebhookTarget,
+    ) -> None:
+        self.path = api.webhook_path
+        self.host = (urlsplit(target.address).hostname or "").lower()
+        self._api = api
+        self._inbox = inbox
+        self._receiver = receiver
+        self._clock = clock
+        self._stopping = stopping
+        self._address = target.address
+        self._secret = target.secret
+        self._came = threading.Event()
+        self._leased_at: datetime | None = None
+        self._is_set = False
+        self._ask_at = clock()  # Telegram, about the webhook
+        self._begun: frozenset[int] = frozenset()  # unfinished, and being carried out here
+        self._faults = ChatFaults("Telegram's webhook works again")
+
+    # --- the web server's threads -----------------------------------------------------------------------------------
+
+    def is_genuine(self, headers: Mapping[str, str]) -> bool:
+        """Whether the request bears the secret."""
+        return hmac.compare_digest(headers.get(SECRET_HEADER, "").encode(), self._secret.encode())
+
+    def take(self, body: bytes) -> None:
+        """Store one update; of another kind, or of somebody who may not, it is left out.
+
+        Raises:
+            ValueError: it is no update.
+            StoreError: it is not stored; Telegram sends it again.
+        """
+        read = read_updates(b"[" + body + b"]")
+        if read.unread or read.next_id is None:
+            log.warning("an update of Telegram could not be understood; it is left out")
+            return
+        accepted = [found for update in read.updates if (found := self._receiver.accepted(update)) is not None]
+        stored = {one.update_id: one for one in self._inbox.store(accepted, read.next_id, self._clock())}
+        for one in accepted:
+            new = stored.get(one.update_id)
+            if new is None:
+                self._receiver.forget(one.update_id)
+            elif new.is_again:
+                self._receiver.carry_out(new)
+            elif self._leased_at is None:
+                self._receiver.leave(one.update_id)
+        self._came.set()
+
+    # --- its own thread ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Carry out what comes until stopped."""
+        while not self._stopping.is_set():
+            try:
+                wait_s = self.look()
+            except StoreError as error:
+                wait_s = self._faults.failed(f"the chat waits for the database: {error}")
+            except Exception:
+                log.exception("the chat's webhook failed; it is tried again")
+                wait_s = LONGEST_WAIT_S
+            self._came.wait(wait_s)
+            self._came.clear()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stopping.set()
+        self._came.set()
+
+    def look(self) -> float:
+        """Carry out what is stored, if this daemon may; how many seconds to wait then. Raises StoreError."""
+        now = self._clock()
+        if not self._holds_lease(now):
+            return _LEASED_ELSEWHERE_S
+        unfinished = self._inbox.unfinished(now - INTERRUPTED_FOR)
+        for one in unfinished:
+            if one.update_id not in self._begun:
+                self._receiver.carry_out(one)
+        self._begun = frozenset(one.update_id for one in unfinished)
+        if now >= self._ask_at:
+            self._ask_at = now + timedelta(seconds=self._check() if self._is_set else self._set())
+        return _LOOK_S
+
+    def _holds_lease(self, now: datetime) -> bool:
+        if self._leased_at is not None and abs(now - self._leased_at) < _RENEW:
+            return True
+        if self._inbox.lease(now, LEASE_S) is None:
+            self._leased_at = None
+            self._faults.report("another gpuwatch on this database carries out what comes by the chat")
+            return False
+        if self._leased_at is None:
+            self._ask_at, self._is_set = now, False
+            self._begun = frozenset()
+            self._receiver.show_menu()
+        self._leased_at = now
+        return True
+
+    def _set(self) -> float:
+        """Have updates sent here; in how many seconds to look after it."""
+        wanted = {
+            "url": self._address,
+            "secret_token": self._secret,
+            "allowed_updates": KINDS,
+            "max_connections": _CONNECTIONS,
+        }
+        reply = self._api.call("setWebhook", wanted, _CALL_S)
+        self._is_set = reply.ok
+        if reply.ok:
+            self._faults.recovered()
+            log.info("Telegram sends updates to %s", self._address)
+            return _CHECK_S
+        wait_s = self._faults.failed(f"Telegram does not take the webhook {self._address} ({reply.text})")
+        if reply.status in {401, 403, 404}:
+            return REFUSED_S
+        return max(wait_s, reply.retry_after_s or 0.0)
+
+    def _check(self) -> float:
+        found = read_webhook_info(self._api, _CALL_S)
+        if found is None:
+            return _CHECK_S
+        if found.url != self._address:
+            self._faults.report("the bot's webhook was changed by another program; it is set again")
+            return self._set()
+        failed_s = self._clock().timestamp() - found.last_error_date
+        if found.last_error_message and failed_s < _CHECK_S:
+            self._faults.report(f"Telegram cannot hand over updates at {self._address} ({found.last_error_message})")
+        elif not found.pending_update_count:
+            self._faults.recovered()
+        return _CHECK_S

@@ -1,0 +1,38 @@
+"""Where messengers hand in updates: to the chat beside the same daemon, which knows their secret."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpuwatch.web.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from gpuwatch.web.context import WebContext
+
+log = logging.getLogger(__name__)
+
+
+def webhook_route(context: WebContext) -> Route:
+    """The route; the guard lets pass what is for an open path."""
+
+    async def take(request: Request) -> Response:
+        webhook = context.owner.webhooks.at(request.url.path)
+        if webhook is None:
+            raise HttpProblem(404, "no bot takes updates here")
+        if not webhook.is_genuine(request.headers):
+            log.warning("web: an update without its secret from %s was refused", request.state.origin.client)
+            raise HttpProblem(401, "the secret of this webhook is missing or wrong")
+        body = await request.body()
+        try:
+            await run_in_threadpool(webhook.take, body)
+        except ValueError as error:
+            raise HttpProblem(400, str(error)) from None
+        return Response(status_code=200)
+
+    return Route("/telegram/{bot}", take, methods=["POST"])
