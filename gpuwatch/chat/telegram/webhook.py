@@ -148,7 +148,7 @@ class WebhookIntake:
         return True
 
     def _set(self) -> float:
-        """Have updates sent here; in how many seconds to look after it."""
+        """Have updates sent here; how many seconds until it is checked."""
         wanted = {
             "url": self._address,
             "secret_token": self._secret,
