@@ -103,7 +103,7 @@ def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, fl
     for stage, work in stages.items():
         rate = texts / _cpu_seconds(work)
         found[stage] = (rate, rate * size)
-    embedder = open_embedder(None, "onnx", 1)
+    embedder = open_embedder(None, "onnx-int8", 1)
     common = " ".join(["the price of a card is what a market pays for it"] * 12)[:600]  # some 128 tokens
     rate = model_texts / _cpu_seconds(lambda: embedder.vectors([common] * model_texts))
     return found | {"model, 128 tokens": (rate, rate * len(common))}

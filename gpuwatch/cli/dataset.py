@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _WORK = click.Path(file_okay=False, path_type=Path)
 _NEW = click.Path(path_type=Path)
-BACKENDS = ("onnx", "sentence-transformers")  # as `dataset.embedding` has them, which is not imported yet
+BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # as `dataset.embedding` has them, which is not imported yet
 
 
 @click.group(cls=Group, examples=("gpuwatch dataset audit train.jsonl --gpu H100 --gpu-hours 200",))

@@ -13,7 +13,7 @@ from gpuwatch.errors import UsageError
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
-BACKENDS = ("onnx", "sentence-transformers")
+BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # the first is the quickest
 _BATCH = 32  # texts at once; the texts of a batch have similar lengths
 _HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens: no need to tokenize all of a long text
 _TINY = 1e-12
@@ -47,21 +47,23 @@ def open_embedder(named: Path | None, backend: str, threads: int) -> Embedder:
         UsageError: there is none, or it cannot be run.
     """
     folder = find_model(named)
-    return SentenceTransformersEmbedder(folder, threads) if backend == BACKENDS[1] else OnnxEmbedder(folder, threads)
+    if backend == "sentence-transformers":
+        return SentenceTransformersEmbedder(folder, threads)
+    return OnnxEmbedder(folder, threads, int8=backend == "onnx-int8" and folder.weights.suffix == ".safetensors")
 
 
 class OnnxEmbedder:
     """An ONNX model; its output is one vector per text, or one per token, which are pooled here."""
 
-    def __init__(self, folder: ModelFolder, threads: int) -> None:
+    def __init__(self, folder: ModelFolder, threads: int, *, int8: bool = False) -> None:
         self._folder = folder
         self._tokenizer = read_tokenizer(folder.tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(folder.max_tokens)
-        self._model = OnnxModel(folder.weights, threads)
+        self._model = OnnxModel(folder.weights, threads, int8=int8)
         self._output = _output_of(self._model, folder)
-        self.name = f"{folder.name}, onnxruntime"
-        self.digest = f"onnx {folder.digest()} {folder.max_tokens} {folder.pools_first}"
+        self.name = f"{folder.name}, onnxruntime{', 8 bits' if int8 else ''}"
+        self.digest = f"onnx{' int8' if int8 else ''} {folder.digest()} {folder.max_tokens} {folder.pools_first}"
         self.dimensions = int(self._run([self._tokenizer.encode("one").ids]).shape[1])
 
     def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:

@@ -22,7 +22,12 @@ _CACHED = "models--sentence-transformers--all-MiniLM-L6-v2"
 _ONNX = ("model.onnx", "onnx/model.onnx")
 _WEIGHTS = "model.safetensors"
 _MINILM_GRAPH = Path(__file__).with_name("all-minilm-l6-v2.onnx")  # without the weights
+_MINILM_INT8_GRAPH = Path(__file__).with_name("all-minilm-l6-v2-int8.onnx")
+_MINILM_LAYERS = 6
+_MINILM_PRODUCTS = ("attention.self.qkv", "attention.output.dense", "intermediate.dense", "output.dense")
+_INT8_MOST = 63  # of 127: processors without VNNI add two products in 16 bits, which must not overflow
 _MINILM_PARTS = ("embeddings.", "encoder.")  # of the weights; its pooler is not used
+_TINY = 1e-12
 _MAX_TOKENS = 256  # MiniLM's limit, if the folder does not say
 _PIECE = 50_000  # characters tokenized at once: the record of a token takes a hundred times its size
 _BATCH = 16  # pieces
@@ -131,9 +136,13 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 class OnnxModel:
-    """A model that onnxruntime runs on the CPU."""
+    """A model that onnxruntime runs on the CPU.
 
-    def __init__(self, path: Path, threads: int) -> None:
+    Args:
+        int8: compute MiniLM's products with 8 bits; a model that comes with its graph runs as it is.
+    """
+
+    def __init__(self, path: Path, threads: int, *, int8: bool = False) -> None:
         self._path = path
         runtime = import_extra("onnxruntime")
         options = runtime.SessionOptions()
@@ -143,6 +152,12 @@ class OnnxModel:
         if path.suffix == ".safetensors":
             graph, refused = _MINILM_GRAPH, "not the weights of all-MiniLM-L6-v2 (other models need model.onnx)"
             weights = _minilm_weights(path)
+            if int8:
+                graph = _MINILM_INT8_GRAPH
+                try:
+                    weights = _minilm_int8_weights(weights)
+                except (KeyError, ValueError) as error:
+                    raise UsageError(f"{path}: {refused}: {_one_line(error)}") from error
             options.add_external_initializers(
                 list(weights), [runtime.OrtValue.ortvalue_from_numpy(value) for value in weights.values()]
             )
@@ -175,6 +190,30 @@ def _minilm_weights(path: Path) -> dict[str, Array]:
         for name, value in weights.items()
         if name.startswith(_MINILM_PARTS) and value.dtype.kind == "f"
     }
+
+
+def _minilm_int8_weights(weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Those of embeddings and norms as they are, the others in 8 bits. Raises KeyError, ValueError: another model's."""
+    kept = {name: value for name, value in weights.items() if "embeddings" in name or "LayerNorm" in name}
+    for layer in range(_MINILM_LAYERS):
+        for product in _MINILM_PRODUCTS:
+            name = f"encoder.layer.{layer}.{product}"
+            kept |= {f"{name}.{part}": value for part, value in int8_weights(weights, name).items()}
+    return kept
+
+
+def int8_weights(weights: Mapping[str, Array], name: str) -> dict[str, Array]:
+    """One product's weights in 8 bits, with the step of each column, and its bias; `qkv` joins three.
+
+    Raises:
+        KeyError, ValueError: there are none, or they do not fit.
+    """
+    stem = name.removesuffix("qkv")
+    parts = [name] if stem == name else [stem + part for part in ("query", "key", "value")]
+    columns = np.concatenate([weights[f"{part}.weight"].astype(np.float32).T for part in parts], axis=1)
+    steps = (np.maximum(np.abs(columns).max(axis=0), _TINY) / _INT8_MOST).astype(np.float32)
+    bias = np.concatenate([weights[f"{part}.bias"].astype(np.float32) for part in parts])
+    return {"int8": np.ascontiguousarray(np.rint(columns / steps), np.int8), "steps": steps, "bias": bias}
 
 
 def _one_line(error: Exception) -> str:

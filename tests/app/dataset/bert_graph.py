@@ -1,12 +1,13 @@
 """BERT as an ONNX graph: for tiny models, and for the packaged MiniLM, whose weights onnxruntime adds at load.
 
-    python -m tests.app.dataset.bert_graph        # write gpuwatch/app/dataset/all-minilm-l6-v2.onnx again
+    python -m tests.app.dataset.bert_graph        # write gpuwatch/app/dataset/all-minilm-l6-v2*.onnx again
 
 Devlin et al., "BERT", 2019; Vaswani et al., "Attention Is All You Need", 2017.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from gpuwatch.app.dataset import onnx_models as models
 from gpuwatch.app.dataset.onnx_models import find_model
 
 PACKAGED = Path(models.__file__).with_name("all-minilm-l6-v2.onnx")
+PACKAGED_INT8 = Path(models.__file__).with_name("all-minilm-l6-v2-int8.onnx")
+RANGES = Path(__file__).parents[2] / "recorded" / "minilm-ranges.json"  # tests.app.dataset.minilm_ranges writes it
 OPSET, IR = 20, 9  # 20: the first with Gelu
 FUSED = "com.microsoft"  # onnxruntime's own attention, in one node
 
@@ -27,7 +30,7 @@ Weights = Mapping[str, np.ndarray[Any, Any]]
 
 def bert_graph(weights: Weights, *, heads: int, layers: int, with_weights: bool) -> bytes:
     """From token ids and mask to one vector per token, serialised."""
-    return _Builder(weights, heads, with_weights).built(layers)
+    return Builder(weights, heads, with_weights).built(layers)
 
 
 def packaged_graph() -> bytes:
@@ -35,7 +38,15 @@ def packaged_graph() -> bytes:
     return bert_graph(load_file(find_model(None).weights), heads=12, layers=6, with_weights=False)
 
 
-class _Builder:
+def packaged_int8_graph() -> bytes:
+    """The same with weights of 8 bits; what goes into each of its products is rounded by the recorded ranges."""
+    ranges = json.loads(RANGES.read_text(encoding="utf-8"))["ranges"]
+    return Int8Builder(load_file(find_model(None).weights), ranges).built(6)
+
+
+class Builder:
+    """Puts the nodes together."""
+
     def __init__(self, weights: Weights, heads: int, with_weights: bool) -> None:
         self._weights, self._heads, self._with_weights = weights, heads, with_weights
         self._nodes: list[Any] = []
@@ -95,10 +106,15 @@ class _Builder:
             if self._with_weights:
                 self._initializers[name] = numpy_helper.from_array(value, name)
             else:
-                tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=value.shape)
-                tensor.data_location = TensorProto.EXTERNAL
-                tensor.external_data.add(key="location", value="model.safetensors")
-                self._initializers[name] = tensor
+                self._external(name, value)
+        return name
+
+    def _external(self, name: str, value: np.ndarray[Any, Any]) -> str:
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        tensor = TensorProto(name=name, data_type=kind, dims=value.shape)
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="model.safetensors")
+        self._initializers[name] = tensor
         return name
 
     def _int64(self, name: str, values: list[int]) -> str:
@@ -111,5 +127,36 @@ class _Builder:
         return name
 
 
+class Int8Builder(Builder):
+    """MiniLM's products in whole numbers of 8 bits, by ranges that do not depend on what is read together."""
+
+    def __init__(self, weights: Weights, ranges: Mapping[str, tuple[float, float]]) -> None:
+        super().__init__(weights, 12, with_weights=False)
+        self._ranges = ranges
+
+    def _layer(self, entry: str, mask: str, at: str) -> str:
+        joined = self._product(entry, f"{at}attention.self.qkv")
+        parts = [f"{at}{part}" for part in ("query", "key", "value")]
+        self._nodes.append(helper.make_node("Split", [joined], parts, axis=2, num_outputs=3))
+        held = self._add("MultiHeadAttention", *parts, "", mask, domain=FUSED, num_heads=self._heads)
+        middle = self._add("Add", self._product(held, f"{at}attention.output.dense"), entry)
+        middle = self._norm(middle, f"{at}attention.output.LayerNorm")
+        inner = self._add("Gelu", self._product(middle, f"{at}intermediate.dense"))
+        return self._norm(self._add("Add", self._product(inner, f"{at}output.dense"), middle), f"{at}output.LayerNorm")
+
+    def _product(self, entry: str, name: str) -> str:
+        low, high = self._ranges[name]
+        step = np.float32((high - low) / 255)
+        zero = np.asarray(round(-low / float(step)), np.uint8)
+        parts = models.int8_weights(self._weights, name)
+        weight, steps, bias = (self._external(f"{name}.{part}", value) for part, value in parts.items())
+        for part, value in (("step", np.asarray(step)), ("zero", zero)):
+            self._initializers[f"{name}.{part}"] = numpy_helper.from_array(value, f"{name}.{part}")
+        whole = self._add("QuantizeLinear", entry, f"{name}.step", f"{name}.zero")
+        given = (whole, weight, f"{name}.step", steps, f"{name}.zero", "", bias)
+        return self._add("MatMulIntegerToFloat", *given, domain=FUSED)
+
+
 if __name__ == "__main__":
     PACKAGED.write_bytes(packaged_graph())
+    PACKAGED_INT8.write_bytes(packaged_int8_graph())
