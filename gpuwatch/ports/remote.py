@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
 from gpuwatch.errors import GpuwatchError
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
+    from gpuwatch.domain.jobs.run_status import MachineFile
 
 
 class RemoteUnreachable(GpuwatchError):
@@ -68,3 +73,42 @@ class RemoteShells(Protocol):
 
     def forget(self, launch_id: str) -> None:
         """Delete the key pair of a launch that is over."""
+
+
+class RunFiles(Protocol):
+    """What is fetched of jobs, on this machine. Methods raise OSError where it has no room."""
+
+    def log_size(self, job_id: str, run_number: int) -> int:
+        """Bytes that are known of a run's log."""
+
+    def append_log(self, job_id: str, run_number: int, offset: int, part: bytes) -> None:
+        """Add what came of it; written twice, nothing changes."""
+
+    def log_tail(self, job_id: str, run_number: int, lines: int) -> list[str]:
+        """Its last lines, not cleaned."""
+
+    def fetch(
+        self, shell: RemoteShell, folder: str, files: Sequence[MachineFile], target: Path, within_s: float
+    ) -> list[MachineFile]:
+        """Fetch what is not there yet; return those that are verified here. Raises RemoteUnreachable, RemoteRefused."""
+
+    def results_of(self, job_id: str, run_number: int) -> Path:
+        """Where the verified results of a run wait to be published."""
+
+    def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
+        """Put verified results (path in `results_of`, place) there, each whole; never over those of a later run."""
+
+    def checkpoints(self, job_id: str) -> list[StoredCheckpoint]:
+        """Those that are whole, oldest first."""
+
+    def is_intact(self, job_id: str, one: StoredCheckpoint) -> bool:
+        """Whether it is still as it was verified."""
+
+    def checkpoint_files(self, job_id: str, sequence: int) -> Path:
+        """The folder of a checkpoint's files."""
+
+    def save_checkpoint(self, job_id: str, one: StoredCheckpoint) -> None:
+        """Note that it is whole."""
+
+    def drop_checkpoint(self, job_id: str, sequence: int) -> None:
+        """Delete it."""

@@ -1,0 +1,89 @@
+"""Checkpoints of a job: which are whole on the machine, which is the newest here, which are kept. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+
+import msgspec
+
+from gpuwatch.domain.jobs.run_status import MachineFile
+
+SETTLE_S = 2  # a file that was just written may still grow
+_HALF_MADE = re.compile(r"(^\.|\.(tmp|part|partial|incomplete|new|lock)$|~$|^tmp)", re.IGNORECASE)
+
+
+class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that was fetched and verified.
+
+    Attributes:
+        sequence: rises with every checkpoint of a job.
+        name: its path below the work folder, a file or a folder.
+        failed: a run that began with it failed before it made another: it may be torn.
+    """
+
+    sequence: int
+    run_number: int
+    name: str
+    files: tuple[MachineFile, ...]
+    fetched_at: datetime
+    failed: bool = False
+
+
+class MachineCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint on the machine."""
+
+    name: str
+    files: tuple[MachineFile, ...]
+
+    @property
+    def age_s(self) -> int:
+        """Since its newest file was changed."""
+        return min(one.age_s for one in self.files)
+
+
+def machine_checkpoints(path: str, files: Iterable[MachineFile]) -> list[MachineCheckpoint]:
+    """The checkpoints of a listing, newest first; half-made names are left out.
+
+    Args:
+        path: as the job says it: a folder that holds one entry a checkpoint, a file, or a pattern.
+    """
+    depth = len(path.split("/")) + (0 if "*" in path else 1)
+    found = []
+    for name, group in groupby(sorted(files, key=lambda one: one.path), lambda one: _entry(one.path, depth)):
+        members = tuple(group)
+        if not any(_HALF_MADE.search(part) for part in name.split("/")[-1:]):
+            found.append(MachineCheckpoint(name=name, files=members))
+    return sorted(found, key=lambda one: (-one.age_s, _numbers(one.name)), reverse=True)
+
+
+def newest_whole(listed: Sequence[MachineCheckpoint], *, running: bool) -> MachineCheckpoint | None:
+    """The newest that is not being written just now.
+
+    Args:
+        running: the command may be writing.
+    """
+    return next((one for one in listed if not running or one.age_s >= SETTLE_S or one.age_s < 0), None)
+
+
+def to_resume(stored: Sequence[StoredCheckpoint]) -> list[StoredCheckpoint]:
+    """Those that a run may begin with, the best first."""
+    return sorted((one for one in stored if not one.failed), key=lambda one: one.sequence, reverse=True)
+
+
+def superseded(stored: Sequence[StoredCheckpoint], keep: int) -> list[StoredCheckpoint]:
+    """Those that need not be kept any more: all but the newest `keep`, of which at least one must be sound."""
+    newest = sorted(stored, key=lambda one: one.sequence, reverse=True)
+    kept = newest[: max(keep, 1)]
+    sound = next((one for one in newest if not one.failed), None)
+    return [one for one in newest if one not in kept and one != sound]
+
+
+def _entry(path: str, depth: int) -> str:
+    return "/".join(path.split("/")[:depth])
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(one) for one in re.findall(r"[0-9]+", name)]

@@ -1,0 +1,179 @@
+"""How far a run is, from what its command prints or keeps: metrics.jsonl, the state of HF's Trainer, the log. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
+
+VARIATION = 1.1  # assumed: how far the mean speed of the rest lies from that so far
+_LINES_READ = 200
+_FRACTION_KEYS = ("progress", "fraction")
+_STEP_KEYS = ("step", "global_step", "iter", "iteration")
+_TOTAL_KEYS = ("total_steps", "max_steps", "steps", "max_iters")
+_SPEED_KEYS = ("tokens_per_s", "tokens_per_second", "tokens_per_sec", "train_tokens_per_second", "tok_s")
+_LOSS_KEYS = ("loss", "train_loss")
+_TRAINER = {
+    "step": re.compile(r'"(?:global_)?step": ?([0-9]{1,12})'),
+    "total_steps": re.compile(r'"max_steps": ?([0-9]{1,12})'),
+    "loss": re.compile(r'"loss": ?([0-9.eE+-]{1,24})'),
+}
+_OF_TOTAL = re.compile(r"(?:\bstep|\biter|\biteration|\|)\D{0,3}([0-9]{1,12}) ?/ ?([0-9]{1,12})\b", re.IGNORECASE)
+_PERCENT = re.compile(r"\b([0-9]{1,3}(?:\.[0-9]{1,3})?)%\|")
+_SPEED = re.compile(
+    r"\b(?:tokens|tok)[/_ ](?:per[_ ])?s(?:ec(?:ond)?)?\b\D{0,3}([0-9][0-9,]{0,14}(?:\.[0-9]{1,6})?)", re.I
+)
+_SPEED_BEFORE = re.compile(r"\b([0-9][0-9,]{0,14}(?:\.[0-9]{1,6})?) ?(?:tokens|tok)/s", re.IGNORECASE)
+_LOSS = re.compile(r"\bloss\W{1,3}([0-9]{1,6}(?:\.[0-9]{1,12})?(?:e[+-]?[0-9]{1,3})?)", re.IGNORECASE)
+
+
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command says of itself. `fraction`: 0 to 1; `tokens_per_s`: the newest figure; None: it does not say."""
+
+    fraction: float | None = None
+    tokens_per_s: float | None = None
+    loss: float | None = None
+
+
+class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """When a run ends and what it costs then, if it goes on as it did, ± `VARIATION`."""
+
+    ends_at: tuple[datetime, datetime]
+    usd: FigureRange
+
+
+def parse_progress(log: str, metrics: bytes = b"") -> RunProgress:
+    """What is known: by the command's own record, else by the end of its log."""
+    known = _of_lines(metrics.decode("utf-8", "replace"))
+    if known.fraction is None and b'"max_steps"' in metrics:
+        known = _merge(known, _of_trainer(metrics.decode("utf-8", "replace")))
+    return _merge(known, _of_log(log))
+
+
+def forecast(
+    now: datetime, fraction: float, before: tuple[datetime, float], usd_hour: float, spent_usd: float
+) -> RunForecast | None:
+    """Extrapolate a run; None: too little is done to say anything.
+
+    Args:
+        before: an earlier moment, and the fraction that was done then.
+        spent_usd: until now, over all runs.
+    """
+    done_s, done = (now - before[0]).total_seconds(), fraction - before[1]
+    if not 0 < done <= 1 or done_s <= 0:
+        return None
+    left_s = done_s * (1 - fraction) / done
+    low, high = left_s / VARIATION, left_s * VARIATION
+    usd = FigureRange(spent_usd + low / 3600 * usd_hour, spent_usd + high / 3600 * usd_hour)
+    return RunForecast(ends_at=(now + timedelta(seconds=low), now + timedelta(seconds=high)), usd=usd)
+
+
+def bottleneck(
+    gpu_percent: float | None,
+    *,
+    memory_share: float | None = None,
+    cpu_busy: float | None = None,
+    io_wait: float | None = None,
+    cpus: int | None = None,
+) -> str | None:
+    """What the GPU probably waits for; None: it is busy, or nobody measured it.
+
+    Args:
+        memory_share: of the GPU's memory that is used, 0 to 1.
+        cpu_busy: share of all processors' time, 0 to 1.
+        io_wait: share of the time in which processors waited for a disk.
+    """
+    if gpu_percent is None or gpu_percent >= LOW_UTILISATION_PERCENT:
+        return None
+    if io_wait is not None and io_wait >= 0.15:
+        return "disk: the processors wait for it; copy the data to the local disk, or read it in larger parts"
+    if cpu_busy is not None and cpu_busy >= 0.85:
+        return "CPU: all processors are busy; tokenise and decode the data beforehand"
+    if cpu_busy is not None and cpus and cpu_busy * cpus <= 1.5:
+        return "data loader: one processor works; give it more workers, and pinned memory"
+    if memory_share is not None and memory_share < 0.5:
+        return "small batch: less than half of the GPU memory is used; a larger batch keeps it busy"
+    return "data loader: the GPU waits for the next batch; more workers and prefetching help"
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+def _of_lines(text: str) -> RunProgress:
+    values: dict[str, Any] = {}
+    for line in text.splitlines()[-_LINES_READ:]:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            values |= found
+    fraction = _first(values, _FRACTION_KEYS)
+    if fraction is None:
+        fraction = _share(_first(values, _STEP_KEYS), _first(values, _TOTAL_KEYS))
+    speed, loss = _first(values, _SPEED_KEYS), _first(values, _LOSS_KEYS)
+    return RunProgress(fraction=_valid(fraction), tokens_per_s=speed, loss=loss)
+
+
+def _of_trainer(text: str) -> RunProgress:
+    found = {name: pattern.findall(text) for name, pattern in _TRAINER.items()}
+    steps = [float(one) for one in found["step"]]
+    totals = [float(one) for one in found["total_steps"]]
+    loss = _number(found["loss"][-1]) if found["loss"] else None
+    return RunProgress(fraction=_valid(_share(max(steps, default=None), totals[-1] if totals else None)), loss=loss)
+
+
+def _of_log(log: str) -> RunProgress:
+    text = "\n".join(log.replace("\r", "\n").splitlines()[-_LINES_READ:])
+    steps, percents = _OF_TOTAL.findall(text), _PERCENT.findall(text)
+    fraction = _share(float(steps[-1][0]), float(steps[-1][1])) if steps else None
+    if fraction is None and percents:
+        fraction = float(percents[-1]) / 100
+    speeds = _SPEED_BEFORE.findall(text) or _SPEED.findall(text)
+    losses = _LOSS.findall(text)
+    return RunProgress(
+        fraction=_valid(fraction),
+        tokens_per_s=_number(speeds[-1].replace(",", "")) if speeds else None,
+        loss=_number(losses[-1]) if losses else None,
+    )
+
+
+def _merge(first: RunProgress, second: RunProgress) -> RunProgress:
+    chosen = {
+        name: getattr(second, name) if getattr(first, name) is None else getattr(first, name)
+        for name in RunProgress.__struct_fields__
+    }
+    return RunProgress(**chosen)
+
+
+def _first(values: dict[str, Any], names: tuple[str, ...]) -> float | None:
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and _is_sane(value):
+            return float(value)
+    return None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if _is_sane(value) else None
+
+
+def _is_sane(value: float) -> bool:
+    return 0 <= value < 1e15 and math.isfinite(value)
+
+
+def _share(step: float | None, total: float | None) -> float | None:
+    return step / total if step is not None and total else None
+
+
+def _valid(fraction: float | None) -> float | None:
+    return fraction if fraction is not None and 0 <= fraction <= 1 else None

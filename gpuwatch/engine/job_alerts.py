@@ -1,0 +1,53 @@
+"""What the owner hears of a job: finished, failed, interrupted, in need of a decision. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.market.text import clean
+from gpuwatch.engine.alerts import alert_id_from, outbox_alert
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
+from gpuwatch.redaction import redact
+
+_LINES_MAX = 8
+
+
+def job_alert(  # noqa: PLR0913 the parts of an alert
+    job: Job,
+    now: datetime,
+    what: str,
+    *,
+    kind: AlertKind = AlertKind.RENT,
+    severity: Severity = Severity.INFO,
+    facts: Sequence[tuple[str, str]] = (),
+    why: str = "",
+    did: str = "",
+    can_do: Sequence[str] = (),
+    log: Sequence[str] = (),
+) -> OutboxAlert:
+    """An alert of a job; one of a kind for each run.
+
+    Args:
+        what: after the job's name in the headline.
+        log: the last lines of its command, as they came.
+    """
+    key = f"job:{job.job_id}:{job.run_number}:{what}"
+    launch = (("Launch", job.launch_id),) if job.launch_id else ()
+    lines = [clean(redact(line)) for line in log[-_LINES_MAX:] if line.strip()]
+    said = (*facts, *(("Log", line) for line in lines))
+    alert = Alert(
+        alert_id=alert_id_from(key),
+        kind=kind,
+        severity=severity,
+        created_at=now,
+        headline=f"job {job.name}: {what}",
+        watch=f"{WATCH_PREFIX}{job.name}",
+        facts=(("Job", job.job_id), ("Run", str(job.run_number)), *launch, *said),
+        why=why,
+        did=did,
+        can_do=tuple(can_do),
+    )
+    return outbox_alert(alert, key)

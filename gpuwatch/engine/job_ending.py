@@ -1,0 +1,155 @@
+"""The end of a run: results fetched and verified, then the instance destroyed and confirmed, then the job is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
+from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
+from gpuwatch.domain.jobs.run_status import MachineFile
+from gpuwatch.domain.launches.launch import EndReason, Launch
+from gpuwatch.engine.job_alerts import job_alert
+from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.engine.job_running import Running
+from gpuwatch.ports import AlertKind, Severity
+from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
+
+_LOST = "results were not fetched"
+
+
+class Ending:
+    """The steps from a command that has ended to a job that is over."""
+
+    def __init__(self, parts: JobParts, running: Running) -> None:
+        self._parts = parts
+        self._running = running
+
+    def advance(self, job: Job, run: JobRun, launch: Launch | None) -> Job:
+        """One round of a job in `fetching`. Raises what the ports raise; later again."""
+        if run.step == "ended":
+            run = self._succeeded(job, run) if run.exit_code == 0 else self._failed(job, run)
+        if run.step == "ended":
+            return job
+        if launch is not None and not launch.is_over:
+            end = EndReason.FINISHED if run.step == "fetched" else EndReason.CRASHED
+            self._parts.end_launch(launch, end, run.end_reason or f"job {job.name}")
+            return job
+        return self._over(job, run)
+
+    # --- exit code 0 --------------------------------------------------------------------------------------------------
+
+    def _succeeded(self, job: Job, run: JobRun) -> JobRun:
+        try:
+            self._running.drain_log(run)
+            fetched, why = self._fetch(job, run)
+        except (RemoteUnreachable, RemoteRefused, OSError) as error:
+            fetched, why = (), str(error)
+        if why is None:
+            rows = tuple({"path": one.path, "bytes": one.size, "sha256": one.sha256} for one in fetched)
+            return self._parts.save(run, step="fetched", results=rows)
+        return self._not_fetched(job, run, why)
+
+    def _fetch(self, job: Job, run: JobRun) -> tuple[Sequence[MachineFile], str | None]:
+        """What is verified, and why that is not all; None: it is."""
+        wanted = job.definition.results
+        if not wanted:
+            return (), None
+        shell = self._parts.shell(run)
+        listed = self._parts.listed(shell, run, result_patterns(wanted))
+        for one in wanted:
+            if not _of_pattern(one, listed):
+                return (), f"no file fits {one.source}"
+        waiting = self._parts.files.results_of(job.job_id, run.run_number)
+        bound = self._parts.bounds.fetch_s
+        verified = self._parts.files.fetch(shell, work_folder(job.job_id), listed, waiting, bound)
+        if len(verified) < len(listed):
+            return (), f"{len(verified)} of {len(listed)} files are whole so far"
+        places = [(one.path, place_of(job, spec, one)) for spec in wanted for one in _of_pattern(spec, listed)]
+        self._parts.files.publish(job.job_id, run.run_number, places)
+        return verified, None
+
+    def _not_fetched(self, job: Job, run: JobRun, why: str) -> JobRun:
+        """Loudly after a moment; after the bound the instance is given up, and with it the results."""
+        bounds, ended = self._parts.bounds, run.ended_at or self._parts.clock()
+        waited = self._parts.clock() - ended
+        if waited >= timedelta(seconds=bounds.late_results_s):
+            until = ended + timedelta(seconds=bounds.results_s)
+            self._parts.report(
+                job_alert(
+                    job,
+                    self._parts.clock(),
+                    "its results cannot be fetched",
+                    severity=Severity.CRITICAL,
+                    facts=[("Error", why), ("Instance is kept until", f"{until:%Y-%m-%d %H:%M} UTC")],
+                    why="The command ended well. What is not fetched by then is lost with the instance.",
+                    did="gpuwatch keeps trying, and the instance is billed.",
+                    can_do=("Log in and copy the results", "gpuwatch job show, for the machine's address"),
+                )
+            )
+        if waited < timedelta(seconds=bounds.results_s):
+            return run
+        return self._parts.save(run, step="given up", end_reason=f"{_LOST}: {why}")
+
+    # --- another exit code --------------------------------------------------------------------------------------------
+
+    def _failed(self, job: Job, run: JobRun) -> JobRun:
+        with suppress(RemoteUnreachable, RemoteRefused, OSError):  # the alert has what is known
+            self._running.drain_log(run)
+        keep_s = job.definition.keep_on_failure_s
+        how = f"exit code {run.exit_code}" if run.exit_code is not None else run.end_reason or "it was ended"
+        until = (run.ended_at or self._parts.clock()) + timedelta(seconds=keep_s)
+        kept = f"The instance is kept until {until:%Y-%m-%d %H:%M} UTC, then destroyed." if keep_s else ""
+        self._parts.report(
+            job_alert(
+                job,
+                self._parts.clock(),
+                f"its command failed, {how}",
+                severity=Severity.WARNING,
+                log=self._parts.files.log_tail(job.job_id, run.run_number, 20),
+                did=kept or "The instance is destroyed.",
+                can_do=(f"gpuwatch job logs {job.name}", f"gpuwatch job retry {job.name}"),
+            )
+        )
+        if self._parts.clock() < until:
+            return run
+        return self._parts.save(run, step="failed", end_reason=how)
+
+    # --- over ---------------------------------------------------------------------------------------------------------
+
+    def _over(self, job: Job, run: JobRun) -> Job:
+        """The end of the instance is confirmed."""
+        now = self._parts.clock()
+        is_done = run.step == "fetched"
+        run = msgspec.structs.replace(run, step="over")
+        self._parts.shells.forget(run.launch_id)
+        if is_done:
+            names = ", ".join(str(one["path"]) for one in run.results[:5]) or "none"
+            news = job_alert(
+                job,
+                now,
+                "finished",
+                kind=AlertKind.END,
+                facts=[("Results", f"{len(run.results)}: {names}")],
+                did="Results were fetched and verified, then the instance was destroyed; its end is confirmed.",
+            )
+            self._parts.report(news)
+            return self._parts.record(job, JobState.DONE, None, run, exit_code=0, progress=1.0)
+        return self._parts.record(job, JobState.FAILED, run.end_reason, run, exit_code=run.exit_code)
+
+
+def place_of(job: Job, spec: JobFiles, one: MachineFile) -> Path:
+    """Where a result belongs here: below the target, by its name behind the fixed part of the pattern."""
+    parts = spec.source.removeprefix("./").split("/")
+    fixed = next((number for number, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
+    return Path(job.definition.folder, spec.target).expanduser().joinpath(*one.path.split("/")[fixed:])
+
+
+def _of_pattern(spec: JobFiles, listed: Sequence[MachineFile]) -> list[MachineFile]:
+    pattern = spec.source.removeprefix("./").rstrip("/")
+    return [one for one in listed if fnmatchcase(one.path, pattern) or fnmatchcase(one.path, f"{pattern}/*")]

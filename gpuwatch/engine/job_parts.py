@@ -1,0 +1,118 @@
+"""What the steps of a run share: the ports, the bounds, one run at one moment, and how each step is recorded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.run_plan import runner, work_folder
+from gpuwatch.domain.jobs.run_status import MachineFile, parse_files
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.ports import LaunchRepository, OutboxAlert
+from gpuwatch.ports.jobs import JobStore
+from gpuwatch.ports.remote import RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
+
+log = logging.getLogger(__name__)
+
+_LIST_MAX = 8 << 20
+_CONFLICTS_MAX = 5
+
+
+class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things may take, in seconds."""
+
+    lease_s: int = 600  # a lost network of five minutes ends nothing
+    margin_s: int = 60  # from the end of the lease to the certain end of its command
+    call_s: float = 20.0
+    send_s: float = 3600.0  # inputs, and a checkpoint to resume
+    fetch_s: float = 20.0  # of one round; what is not whole then goes on in the next one
+    reach_s: float = 900.0  # after which a machine that never let us in is given back
+    gone_s: float = 120.0  # how long an instance may be outbid or stopped before the job goes on elsewhere
+    results_s: float = 3600.0  # how long results that cannot be fetched keep an instance
+    late_results_s: float = 120.0  # after which that is reported
+    observed_every_s: float = 60.0  # how often what did not change is written down
+
+
+class JobParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The ports of a run.
+
+    Attributes:
+        address: where an instance's SSH server listens; None: not known yet.
+        variables: the environment of a job's command, secrets resolved. Raises SettingsError.
+        clock: the wall clock; a step may take minutes.
+    """
+
+    jobs: JobStore
+    launches: LaunchRepository
+    shells: RemoteShells
+    files: RunFiles
+    address: Callable[[Launch], SshAddress | None]
+    variables: Callable[[Job], Mapping[str, str]]
+    clock: Callable[[], datetime]
+    bounds: RunBounds = RunBounds()
+
+    def save(self, run: JobRun, **changes: Any) -> JobRun:
+        """Keep a run with changes."""
+        after = msgspec.structs.replace(run, **changes)
+        self.jobs.save_run(after)
+        return after
+
+    def event(self, run: JobRun, kind: str, **detail: Any) -> None:
+        """Keep what happened, beside the run as it is."""
+        self.jobs.save_run(
+            run, JobEvent(job_id=run.job_id, run_number=run.run_number, at=self.clock(), kind=kind, detail=detail)
+        )
+
+    def record(
+        self, job: Job, to_state: JobState, reason: str | None = None, run: JobRun | None = None, **changes: Any
+    ) -> Job:
+        """One step of the job. Raises JobConflict, StoreError."""
+        step = JobTransition(to_state=to_state, at=self.clock(), reason=reason, changes=changes)
+        log.info("job %s: %s%s", job.name, to_state.value, f": {reason}" if reason else "")
+        return self.jobs.record(job, step, run)
+
+    def report(self, news: OutboxAlert) -> None:
+        """Put an alert into the outbox; repeated, it is sent once."""
+        self.launches.enqueue(news)
+
+    def end_launch(self, launch: Launch | None, end: EndReason, words: str = "") -> None:
+        """Have the instance destroyed, the way `gpuwatch stop` does; repeated, nothing changes.
+
+        What follows the launch sends the destroy, as often as it takes, and proves the end.
+        """
+        for _ in range(_CONFLICTS_MAX):
+            if launch is None or launch.is_over or launch.state is LaunchState.STOPPING:
+                return
+            reason = end.text(words)
+            try:
+                self.launches.transition(launch, LaunchState.STOPPING, reason, self.clock(), end_reason=reason)
+            except LaunchConflict:
+                launch = self.launches.get(launch.launch_id)
+            else:
+                return
+        log.warning("a launch keeps changing; its end is recorded in the next round")
+
+    def shell(self, run: JobRun) -> RemoteShell:
+        """A shell on the run's machine. Raises RemoteUnreachable, RemoteRefused."""
+        if run.ssh_host is None or run.ssh_port is None or run.host_key is None:
+            raise RemoteUnreachable("the machine's address is not known yet")
+        address = SshAddress(host=run.ssh_host, port=run.ssh_port, user=run.ssh_user or "root")
+        return self.shells.open(run.launch_id, address, run.host_key)
+
+    def lease_end(self) -> datetime:
+        """When a command whose lease is renewed now has certainly ended, if it is never renewed again."""
+        return self.clock() + timedelta(seconds=self.bounds.lease_s + self.bounds.margin_s + 2 * self.bounds.call_s)
+
+    def listed(self, shell: RemoteShell, run: JobRun, patterns: list[str]) -> list[MachineFile]:
+        """Files below the work folder, with size and hash. Raises RemoteUnreachable, RemoteRefused."""
+        command = runner(run.job_id, "list", work_folder(run.job_id), *patterns)
+        said = shell.run(command, timeout_s=self.bounds.send_s / 6, max_bytes=_LIST_MAX)
+        if said.exit_code != 0 or said.cut:
+            raise RemoteUnreachable(f"its files cannot be listed: {said.stderr or 'too many'}")
+        return parse_files(said.stdout.decode("utf-8", "replace"))

@@ -1,0 +1,147 @@
+"""Brings a job to its machine and starts it: address, host key, runner, inputs, checkpoint, command. All repeatable."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, to_resume
+from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
+from gpuwatch.domain.jobs.run_plan import (
+    assignments,
+    command_script,
+    is_pulled,
+    job_folder,
+    pull_script,
+    run_folder,
+    runner,
+    work_folder,
+)
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.ports.remote import RemoteRefused, RemoteShell, RemoteUnreachable
+
+
+class InputMissing(GpuwatchError):
+    """An input of a job cannot be brought, now or later; its text says which."""
+
+
+class Preparing:
+    """The steps from a running instance to a running command.
+
+    Args:
+        program: the text of the runner.
+    """
+
+    def __init__(self, parts: JobParts, program: bytes) -> None:
+        self._parts = parts
+        self._program = program
+
+    def advance(self, job: Job, run: JobRun, launch: Launch) -> Job:
+        """Do all that is left, and return the job as it is then.
+
+        Raises:
+            RemoteUnreachable, RemoteRefused: later again.
+            InputMissing: never.
+        """
+        if run.host_key is None:
+            run = self._pinned(run, launch)
+        shell = self._parts.shell(run)
+        if run.step == "new":
+            self._install(shell, job, run)
+            run = self._parts.save(run, step="installed")
+        if run.step == "installed":
+            self._bring_inputs(shell, job)
+            run = self._parts.save(run, step="inputs")
+        if run.step == "inputs":
+            run = self._start(shell, job, run, launch)
+        return self._parts.record(job, JobState.RUNNING, run=run)
+
+    def _pinned(self, run: JobRun, launch: Launch) -> JobRun:
+        address = self._parts.address(launch)
+        if address is None:
+            raise RemoteUnreachable("its list shows no SSH address yet")
+        key = self._parts.shells.host_key(address)
+        return self._parts.save(run, ssh_host=address.host, ssh_port=address.port, ssh_user=address.user, host_key=key)
+
+    def _install(self, shell: RemoteShell, job: Job, run: JobRun) -> None:
+        folder = shlex.quote(run_folder(job.job_id, run.run_number))
+        target = f"{job_folder(job.job_id)}/runner.sh"
+        work = shlex.quote(work_folder(job.job_id))
+        self._sh(
+            shell,
+            f"umask 077; mkdir -p {folder} {work} && cat > {target}.new && mv {target}.new {target}",
+            self._program,
+        )
+
+    def _bring_inputs(self, shell: RemoteShell, job: Job) -> None:
+        variables = assignments(self._parts.variables(job))
+        for one in job.definition.inputs:
+            if is_pulled(one.source):
+                script = f"{variables}cd {shlex.quote(work_folder(job.job_id))} && {pull_script(one)}\n"
+                said = shell.run("sh -s", timeout_s=self._parts.bounds.send_s, stdin=script.encode())
+                if said.exit_code != 0:
+                    raise InputMissing(f"input {one.source} was not brought: {said.stderr or said.exit_code}")
+            else:
+                self._send(shell, job, one)
+
+    def _send(self, shell: RemoteShell, job: Job, one: JobFiles) -> None:
+        local = Path(job.definition.folder, one.source).expanduser()
+        if not local.exists():
+            raise InputMissing(f"input {local} does not exist")
+        work, bound = work_folder(job.job_id), self._parts.bounds.send_s
+        if local.is_dir():
+            shell.send(local, f"{work}/{one.target}", timeout_s=bound)
+            return
+        target = f"{one.target}{local.name}" if one.target.endswith(("/", ".")) or not one.target else one.target
+        folder, _, name = f"{work}/{target}".rpartition("/")
+        if name == local.name:
+            shell.send(local, folder, timeout_s=bound)
+        else:
+            shell.send(local, f"{folder}/.sent-{name}", timeout_s=bound)
+            sent = shlex.quote(f"{folder}/.sent-{name}/{local.name}")
+            self._sh(shell, f"cp -f {sent} {shlex.quote(f'{folder}/{name}')}")
+
+    def _start(self, shell: RemoteShell, job: Job, run: JobRun, launch: Launch) -> JobRun:
+        """The lease is written down before the order is sent: from then on the command may be running."""
+        chosen = self._checkpoint(job)
+        if chosen is not None:
+            files = self._parts.files.checkpoint_files(job.job_id, chosen.sequence)
+            shell.send(files, work_folder(job.job_id), timeout_s=self._parts.bounds.send_s)
+        script = command_script(job, run.run_number, None if chosen is None else chosen.name)
+        folder = run_folder(job.job_id, run.run_number)
+        self._sh(shell, f"umask 077; cat > {shlex.quote(folder)}/command", script.encode())
+        begins_with = None if chosen is None else chosen.name
+        run = self._parts.save(run, lease_until=self._parts.lease_end(), checkpoint=begins_with)
+        words = (self._parts.bounds.lease_s, _seconds_left(self._parts, launch), 0)
+        said = shell.run(
+            runner(job.job_id, "start", folder, work_folder(job.job_id), *words),
+            timeout_s=self._parts.bounds.call_s,
+            stdin=assignments(self._parts.variables(job)).encode(),
+        )
+        if said.exit_code != 0:
+            raise RemoteRefused(f"the command does not start: {said.stderr}")
+        return msgspec.structs.replace(run, step="started", started_at=self._parts.clock())
+
+    def _checkpoint(self, job: Job) -> StoredCheckpoint | None:
+        """The newest that is whole here, still as it was verified, and that no run failed with."""
+        if job.definition.checkpoint is None:
+            return None
+        stored = to_resume(self._parts.files.checkpoints(job.job_id))
+        return next((one for one in stored if self._parts.files.is_intact(job.job_id, one)), None)
+
+    def _sh(self, shell: RemoteShell, command: str, stdin: bytes = b"") -> None:
+        said = shell.run(command, timeout_s=self._parts.bounds.call_s, stdin=stdin)
+        if said.exit_code != 0:
+            raise RemoteUnreachable(f"the machine is not ready: {said.stderr or said.exit_code}")
+
+
+def _seconds_left(parts: JobParts, launch: Launch) -> int:
+    """Of the launch: then the runner ends the command, whether or not gpuwatch is there. 0: no bound."""
+    if launch.deadline is None:
+        return 0
+    return max(int((launch.deadline - parts.clock()) / timedelta(seconds=1)), 1)

@@ -1,0 +1,255 @@
+"""Drives each job whose instance runs: preparing → running → fetching → done; what is lost goes back to the queue.
+
+Nothing that matters is remembered between two rounds: each step is written down before what follows from it, and may be
+repeated. A job goes on elsewhere only once the end of its instance is proven, or its lease has run out.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from gpuwatch.domain.jobs.checkpoints import to_resume
+from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
+from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
+from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
+from gpuwatch.engine.job_alerts import job_alert
+from gpuwatch.engine.job_ending import Ending
+from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.engine.job_preparing import InputMissing, Preparing
+from gpuwatch.engine.job_running import Observed, Running
+from gpuwatch.engine.job_threads import JobThreads
+from gpuwatch.errors import JobConflict, SettingsError
+from gpuwatch.ports import Severity
+from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
+
+log = logging.getLogger(__name__)
+
+_DRIVEN = ON_AN_INSTANCE | {JobState.RENTING, JobState.PREEMPTED}
+_AWAY = {
+    InstanceCondition.OUTBID: EndReason.OUTBID,
+    InstanceCondition.STOPPED: EndReason.GONE,
+    InstanceCondition.OFFLINE: EndReason.OFFLINE,
+}
+# the command did not end by itself, and can go on elsewhere
+_INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
+_ASKED = "pilot: "
+
+
+class JobRunner:
+    """A periodic task of the daemon.
+
+    Args:
+        program: the text of the runner that is copied to machines.
+        threads: where the rounds of jobs run; one job never waits for another.
+    """
+
+    def __init__(self, parts: JobParts, program: bytes, threads: JobThreads | None = None) -> None:
+        self._parts = parts
+        self._preparing = Preparing(parts, program)
+        self._running = Running(parts)
+        self._ending = Ending(parts, self._running)
+        self._threads = threads or JobThreads(0)
+
+    def tick(self, now: datetime) -> int:
+        """One round of every job that has an instance; returns how many were begun. Raises StoreError."""
+        jobs = [job for job in self._parts.jobs.open_jobs() if job.state in _DRIVEN and job.launch_id is not None]
+        return sum(self._threads.start(job.job_id, partial(self._round, job.job_id)) for job in jobs)
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._threads.close()
+
+    def _round(self, job_id: str) -> None:
+        job = self._parts.jobs.job(job_id)  # as it is now: it may have waited for a thread
+        if job is None or job.state not in _DRIVEN or job.launch_id is None:
+            return
+        launch = self._parts.launches.get(job.launch_id)
+        run = next((one for one in self._parts.jobs.runs(job_id) if one.run_number == job.run_number), None)
+        try:
+            self._attempt(job, run, launch)
+        except JobConflict:
+            log.info("job %s was changed meanwhile; it is read again in the next round", job.name)
+        except OSError as error:
+            log.warning("job %s: %s", job.name, error)
+
+    def _attempt(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
+        try:
+            self._drive(job, run, launch)
+        except (RemoteUnreachable, RemoteRefused) as error:
+            self._unreached(job, run, launch, error)
+        except (InputMissing, SettingsError) as error:
+            self._hopeless(job, run, launch, str(error))
+
+    def _drive(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
+        if job.state is JobState.RENTING:
+            self._rented(job, launch)
+            return
+        assert run is not None
+        if job.state is JobState.PREEMPTED:
+            self._requeue(job, run, launch)
+        elif job.state is JobState.FETCHING and (run.step != "ended" or run.exit_code != 0):
+            self._ending.advance(job, run, launch)
+        elif (lost := self._lost(launch)) is not None:
+            self._interrupt(job, run, launch, *lost)
+        elif job.state is JobState.PREPARING:
+            assert launch is not None
+            self._preparing.advance(job, run, launch)
+        elif job.state is JobState.RUNNING:
+            assert launch is not None
+            self._observed(self._running.observe(job, run, launch), launch)
+        else:
+            self._ending.advance(job, run, launch)
+
+    def _rented(self, job: Job, launch: Launch | None) -> None:
+        """A run begins with the next number, once its instance runs."""
+        if launch is None or launch.state is not LaunchState.RUNNING:
+            return
+        number = job.run_number + 1
+        run = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id)
+        self._parts.record(job, JobState.PREPARING, run=run, run_number=number)
+
+    # --- a run ends ---------------------------------------------------------------------------------------------------
+
+    def _observed(self, seen: Observed, launch: Launch) -> None:
+        if seen.breaks is not None:
+            self._running.stop(seen.run, _ASKED + seen.breaks)
+        if seen.status.phase is not RunPhase.ENDED:
+            return
+        job, status = seen.job, seen.status
+        run = msgspec.structs.replace(seen.run, ended_at=self._parts.clock(), exit_code=status.exit_code)
+        if status.reason == "exit":
+            run = msgspec.structs.replace(run, step="ended")
+            if status.exit_code != 0 and self._blames_checkpoint(job, run):
+                self._interrupt(job, run, launch, EndReason.CRASHED, "its checkpoint may be torn", seen_end=True)
+                return
+            self._parts.record(job, JobState.FETCHING, None, run, exit_code=status.exit_code)
+            return
+        self._last_checkpoint(job, run)
+        if status.reason.startswith(_ASKED):
+            self._ask(job, run, launch, status.reason.removeprefix(_ASKED))
+        elif status.reason in _INTERRUPTED:
+            self._interrupt(job, run, launch, EndReason.GONE, status.reason, seen_end=True)
+        else:
+            run = msgspec.structs.replace(run, step="ended", exit_code=None, end_reason=_text(status))
+            self._parts.record(job, JobState.FETCHING, _text(status), run)
+
+    def _last_checkpoint(self, job: Job, run: JobRun) -> None:
+        if job.definition.checkpoint is None:
+            return
+        try:
+            self._running.fetch_checkpoint(self._parts.shell(run), job, run, running=False)
+        except (RemoteUnreachable, RemoteRefused, OSError) as error:
+            log.warning("job %s: its last checkpoint was not fetched: %s", job.name, error)
+
+    def _blames_checkpoint(self, job: Job, run: JobRun) -> bool:
+        """Whether it failed with a checkpoint before it made another, and an older one is here."""
+        if run.run_number == 1 or job.retries_left <= 0:
+            return False
+        stored = to_resume(self._parts.files.checkpoints(job.job_id))
+        if len(stored) < 2 or stored[0].run_number == run.run_number:
+            return False
+        self._parts.files.save_checkpoint(job.job_id, msgspec.structs.replace(stored[0], failed=True))
+        return True
+
+    def _ask(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
+        """The forecast breaks a limit: the job waits for its owner, without an instance."""
+        self._parts.end_launch(launch, EndReason.STOPPED, "the pilot's forecast is over a limit of its job")
+        self._parts.report(
+            job_alert(
+                job,
+                self._parts.clock(),
+                "stopped after its pilot",
+                severity=Severity.WARNING,
+                why=f"By its measured speed {why}.",
+                did="Its newest checkpoint was fetched, and the instance is being destroyed.",
+                can_do=(f"Raise the limit in the job's file, then: gpuwatch job retry {job.name}",),
+            )
+        )
+        run = msgspec.structs.replace(run, step="over", end_reason=why)
+        self._parts.record(job, JobState.PAUSED, why, run)
+
+    def _hopeless(self, job: Job, run: JobRun | None, launch: Launch | None, why: str) -> None:
+        """No repetition helps: the owner is needed, and no instance meanwhile."""
+        self._parts.end_launch(launch, EndReason.CRASHED, why)
+        self._parts.report(
+            job_alert(
+                job,
+                self._parts.clock(),
+                "it cannot start",
+                severity=Severity.WARNING,
+                why=why,
+                did="The instance is being destroyed.",
+            )
+        )
+        self._parts.record(job, JobState.FAILED, why, run and msgspec.structs.replace(run, step="over", end_reason=why))
+
+    # --- interrupted --------------------------------------------------------------------------------------------------
+
+    def _lost(self, launch: Launch | None) -> tuple[EndReason, str] | None:
+        """Why its instance is gone, going, or does not run; None: it runs."""
+        if launch is None:
+            return EndReason.GONE, "its launch is gone"
+        if launch.is_over or launch.state is LaunchState.STOPPING:
+            return EndReason.GONE, launch.end_reason or "its instance is gone"
+        away = _AWAY.get(launch.condition) if launch.condition is not None else None
+        since = launch.condition_since or self._parts.clock()
+        if away is not None and self._parts.clock() - since >= timedelta(seconds=self._parts.bounds.gone_s):
+            return away, f"its instance is {launch.condition}"
+        return None
+
+    def _unreached(self, job: Job, run: JobRun | None, launch: Launch | None, error: Exception) -> None:
+        """Later again; once the lease is over, or a machine never let us in, the instance is given back."""
+        log.info("job %s: not reached: %s", job.name, error)
+        if run is None or launch is None or job.state not in {JobState.PREPARING, JobState.RUNNING}:
+            return
+        now, bounds = self._parts.clock(), self._parts.bounds
+        began = launch.running_at or launch.intended_at
+        never = run.lease_until is None and now - began >= timedelta(seconds=bounds.reach_s)
+        if never or (run.lease_until is not None and now > run.lease_until):
+            self._interrupt(job, run, launch, EndReason.OFFLINE, f"not reached: {error}")
+
+    def _interrupt(
+        self, job: Job, run: JobRun, launch: Launch | None, end: EndReason, why: str, *, seen_end: bool = False
+    ) -> None:
+        """The run is over. `seen_end`: the runner itself says that the command has ended."""
+        self._parts.end_launch(launch, end, why)
+        step = "ended safely" if seen_end else "lost"
+        run = msgspec.structs.replace(run, step=step, end_reason=why, ended_at=run.ended_at or self._parts.clock())
+        self._parts.record(job, JobState.PREEMPTED, why, run)
+
+    def _requeue(self, job: Job, run: JobRun, launch: Launch | None) -> None:
+        """Only when the old run cannot be running any more, and its instance is ended or being ended."""
+        self._parts.end_launch(launch, EndReason.GONE, run.end_reason or "")
+        over = launch is None or launch.is_over
+        leased = run.lease_until is not None and self._parts.clock() <= run.lease_until
+        never_began = run.lease_until is None
+        if not (over or run.step == "ended safely" or never_began or not leased):
+            return
+        if job.retries_left <= 0:
+            why = f"no retries are left; {run.end_reason}"
+            self._parts.report(job_alert(job, self._parts.clock(), "failed", severity=Severity.WARNING, why=why))
+            self._parts.record(job, JobState.FAILED, why, run)
+            return
+        stored = to_resume(self._parts.files.checkpoints(job.job_id))
+        where = f"from its checkpoint {stored[0].name}" if stored else "from its beginning: no checkpoint is here"
+        self._parts.report(
+            job_alert(
+                job,
+                self._parts.clock(),
+                "interrupted",
+                severity=Severity.WARNING,
+                why=run.end_reason or "",
+                did=f"It is queued again, and goes on {where}. {job.retries_left - 1} retries are left.",
+            )
+        )
+        if over:
+            self._parts.shells.forget(run.launch_id)
+        self._parts.record(job, JobState.QUEUED, run.end_reason, run, retries_left=job.retries_left - 1)
+
+
+def _text(status: RunnerStatus) -> str:
+    return {"deadline": "the time of its instance is over", "idle": "it did nothing"}.get(status.reason, status.reason)

@@ -1,0 +1,238 @@
+"""Watches a run: renews its lease, keeps its log, fetches checkpoints, forecasts its end, judges its pilot."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.jobs.checkpoints import (
+    StoredCheckpoint,
+    machine_checkpoints,
+    newest_whole,
+    superseded,
+)
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.run_plan import checkpoint_pattern, run_folder, runner, work_folder
+from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottleneck, forecast, parse_progress
+from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
+
+log = logging.getLogger(__name__)
+
+LOG_PART = 256 << 10
+_SAID_MAX = LOG_PART + (64 << 10)
+_LINES = 200
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """One observation of a run, and what follows from it.
+
+    Attributes:
+        breaks: why the pilot's forecast does not fit the job's limits; None: it does, or it is too early.
+    """
+
+    job: Job
+    run: JobRun
+    status: RunnerStatus
+    breaks: str | None = None
+
+
+class Running:
+    """Observes runs. What it remembers between two rounds may be lost at any moment."""
+
+    def __init__(self, parts: JobParts) -> None:
+        self._parts = parts
+        self._jiffies: dict[str, tuple[int, int, int]] = {}
+        self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → when its progress was first seen
+        self._written: dict[str, tuple[datetime, float | None]] = {}  # job → when its progress was, and which
+
+    def observe(self, job: Job, run: JobRun, launch: Launch) -> Observed:
+        """One round. Raises RemoteUnreachable, RemoteRefused."""
+        shell = self._parts.shell(run)
+        status = self._status(shell, run)
+        run = msgspec.structs.replace(run, last_seen_at=self._parts.clock())
+        if status.phase is RunPhase.ENDED:
+            return Observed(job=job, run=run, status=status)
+        run = self._renew(shell, run, status)
+        if job.definition.checkpoint is not None and self._is_checkpoint_due(job, status):
+            run = self.fetch_checkpoint(shell, job, run, running=True)
+        job, breaks = self._note(job, run, launch, status)
+        if breaks is None and self._is_pilot_over(job, run):
+            run = msgspec.structs.replace(run, step="piloted")
+            self._parts.event(run, "pilot", progress=job.progress, predicted_microusd=job.predicted_microusd)
+        return Observed(job=job, run=run, status=status, breaks=breaks)
+
+    def stop(self, run: JobRun, reason: str) -> None:
+        """Have the runner end the command, and keep it from ever starting. Raises RemoteUnreachable, RemoteRefused."""
+        command = runner(run.job_id, "stop", run_folder(run.job_id, run.run_number), reason)
+        self._parts.shell(run).run(command, timeout_s=self._parts.bounds.call_s)
+
+    # --- status and lease ---------------------------------------------------------------------------------------------
+
+    def _status(self, shell: RemoteShell, run: JobRun, until_s: int = 0) -> RunnerStatus:
+        known = self._parts.files.log_size(run.job_id, run.run_number)
+        folder, work = run_folder(run.job_id, run.run_number), work_folder(run.job_id)
+        command = runner(run.job_id, "observe", folder, work, until_s, known, LOG_PART)
+        said = shell.run(command, timeout_s=self._parts.bounds.call_s, max_bytes=_SAID_MAX)
+        status = parse_status(said.stdout)
+        if status is None:
+            raise RemoteUnreachable(f"the runner does not answer: {said.stderr or said.exit_code}")
+        self._parts.files.append_log(run.job_id, run.run_number, known, status.log)
+        return status
+
+    def drain_log(self, run: JobRun) -> None:
+        """Fetch what is left of the log of a run that has ended. Raises RemoteUnreachable, RemoteRefused."""
+        shell = self._parts.shell(run)
+        while self._status(shell, run).log:
+            pass
+
+    def _renew(self, shell: RemoteShell, run: JobRun, status: RunnerStatus) -> JobRun:
+        """Written down first: whoever reads the row knows the latest moment at which the command may be running."""
+        bounds = self._parts.bounds
+        left_s = 0 if status.lease_until_s is None or status.up_s is None else status.lease_until_s - status.up_s
+        if status.up_s is None or left_s > bounds.lease_s / 2:
+            return run
+        run = self._parts.save(run, lease_until=self._parts.lease_end())
+        self._status(shell, run, status.up_s + bounds.lease_s)
+        return run
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def _is_checkpoint_due(self, job: Job, status: RunnerStatus) -> bool:
+        assert job.definition.checkpoint is not None
+        if status.phase is RunPhase.STOPPING:  # notice was given: what it saved now may be the last
+            return True
+        mine = [one for one in self._parts.files.checkpoints(job.job_id) if one.run_number == job.run_number]
+        newest = max((one.fetched_at for one in mine), default=job.started_at or self._parts.clock())
+        return self._parts.clock() - newest >= timedelta(seconds=job.definition.checkpoint.every_s)
+
+    def fetch_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun, *, running: bool) -> JobRun:
+        """Fetch the newest whole checkpoint, as far as this round's time goes. Raises RemoteUnreachable, -Refused."""
+        spec, files = job.definition.checkpoint, self._parts.files
+        assert spec is not None
+        pattern = checkpoint_pattern(spec.path)
+        listed = machine_checkpoints(pattern, self._parts.listed(shell, run, [pattern]))
+        newest = newest_whole(listed, running=running)
+        stored = files.checkpoints(job.job_id)
+        if newest is None or any(_is_same(one, newest.files) for one in stored):
+            return run
+        sequence = max((one.sequence for one in stored), default=0) + 1
+        target = files.checkpoint_files(job.job_id, sequence)
+        whole = files.fetch(shell, work_folder(job.job_id), newest.files, target, self._parts.bounds.fetch_s)
+        if len(whole) < len(newest.files):
+            return run  # the rest comes in the next round
+        again = machine_checkpoints(pattern, self._parts.listed(shell, run, [newest.name])) if running else [newest]
+        if not any(_hashes(one.files) == _hashes(newest.files) for one in again):
+            files.drop_checkpoint(job.job_id, sequence)  # it changed while it was fetched
+            return run
+        made = StoredCheckpoint(
+            sequence=sequence,
+            run_number=run.run_number,
+            name=newest.name,
+            files=newest.files,
+            fetched_at=self._parts.clock(),
+        )
+        files.save_checkpoint(job.job_id, made)
+        for one in superseded([*stored, made], spec.keep):
+            files.drop_checkpoint(job.job_id, one.sequence)
+        run = msgspec.structs.replace(run, checkpoint=newest.name)
+        self._parts.event(run, "checkpoint", name=newest.name, bytes=sum(one.size for one in newest.files))
+        return run
+
+    # --- progress -----------------------------------------------------------------------------------------------------
+
+    def _note(self, job: Job, run: JobRun, launch: Launch, status: RunnerStatus) -> tuple[Job, str | None]:
+        """Write down what is new of the progress; why the pilot's forecast is too much, once that is known."""
+        now = self._parts.clock()
+        lines = self._parts.files.log_tail(job.job_id, run.run_number, _LINES)
+        progress = parse_progress("\n".join(lines), status.metrics)
+        waits_for = self._bottleneck(run, status)
+        ahead = self._forecast(job, run, launch, progress, now)
+        breaks = None
+        if ahead is not None and self._is_pilot_over(job, run, progress.fraction):
+            breaks = over_limit(job, ahead)
+        at, known = self._written.get(job.job_id, (None, None))
+        is_old = at is None or now - at >= timedelta(seconds=self._parts.bounds.observed_every_s)
+        if breaks is None and (progress.fraction == known or not is_old):
+            return job, None
+        self._written[job.job_id] = now, progress.fraction
+        changes: dict[str, Any] = {"progress": progress.fraction} if progress.fraction is not None else {}
+        if ahead is not None:
+            changes["predicted_microusd"] = round((ahead.usd.low + ahead.usd.high) / 2 * MICRO)
+        self._parts.save(run)
+        job = self._parts.record(job, JobState.RUNNING, state_line(progress, status, ahead, waits_for), **changes)
+        return job, breaks
+
+    def _forecast(
+        self, job: Job, run: JobRun, launch: Launch, progress: RunProgress, now: datetime
+    ) -> RunForecast | None:
+        """By the speed of this run alone: one that resumed had a part done when it began."""
+        if progress.fraction is None or run.started_at is None:
+            return None
+        began = (run.started_at, 0.0) if run.run_number == 1 else (now, progress.fraction)
+        before = self._first.setdefault((run.job_id, run.run_number), began)
+        usd_hour = launch.price_microusd_hour / MICRO
+        spent = job.spent_microusd / MICRO + (now - run.started_at).total_seconds() / 3600 * usd_hour
+        return forecast(now, progress.fraction, before, usd_hour, spent)
+
+    def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None) -> bool:
+        pilot = job.definition.pilot
+        if pilot is None or run.step != "started" or run.started_at is None:
+            return False
+        if pilot.duration_s is not None:
+            return self._parts.clock() - run.started_at >= timedelta(seconds=pilot.duration_s)
+        known = job.progress if fraction is None else fraction
+        return known is not None and pilot.share is not None and known >= pilot.share
+
+    def _bottleneck(self, run: JobRun, status: RunnerStatus) -> str | None:
+        before, now = self._jiffies.get(run.job_id), status.cpu_jiffies
+        if now is None:
+            return bottleneck(status.gpu_percent)
+        self._jiffies[run.job_id] = now
+        busy = waiting = None
+        if before is not None and (total := sum(now) - sum(before)) > 0:
+            busy, waiting = (now[0] - before[0]) / total, (now[2] - before[2]) / total
+        return bottleneck(status.gpu_percent, cpu_busy=busy, io_wait=waiting, cpus=status.cpus)
+
+
+def over_limit(job: Job, ahead: RunForecast) -> str | None:
+    """Why a forecast does not fit the job's limits, by its lower end: even then it is too much."""
+    most = job.definition.limit.max_usd
+    if most is not None and ahead.usd.low > float(most):
+        return f"it would cost ${ahead.usd.low:.2f} to ${ahead.usd.high:.2f}, and max_usd is ${most}"
+    if job.deadline is not None and ahead.ends_at[0] > job.deadline:
+        return f"it would end at {ahead.ends_at[0]:%Y-%m-%d %H:%M} UTC at the earliest, after its deadline"
+    return None
+
+
+def state_line(
+    progress: RunProgress, status: RunnerStatus, ahead: RunForecast | None, waits_for: str | None
+) -> str | None:
+    """One line of what a run does; None: nothing is known."""
+    parts = []
+    if progress.fraction is not None:
+        parts.append(f"{progress.fraction:.0%} done")
+    if progress.tokens_per_s is not None:
+        parts.append(f"{progress.tokens_per_s:,.0f} tokens/s")
+    if ahead is not None:
+        parts.append(f"ends {ahead.ends_at[0]:%Y-%m-%d %H:%M} to {ahead.ends_at[1]:%H:%M} UTC")
+        parts.append(f"${ahead.usd.low:.2f} to ${ahead.usd.high:.2f}")
+    if status.gpu_percent is not None:
+        parts.append(f"GPU {status.gpu_percent:.0f} %")
+    if waits_for is not None:
+        parts.append(waits_for)
+    return ", ".join(parts) or None
+
+
+def _hashes(files: tuple[Any, ...]) -> list[tuple[str, str]]:
+    return sorted((one.path, one.sha256) for one in files)
+
+
+def _is_same(stored: StoredCheckpoint, files: tuple[Any, ...]) -> bool:
+    return _hashes(stored.files) == _hashes(files)

@@ -1,0 +1,187 @@
+"""The files of jobs on this machine: logs, results and checkpoints, each fetched, verified and then shown whole.
+
+JOB/runs/N/log           what the command printed
+JOB/runs/N/fetched/…     results on their way: verified, not yet at their place
+JOB/checkpoints/SEQUENCE/…, manifest.json      the manifest is written last: without it nothing is whole
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
+from gpuwatch.domain.jobs.run_status import MachineFile, is_safe_path
+from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
+
+_MANIFEST = "manifest.json"
+_PART = 1 << 20
+_LOG_MAX = 200 << 20
+
+
+class JobFolder:
+    """Implements `ports.remote.RunFiles`.
+
+    Args:
+        root: of all jobs; made when it is needed.
+        monotonic: seconds.
+    """
+
+    def __init__(self, root: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._root = root
+        self._monotonic = monotonic
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def log_path(self, job_id: str, run_number: int) -> Path:
+        """Where the log of a run is kept."""
+        return self._run(job_id, run_number) / "log"
+
+    def log_size(self, job_id: str, run_number: int) -> int:
+        """Bytes that are known of it."""
+        path = self.log_path(job_id, run_number)
+        return path.stat().st_size if path.exists() else 0
+
+    def append_log(self, job_id: str, run_number: int, offset: int, part: bytes) -> None:
+        """Add what came; written twice, nothing changes. What is beyond 200 MB is left on the machine."""
+        path = self.log_path(job_id, run_number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if part and offset < _LOG_MAX:
+            with path.open("r+b" if path.exists() else "wb") as file:
+                file.seek(offset)
+                file.write(part)
+
+    def log_tail(self, job_id: str, run_number: int, lines: int) -> list[str]:
+        """Its last lines, not cleaned."""
+        path = self.log_path(job_id, run_number)
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 65_536))
+            return list(deque(file.read().decode("utf-8", "replace").splitlines(), lines))
+
+    # --- fetching -----------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, shell: RemoteShell, folder: str, files: Sequence[MachineFile], target: Path, within_s: float
+    ) -> list[MachineFile]:
+        """Fetch files that are not there yet, and return those that are verified: of this size and hash.
+
+        A file that is not whole when the time is over goes on at the next call where it stopped.
+        """
+        ends_at = self._monotonic() + within_s
+        verified: list[MachineFile] = []
+        for one in files:
+            path = target / one.path
+            if not is_safe_path(one.path):
+                continue
+            if _is_whole(path, one) or self._fetch_one(shell, f"{folder}/{one.path}", one, path, ends_at):
+                verified.append(one)
+        return verified
+
+    def _fetch_one(self, shell: RemoteShell, source: str, one: MachineFile, path: Path, ends_at: float) -> bool:
+        part = path.with_name(f".{path.name[:100]}.{one.sha256[:16]}.part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        while (done := part.stat().st_size if part.exists() else 0) < one.size:
+            left_s = ends_at - self._monotonic()
+            if left_s <= 0:
+                return False
+            command = f"tail -c +{done + 1} {shlex.quote(source)}"
+            with part.open("ab") as into:
+                came = shell.read(command, into, timeout_s=left_s, max_bytes=one.size - done)
+            if not came:  # it is shorter now than it was listed
+                break
+        if not one.size:
+            part.touch()
+        if not _is_whole(part, one):
+            if part.stat().st_size >= one.size:  # torn, or changed meanwhile: begin anew
+                part.unlink()
+            return False
+        _durable(part)
+        part.replace(path)
+        return True
+
+    def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
+        """Put verified results at their places, each whole; a place that a later run filled keeps what it has."""
+        fetched = self.results_of(job_id, run_number)
+        for source, target in files:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fence = self._job(job_id) / "published" / hashlib.sha256(str(target).encode()).hexdigest()[:32]
+            if fence.exists() and int(fence.read_text() or 0) > run_number:
+                continue
+            fence.parent.mkdir(exist_ok=True)
+            fence.write_text(str(run_number))
+            copied = target.with_name(f".{target.name[:100]}.{run_number}.part")
+            shutil.copyfile(fetched / source, copied)
+            _durable(copied)
+            copied.replace(target)
+
+    def results_of(self, job_id: str, run_number: int) -> Path:
+        """Where the results of a run wait."""
+        return self._run(job_id, run_number) / "fetched"
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def checkpoints(self, job_id: str) -> list[StoredCheckpoint]:
+        """Those that are whole, oldest first."""
+        found = []
+        for manifest in sorted((self._job(job_id) / "checkpoints").glob(f"*/{_MANIFEST}")):
+            try:
+                found.append(msgspec.json.decode(manifest.read_bytes(), type=StoredCheckpoint))
+            except (msgspec.MsgspecError, OSError):
+                continue
+        return found
+
+    def is_intact(self, job_id: str, one: StoredCheckpoint) -> bool:
+        """Whether every file of it still has its size and hash."""
+        folder = self.checkpoint_files(job_id, one.sequence)
+        return all(_is_whole(folder / file.path, file) for file in one.files)
+
+    def checkpoint_files(self, job_id: str, sequence: int) -> Path:
+        """Where the files of a checkpoint lie, as they lie below the work folder."""
+        return self._job(job_id) / "checkpoints" / f"{sequence:06d}" / "files"
+
+    def save_checkpoint(self, job_id: str, one: StoredCheckpoint) -> None:
+        """All files of it are verified: from now on it is whole."""
+        path = self.checkpoint_files(job_id, one.sequence).parent / _MANIFEST
+        new = path.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(one))
+        _durable(new)
+        new.replace(path)
+
+    def drop_checkpoint(self, job_id: str, sequence: int) -> None:
+        """Delete one: its manifest first, so that no half of it counts."""
+        folder = self.checkpoint_files(job_id, sequence).parent
+        (folder / _MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _job(self, job_id: str) -> Path:
+        if not job_id.isalnum():
+            raise RemoteUnreachable(f"{job_id!r} is not the id of a job")
+        return self._root / job_id
+
+    def _run(self, job_id: str, run_number: int) -> Path:
+        return self._job(job_id) / "runs" / str(run_number)
+
+
+def _is_whole(path: Path, one: MachineFile) -> bool:
+    if not path.is_file() or path.stat().st_size != one.size:
+        return False
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            found.update(part)
+    return found.hexdigest() == one.sha256
+
+
+def _durable(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
