@@ -43,6 +43,7 @@ _LOGIN = """\
 [ -e "{folder}/etc/down" ] && exit 255
 HOME={folder}/home PATH={folder}/bin:$PATH
 export HOME PATH GPUWATCH_MACHINE={folder}
+[ -e "{folder}/etc/environment" ] && . "{folder}/etc/environment"
 cd "$HOME" || exit 255
 exec /bin/sh -c "${{SSH_ORIGINAL_COMMAND:-/bin/sh}}"
 """

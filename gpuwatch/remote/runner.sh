@@ -267,14 +267,18 @@ list() { # $@: patterns below the folder; folders are walked
     done
 }
 
+absolute() { # a folder, from the home of the user where it is relative
+    case $1 in /*) echo "$1" ;; *) echo "$(pwd -P)/$1" ;; esac
+}
+
 what=${1:-}
-shift
+[ $# -gt 0 ] && shift
 case $what in
-start) run=$1 work=$2 lease_s=$3 deadline_s=$4 idle_s=$5; start ;;
+start) run=$(absolute "$1") work=$(absolute "$2") lease_s=$3 deadline_s=$4 idle_s=$5; start ;;
 supervise) run=$1 work=$2 deadline_s=$3 idle_s=$4; supervise ;;
 guard) run=$1; guard "$2" ;;
-observe) run=$1 work=$2; observe "$3" "$4" "$5" ;;
-stop) run=$1; stop "$2" ;;
+observe) run=$(absolute "$1") work=$(absolute "$2"); observe "$3" "$4" "$5" ;;
+stop) run=$(absolute "$1"); stop "$2" ;;
 list) run= work=$1; shift; list "$@" ;;
 *) echo "runner.sh start|observe|stop|list" >&2; exit 2 ;;
 esac

@@ -1,0 +1,218 @@
+"""A job from its instance to its results, on machines with a real SSH server."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from gpuwatch.domain.jobs.job import JobFiles, JobLimit, JobState, PilotSpec
+from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
+from tests.jobs.job_world import CHECKPOINTS, RESULTS, JobWorld
+
+WRITES = "mkdir -p out && echo made > out/a.txt && echo $WORD > out/b.txt"
+COUNTS = (
+    'n=0; [ -n "${GPUWATCH_CHECKPOINT:-}" ] && n=$(cat "$GPUWATCH_CHECKPOINT"); mkdir -p ckpt out;'
+    " while [ $n -lt 30 ]; do n=$((n+1)); echo $n > ckpt/.new; mv ckpt/.new ckpt/step-$n; echo step $n/30;"
+    " while [ -e ../hold ]; do sleep 0.1; done; done; echo $n > out/n.txt"
+)
+
+
+def test_a_job_is_done_when_its_results_are_here_and_its_instance_is_gone(world: JobWorld) -> None:
+    """Inputs there, results back and verified, the end confirmed; in this order."""
+    world.variables = {"WORD": "it's secret"}
+    world.submit(
+        f"cat data/in.txt one.cfg; {WRITES}; echo done",
+        results=RESULTS,
+        inputs=(JobFiles(source="data", target="data"), JobFiles(source="x.cfg", target="one.cfg")),
+    )
+    (world.folder / "project/data").mkdir(parents=True)
+    (world.folder / "project/data/in.txt").write_text("input\n")
+    (world.folder / "project/x.cfg").write_text("config\n")
+    job = world.over()
+    assert (job.state, job.exit_code, job.progress, world.alive()) == (JobState.DONE, 0, 1.0, [])
+    results = world.folder / "project/results"
+    assert [(results / name).read_text() for name in ("a.txt", "b.txt")] == ["made\n", "it's secret\n"]
+    assert world.run.results[0]["sha256"] == hashlib.sha256(b"made\n").hexdigest()
+    assert world.files.log_tail(job.job_id, 1, 5) == ["input", "config", "done"]
+    assert (world.launches.rows["la"].end_reason or "").startswith(EndReason.FINISHED.value)
+    assert world.texts() == ["job train: finished"]
+    assert [one.kind for one in world.jobs.events if one.kind in set(JobState)] == [
+        *("renting", "preparing", "running", "fetching", "done")
+    ]
+
+
+def test_the_last_lines_of_a_failed_command_are_in_the_alert_and_its_instance_is_kept(world: JobWorld) -> None:
+    """For as long as the job says, and not longer."""
+    world.submit("echo trying; echo 'no module named torch' >&2; exit 3", keep_on_failure_s=1800.0)
+    world.until(lambda job: job.state is JobState.FETCHING and world.texts())
+    alert = next(iter(world.launches.alerts.values())).alert
+    assert alert.headline == "job train: its command failed, exit code 3"
+    assert ("Log", "no module named torch") in alert.facts
+    world.now += timedelta(minutes=20)
+    world.round()
+    assert world.alive() == ["la"]
+    world.now += timedelta(minutes=15)
+    job = world.over()
+    assert (job.state, job.exit_code, world.alive()) == (JobState.FAILED, 3, [])
+
+
+def test_results_that_are_missing_keep_the_instance_for_a_time_and_are_reported(world: JobWorld) -> None:
+    """Exit code 0 is not enough: a result is never called fetched that is not."""
+    world.submit("true", results=RESULTS)
+    world.until(lambda job: job.state is JobState.FETCHING)
+    world.now += timedelta(minutes=5)
+    world.round()
+    assert world.texts() == ["job train: its results cannot be fetched"]
+    assert world.alive() == ["la"]
+    world.now += timedelta(hours=1)
+    job = world.over()
+    assert (job.state, job.reason) == (JobState.FAILED, "results were not fetched: no file fits out/*.txt")
+    assert world.run.results == ()
+    assert world.alive() == []
+
+
+def _resumable(world: JobWorld) -> None:
+    world.submit(COUNTS, results=RESULTS, checkpoint=CHECKPOINTS)
+    world.until(lambda job: job.state is JobState.PREPARING or world.machines)
+    hold = world.machine.home / "gpuwatch/abcdefgh/hold"
+    hold.parent.mkdir(parents=True, exist_ok=True)
+    hold.touch()
+    world.until(lambda job: world.files.checkpoints(job.job_id))
+
+
+def test_a_vanished_host_costs_no_more_than_the_interval(world: JobWorld) -> None:
+    """The job goes on elsewhere, from its last whole checkpoint."""
+    _resumable(world)
+    world.lose("la")
+    job = world.over()
+    assert (job.state, job.run_number, job.retries_left) == (JobState.DONE, 2, 1)
+    assert (world.folder / "project/results/n.txt").read_text() == "30\n"
+    first = world.files.log_tail(job.job_id, 2, 100)[0]
+    assert first == "step 2/30"
+    assert "job train: interrupted" in world.texts()
+
+
+def test_a_notice_is_used_to_save_the_newest_checkpoint(world: JobWorld) -> None:
+    """The runner passes the TERM on; what was saved is fetched before the machine is gone."""
+    world.submit(
+        "mkdir -p ckpt out; trap 'echo last > ckpt/final; exit 1' TERM; cat \"${GPUWATCH_CHECKPOINT:-/dev/null}\""
+        " > out/n.txt; [ -s out/n.txt ] && exit; while :; do sleep 0.1; done",
+        results=RESULTS,
+        checkpoint=CHECKPOINTS,
+    )
+    world.until(lambda job: job.state is JobState.RUNNING)
+    world.round()
+    world.machine.preempt(30)
+    job = world.over()
+    assert (job.state, job.run_number) == (JobState.DONE, 2)
+    assert (world.folder / "project/results/n.txt").read_text() == "last\n"
+
+
+def test_a_lost_network_ends_nothing_within_the_lease(world: JobWorld) -> None:
+    """Five minutes later the same run is found again."""
+    world.submit(f"while [ ! -e go ]; do sleep 0.1; done; {WRITES}", results=RESULTS)
+    world.until(lambda job: job.state is JobState.RUNNING)
+    machine = world.machine
+    machine.disconnect()
+    for _ in range(3):
+        world.now += timedelta(seconds=100)
+        assert world.round().state is JobState.RUNNING
+    (world.work() / "go").touch()
+    machine.start()
+    job = world.over()
+    assert (job.state, job.run_number) == (JobState.DONE, 1)
+
+
+def test_a_job_does_not_go_on_elsewhere_before_the_old_lease_is_over(world: JobWorld) -> None:
+    """Neither answers the machine, nor does the provider show that it is gone."""
+    world.submit("while :; do sleep 1; done", checkpoint=CHECKPOINTS)
+    world.until(lambda job: job.state is JobState.RUNNING)
+    world.stays.add("la")
+    world.machine.disconnect()
+    launch = world.launches.rows["la"]
+    away = {"condition": InstanceCondition.OFFLINE, "condition_since": world.now}
+    world.launches.transition(launch, LaunchState.RUNNING, "", world.now, **away)
+    world.now += timedelta(seconds=130)
+    assert world.round().state is JobState.PREEMPTED
+    lease = world.run.lease_until
+    assert lease is not None
+    while world.now + timedelta(seconds=60) < lease:
+        world.now += timedelta(seconds=60)
+        assert world.round().state is JobState.PREEMPTED
+    assert world.launches.rows["la"].state is LaunchState.STOPPING
+    world.now = lease + timedelta(seconds=1)
+    assert world.round().state is JobState.QUEUED
+
+
+def test_the_lease_is_renewed_and_written_down_first(new_world: Callable[..., JobWorld]) -> None:
+    """The row is never behind what the machine may do."""
+    world = new_world(bounds={"lease_s": 4, "margin_s": 5, "call_s": 20.0})
+    world.submit("while [ ! -e go ]; do sleep 0.1; done")
+    world.until(lambda job: job.state is JobState.RUNNING)
+    first = world.run.lease_until
+    world.until(lambda job: world.run.lease_until != first, step_s=1.0)
+    (world.work() / "go").touch()
+    assert world.over().state is JobState.DONE
+
+
+def test_no_retry_is_left(world: JobWorld) -> None:
+    """Then the job has failed, and nothing is rented."""
+    world.submit("while :; do sleep 1; done", retries=0)
+    world.until(lambda job: job.state is JobState.RUNNING)
+    world.lose("la")
+    job = world.over()
+    assert job.state is JobState.FAILED
+    assert list(world.machines) == ["la"]
+
+
+def test_a_torn_checkpoint_is_not_used_twice(world: JobWorld) -> None:
+    """A run that fails with it at once is followed by one with the checkpoint before."""
+    world.submit(
+        'mkdir -p ckpt out; if [ -z "${GPUWATCH_CHECKPOINT:-}" ]; then echo good > ckpt/1; sleep 4; echo torn > ckpt/2;'
+        " while :; do sleep 0.1; done; fi; grep good $GPUWATCH_CHECKPOINT > out/n.txt",
+        results=RESULTS,
+        checkpoint=CHECKPOINTS,
+    )
+    world.until(lambda job: len(world.files.checkpoints(job.job_id)) == 2)
+    world.lose("la")
+    job = world.over()
+    assert (job.state, job.run_number) == (JobState.DONE, 3)
+    assert (world.folder / "project/results/n.txt").read_text() == "good\n"
+
+
+def test_a_pilot_that_breaks_the_budget_stops_and_asks(world: JobWorld) -> None:
+    """Its checkpoint is fetched; no instance waits for the answer."""
+    world.submit(
+        "mkdir -p ckpt; echo 1 > ckpt/1; echo step 1/100; while :; do sleep 0.1; done",
+        checkpoint=CHECKPOINTS, pilot=PilotSpec(duration_s=600.0), limit=JobLimit(max_usd=5),
+    )  # fmt: skip
+    job = world.until(lambda job: job.state is JobState.PAUSED, step_s=300.0)
+    assert "max_usd is $5" in (job.reason or "")
+    world.until(lambda job: not world.alive())
+    assert world.files.checkpoints(job.job_id)
+    assert "job train: stopped after its pilot" in world.texts()
+
+
+def test_a_pilot_that_fits_goes_on(world: JobWorld) -> None:
+    """The same run: nothing is done twice. Its forecast replaces the estimate."""
+    world.submit(
+        f"echo step 50/100; while [ ! -e go ]; do sleep 0.1; done; {WRITES}",
+        results=RESULTS, pilot=PilotSpec(share=0.01), limit=JobLimit(max_usd=5),
+    )  # fmt: skip
+    job = world.until(lambda job: world.jobs.job_runs and world.run.step == "piloted")
+    assert job.progress == pytest.approx(0.5)
+    assert job.predicted_microusd is not None
+    (world.work() / "go").touch()
+    assert (world.over().state, world.run.run_number) == (JobState.DONE, 1)
+
+
+def test_an_input_that_does_not_exist_ends_it_at_once(world: JobWorld) -> None:
+    """No repetition helps, and every minute costs."""
+    world.submit("true", inputs=(JobFiles(source="nowhere", target="data"),))
+    job = world.over()
+    assert job.state is JobState.FAILED
+    assert "nowhere does not exist" in (job.reason or "")
+    world.until(lambda job: not world.alive())
