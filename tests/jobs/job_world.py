@@ -1,4 +1,4 @@
-"""Machines, a queue and a provider for the runs of jobs: whatever the runner of jobs asks for, on a clock of the test."""
+"""Machines, a queue and a provider for the runs of jobs: all that `JobRunner` asks for, on a clock of the test."""
 
 from __future__ import annotations
 
@@ -131,7 +131,11 @@ class LocalShell:
     def run(self, command: str, *, timeout_s: float, stdin: bytes = b"", max_bytes: int = 65_536) -> RemoteAnswer:
         if not self._machine.reachable:
             raise RemoteUnreachable("no route")
-        env = {"PATH": os.environ["PATH"], "HOME": str(self._machine.home), "GPUWATCH_MACHINE": str(self._machine.folder)}
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._machine.home),
+            "GPUWATCH_MACHINE": str(self._machine.folder),
+        }
         env |= {"GPUWATCH_RUNNER_EVERY_S": "0.1", "GPUWATCH_RUNNER_GRACE_S": "2"}
         done = subprocess.run(
             ["/bin/sh", "-c", command], cwd=self._machine.home, env=env, input=stdin, capture_output=True,
