@@ -13,6 +13,7 @@ from gpuwatch.app.checklist import held_back
 from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.doctor_account import KnownLaunches, account_findings, image_findings, rented_findings
 from gpuwatch.app.doctor_channels import channel_findings, own_checks
+from gpuwatch.app.doctor_prerequisites import prerequisite_findings
 from gpuwatch.app.pauses import pause_lines
 from gpuwatch.app.provider_status import blind_lanes, provider_statuses
 from gpuwatch.bootstrap import (
@@ -23,7 +24,12 @@ from gpuwatch.bootstrap import (
     real_now,
 )
 from gpuwatch.bootstrap.polling_plans import polling_plan
-from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow
+from gpuwatch.bootstrap.provider_access import (
+    can_rent,
+    has_credentials,
+    providers_to_follow,
+    resolve_provider,
+)
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
 from gpuwatch.engine.alerts import format_moment
@@ -47,8 +53,18 @@ CLOCK_OFF_S = 5.0
 _NEARLY_PERCENT = 80
 
 
-def run_checks(settings: Settings) -> Iterator[Finding]:
-    """Check everything that needs no rent and no message. Providers and channels add checks of their own."""
+def run_checks(settings: Settings, provider: str | None = None) -> Iterator[Finding]:
+    """Check everything that needs no rent and no message. Providers and channels add checks of their own.
+
+    Args:
+        provider: this one alone, and what it wants before the first rent.
+
+    Raises:
+        UsageError: it is not enabled.
+    """
+    if provider is not None:
+        yield from _one_provider(settings, resolve_provider(settings, provider))
+        return
     yield from _settings(settings)
     yield from _store(settings)
     launches = _known_launches(settings)
@@ -65,6 +81,18 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
         for name in settings.providers:
             yield from _clock(http, settings.providers[name].base_url)
         yield from channel_findings(settings, http)
+
+
+def _one_provider(settings: Settings, name: str) -> Iterator[Finding]:
+    if lack := missing_extra_hint(name):
+        yield Finding(area=name, state="fault", text=lack.removeprefix(f"{name}: "))
+        return
+    with http_client(settings) as http:
+        adapter = build_adapters(settings, http, [name])[name]
+        yield from _provider(settings, name, adapter, _known_launches(settings))
+        if (doctor := adapter.info.doctor) is not None:
+            yield from own_checks(name, partial(doctor, settings.providers[name], http))
+        yield from prerequisite_findings(settings, adapter)
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:

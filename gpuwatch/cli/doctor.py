@@ -8,7 +8,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.options import json_option, provider_option, settings_option
 from gpuwatch.cli.output import json_out
 
 if TYPE_CHECKING:
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
-@click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --json"))
+@click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --provider vastai"))
+@provider_option("This provider alone, and what it wants before the first rent.")
 @json_option
 @settings_option
-def doctor(as_json: bool, settings: Settings) -> int:
+def doctor(provider: str | None, as_json: bool, settings: Settings) -> int:
     """Check settings, database, keys, channels and clock. Rents nothing and sends no message.
 
     Exit codes: 0 fine, 1 something is broken, 2 the settings are wrong.
     """
     from gpuwatch.app.doctor import run_checks
 
-    findings = list(run_checks(settings))
+    findings = list(run_checks(settings, provider))
     if as_json:
         json_out(findings)
     else:

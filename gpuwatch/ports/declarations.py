@@ -21,6 +21,7 @@ from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
 from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.holds import HoldStore
+from gpuwatch.ports.prerequisites import PrerequisiteSpec
 from gpuwatch.ports.settings import ChannelSettings, Option
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_day: int = 0  # 0: no quota
     joins_gpus: bool = False  # one search may name several GPUs: the questions of several watches become one
     console_url: str | None = None  # where a person rents by hand
+    prerequisites: tuple[PrerequisiteSpec, ...] = ()  # what must be in place before the first rent
     key_rights: Mapping[str, str] = {}  # its names for what a key may do: "list", "rent", "credit", "charges"
     template: str = ""  # its section of `gpuwatch init`, heading included; empty: it is not in the template
     docs: str | None = None  # page of its documents; None: providers/NAME.md

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, insert, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches
@@ -101,18 +102,9 @@ def reserve(
     watch_id = found.watch_id or _identify(connection, watch, now)
     if isinstance(watch_id, LaunchRefusal):
         return watch_id
-    pauses = load_pauses(connection) if found.pauses else PauseTable()
-    standing = AdmissionState(
-        known=lambda: _relevant_launches(connection, now),
-        total=lambda: int(found.total),
-        avoided=lambda known: _avoided_machines(load_notes(connection) if found.notes else (), known, watch, now),
-        ticked=lambda: ticked_items(connection, watch),
-        pauses=pauses.by_hand,
-        breaker=pauses.breaker_of(watch.name),
-        unknown=lambda: unknown_refusals(connection) if found.unknown else {},
-        watch_id=watch_id,
-        install_id=found.install_id or load_installation(connection, now).install_id,
-    )
+    installation = found.install_id or load_installation(connection, now).install_id
+    standing = _standing(connection, found, watch, now)
+    standing = msgspec.structs.replace(standing, watch_id=watch_id, install_id=installation)
     admitted = admit_launch(intent, standing, budget, now)
     if isinstance(admitted, LaunchRefusal):
         return admitted
@@ -126,6 +118,27 @@ def reserve(
     except IntegrityError:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
     return launch, admitted[1]
+
+
+def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
+    """Why `reserve` would refuse this intent now; None: it would not. Writes and locks nothing."""
+    found = connection.execute(_STANDING[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
+    admitted = admit_launch(intent, _standing(connection, found, intent.watch, now), budget, now)
+    return admitted if isinstance(admitted, LaunchRefusal) else None
+
+
+def _standing(connection: Connection, found: Row[Any], watch: Watch, now: datetime) -> AdmissionState:
+    """What stands in the store for and against a launch of this watch, without the identities."""
+    pauses = load_pauses(connection) if found.pauses else PauseTable()
+    return AdmissionState(
+        known=lambda: _relevant_launches(connection, now),
+        total=lambda: int(found.total),
+        avoided=lambda known: _avoided_machines(load_notes(connection) if found.notes else (), known, watch, now),
+        ticked=lambda: ticked_items(connection, watch),
+        pauses=pauses.by_hand,
+        breaker=pauses.breaker_of(watch.name),
+        unknown=lambda: unknown_refusals(connection) if found.unknown else {},
+    )
 
 
 def _identify(connection: Connection, watch: Watch, now: datetime) -> str | LaunchRefusal:

@@ -13,25 +13,25 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
-from xml.sax.saxutils import escape
-
-import msgspec
 
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest
 from gpuwatch.emulator.clock import Clock
 from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.request import EmulatorRequest
+from tests.clouds.aws_account import Ec2Account
+from tests.clouds.aws_account_actions import ACCOUNT_ROUTES, AccountActions
 from tests.clouds.aws_market import MARKET, Sold, product_texts
+from tests.clouds.aws_wire import json_reply, listed, refuse, xml_reply
 
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
-_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
-class Ec2(ProviderServer):
+class Ec2(AccountActions, ProviderServer):
     """EC2 with a small market in two regions. Requests are logged, and made to fail, as "POST /RunInstances".
 
     Args:
         page: rows in a page, whatever `MaxResults` says.
+        account: what the account has; default: one in which nothing is looked at but the market.
     """
 
     ROUTES: ClassVar[tuple[tuple[str, str, str], ...]] = (
@@ -45,6 +45,7 @@ class Ec2(ProviderServer):
         ("POST", "/TerminateInstances", "terminate_instances"),
         ("POST", "/GetProducts", "get_products"),
         ("POST", "/GetCallerIdentity", "get_caller_identity"),
+        *ACCOUNT_ROUTES,
     )
 
     def __init__(
@@ -55,9 +56,12 @@ class Ec2(ProviderServer):
         clock: Clock = time.time,
         page: int = 100,
         market: Sequence[Sold] = MARKET,
+        account: Ec2Account | None = None,
     ) -> None:
         super().__init__(port=port, key=key, clock=clock)
+        self.account = account or Ec2Account(strict=False)
         self.page = page
+        self.knows_dry_run = True
         self.market = list(market)
         self.instances: dict[str, dict[str, Any]] = {}
         self.tokens: dict[str, tuple[str, dict[str, str]]] = {}
@@ -94,16 +98,21 @@ class Ec2(ProviderServer):
         if request.path == "/":
             return EmulatorReply(302, b"", headers=(("Location", "https://aws.amazon.com/ec2"),))
         if not request.keyed:
-            if request.path == "/GetProducts":
+            if request.headers.get("x-amz-target"):
                 said = "The security token included in the request is invalid."
-                raise RefusedRequest(_json({"__type": "UnrecognizedClientException", "message": said}, 400))
-            raise _refuse("AuthFailure", "AWS was not able to validate the provided access credentials", 401)
+                raise RefusedRequest(json_reply({"__type": "UnrecognizedClientException", "message": said}, 400))
+            raise refuse("AuthFailure", "AWS was not able to validate the provided access credentials", 401)
+        if request.path[1:] in self.account.rights and request.path != "/RunInstances":
+            said = f"You are not authorized to perform: {request.path[1:]}"
+            if request.headers.get("x-amz-target"):
+                raise RefusedRequest(json_reply({"__type": "AccessDeniedException", "message": said}, 400))
+            raise refuse("UnauthorizedOperation", said, 403)
         return super().routed(request)
 
     def no_route(self, request: EmulatorRequest) -> EmulatorReply:
         """An action that there is not, or that is not played here."""
         message = f"The action {request.path[1:]} is not valid for this web service."
-        return _refuse("InvalidAction", message).reply
+        return refuse("InvalidAction", message).reply
 
     def answer(self, request: EmulatorRequest) -> EmulatorReply:
         """All actions go to one path: the action is made the path, its values the parameters."""
@@ -134,9 +143,15 @@ class Ec2(ProviderServer):
     def describe_regions(self, request: EmulatorRequest) -> EmulatorReply:
         """Regions that the account has enabled."""
         names = dict.fromkeys(sold.region for sold in self.market)
-        return _xml(
-            request, {"regionInfo": [{"regionName": name, "optInStatus": "opt-in-not-required"} for name in names]}
-        )
+        wanted = listed(request.params, "Filter.1.Value")
+        everywhere = request.params.get("AllRegions") == "true"
+        off = self.account.disabled_regions
+        rows = [
+            {"regionName": name, "optInStatus": "not-opted-in" if name in off else "opt-in-not-required"}
+            for name in names
+            if (everywhere or name not in off) and (not wanted or name in wanted)
+        ]
+        return xml_reply(request, {"regionInfo": rows})
 
     def describe_zones(self, request: EmulatorRequest) -> EmulatorReply:
         """Zones of the region."""
@@ -145,11 +160,11 @@ class Ec2(ProviderServer):
             {"zoneName": zone, "zoneId": zone_id, "zoneState": "available", "zoneType": "availability-zone"}
             for zone, zone_id in zones
         ]
-        return _xml(request, {"availabilityZoneInfo": rows})
+        return xml_reply(request, {"availabilityZoneInfo": rows})
 
     def describe_offerings(self, request: EmulatorRequest) -> EmulatorReply:
         """Which types are offered in which zone; the filter's values may end in a star."""
-        wanted = [re.escape(value).replace(r"\*", ".*") for value in _listed(request.params, "Filter.1.Value")]
+        wanted = [re.escape(value).replace(r"\*", ".*") for value in listed(request.params, "Filter.1.Value")]
         rows = [
             {"instanceType": sold.type, "locationType": "availability-zone", "location": sold.zone}
             for sold in self._here(request)
@@ -159,13 +174,13 @@ class Ec2(ProviderServer):
 
     def describe_types(self, request: EmulatorRequest) -> EmulatorReply:
         """What a type is made of."""
-        wanted = _listed(request.params, "InstanceType")
+        wanted = listed(request.params, "InstanceType")
         rows = [row for row in self.types if not wanted or row["instanceType"] in wanted]
         return self._paged(request, "instanceTypeSet", rows)
 
     def describe_spot_prices(self, request: EmulatorRequest) -> EmulatorReply:
         """Spot prices in force, and one that was before: rows are changes."""
-        wanted = _listed(request.params, "InstanceType")
+        wanted = listed(request.params, "InstanceType")
         rows = []
         for sold in self._here(request):
             if sold.spot is None or (wanted and sold.type not in wanted):
@@ -187,46 +202,70 @@ class Ec2(ProviderServer):
         products = product_texts(self.market, filters)
         start, end, token = self._piece(body.get("NextToken"), len(products))
         answer: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": products[start:end]}
-        return _json(answer | ({"NextToken": token} if token else {}))
+        return json_reply(answer | ({"NextToken": token} if token else {}))
 
     # --- instances ----------------------------------------------------------------------------------------------------
     def run_instances(self, request: EmulatorRequest) -> EmulatorReply:
         """One instance; the same client token makes no second one."""
         sent, region = request.params, self._region(request)
+        if sent.get("DryRun") == "true" and self.knows_dry_run:
+            self._sold(sent, region)
+            raise refuse("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
         token = sent.get("ClientToken", "")
         values = {name: value for name, value in sent.items() if name not in {"Action", "Version"}}
         known = self.tokens.get(token)
         if known is not None and known[1] != values:
-            raise _refuse("IdempotentParameterMismatch", "Arguments on this idempotent request are inconsistent", 400)
+            raise refuse("IdempotentParameterMismatch", "Arguments on this idempotent request are inconsistent", 400)
         if known is None:
             instance_id = self._made(sent, region)
             self.tokens[token] = (instance_id, values)
         else:
             instance_id = known[0]
-        return _xml(request, {"reservationId": "r-0", "instancesSet": [self._shown(instance_id)]})
+        return xml_reply(request, {"reservationId": "r-0", "instancesSet": [self._shown(instance_id)]})
 
-    def _made(self, sent: dict[str, str], region: str) -> str:
+    def _sold(self, sent: Mapping[str, str], region: str) -> Sold:
+        """What is ordered, after everything that EC2 also looks at in a dry run."""
         zone, type_ = sent.get("Placement.AvailabilityZone", ""), sent.get("InstanceType", "")
-        zone = zone or next((one.zone for one in self.market if one.region == region and one.type == type_), "")
+        zone = zone or self._zone_of(sent, region, type_)
+        self.account.require_run(sent, region, zone, refuse)
         sold = next((one for one in self.market if (one.region, one.zone, one.type) == (region, zone, type_)), None)
         if sold is None:
             message = (
                 f"Your requested instance type ({type_}) is not supported in your requested Availability Zone ({zone})."
             )
-            raise _refuse("Unsupported", message)
+            raise refuse("Unsupported", message)
+        return sold
+
+    def _zone_of(self, sent: Mapping[str, str], region: str, type_: str) -> str:
+        """The zone of the subnet; without one, some zone that has the type."""
+        subnet = sent.get("SubnetId") or sent.get("NetworkInterface.1.SubnetId")
+        zones = [one.zone for one in self.market if one.region == region and one.type == type_]
+        by_subnet = [zone for zone in zones if (self.account.subnet_of(zone) or {}).get("subnetId") == subnet]
+        return next(iter(by_subnet or zones), "")
+
+    def _made(self, sent: dict[str, str], region: str) -> str:
+        sold = self._sold(sent, region)
+        zone, type_ = sold.zone, sold.type
         if (zone, type_) in self.sold_out:
             message = (
                 f"We currently do not have sufficient {type_} capacity in the Availability Zone you requested ({zone})."
             )
-            raise _refuse("InsufficientInstanceCapacity", message, 500)
+            raise refuse("InsufficientInstanceCapacity", message, 500)
         spot = sent.get("InstanceMarketOptions.MarketType") == "spot"
         most = sent.get("InstanceMarketOptions.SpotOptions.MaxPrice")
         if spot and sold.spot is not None and most is not None and float(most) < float(sold.spot):
             message = (
                 f"Your Spot request price of {most} is lower than the minimum required Spot request fulfillment price"
             )
-            raise _refuse("SpotMaxPriceTooLow", f"{message} of {sold.spot}.")
+            raise refuse("SpotMaxPriceTooLow", f"{message} of {sold.spot}.")
+        living = [
+            (one["sold"].type, one["sold"].vcpu, one["spot"])
+            for one in self.instances.values()
+            if one["region"] == region and one["state"] in ("pending", "running")
+        ]
+        self.account.require_quota(region, type_, sold.vcpu, spot, living, refuse)
         instance_id = f"i-{len(self.instances) + 1:017x}"
+        self._attach_volume(sent, instance_id, region)
         self.instances[instance_id] = {
             "region": region, "sold": sold, "state": "pending", "spot": spot, "sent": sent, "made_at": self.clock(),
             "reason": None,
@@ -237,10 +276,10 @@ class Ec2(ProviderServer):
         """All instances of the region; what was pending runs by now."""
         region = self._region(request)
         rows = []
-        asked = _listed(request.params, "InstanceId")
+        asked = listed(request.params, "InstanceId")
         for instance_id in asked:
             if self.instances.get(instance_id, {}).get("region") != region:
-                raise _refuse("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
+                raise refuse("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
         for instance_id, instance in self.instances.items():
             if instance["region"] == region and instance_id in (asked or self.instances):
                 rows.append({"reservationId": "r-0", "instancesSet": [self._shown(instance_id)]})
@@ -251,10 +290,10 @@ class Ec2(ProviderServer):
     def terminate_instances(self, request: EmulatorRequest) -> EmulatorReply:
         """End them; one that is gone already is ended again."""
         rows = []
-        for instance_id in _listed(request.params, "InstanceId"):
+        for instance_id in listed(request.params, "InstanceId"):
             instance = self.instances.get(instance_id)
             if instance is None or instance["region"] != self._region(request):
-                raise _refuse("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
+                raise refuse("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
             before, instance["state"] = instance["state"], "shutting-down"
             reason = {
                 "code": "Client.UserInitiatedShutdown",
@@ -265,7 +304,15 @@ class Ec2(ProviderServer):
                 "instanceId": instance_id, "currentState": {"code": 32, "name": "shutting-down"},
                 "previousState": {"code": 16, "name": before},
             })  # fmt: skip
-        return _xml(request, {"instancesSet": rows})
+        return xml_reply(request, {"instancesSet": rows})
+
+    def _attach_volume(self, sent: Mapping[str, str], instance_id: str, region: str) -> None:
+        """Its root disk, which goes when it goes, unless the order says otherwise."""
+        ebs = "BlockDeviceMapping.1.Ebs."
+        self.account.volumes[f"vol-{instance_id[2:]}"] = {
+            "region": region, "instance": instance_id, "size": int(sent.get(ebs + "VolumeSize", 8)),
+            "goes": sent.get(ebs + "DeleteOnTermination", "true") == "true",
+        }  # fmt: skip
 
     def _shown(self, instance_id: str) -> dict[str, Any]:
         instance = self.instances[instance_id]
@@ -278,6 +325,7 @@ class Ec2(ProviderServer):
             "instanceType": sold.type,
             "launchTime": datetime.fromtimestamp(instance["made_at"], UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
             "placement": {"availabilityZone": sold.zone, "availabilityZoneId": sold.zone_id, "tenancy": "default"},
+            "cpuOptions": {"coreCount": sold.vcpu // 2, "threadsPerCore": 2},
             "clientToken": instance["sent"].get("ClientToken", ""),
             "tagSet": _tags(instance["sent"]),
         }
@@ -295,7 +343,7 @@ class Ec2(ProviderServer):
 
     def _paged(self, request: EmulatorRequest, name: str, rows: list[Any]) -> EmulatorReply:
         start, end, token = self._piece(request.params.get("NextToken"), len(rows))
-        return _xml(request, {name: rows[start:end], "nextToken": token})
+        return xml_reply(request, {name: rows[start:end], "nextToken": token})
 
     def _piece(self, token: str | None, count: int) -> tuple[int, int, str]:
         """From, to, and the token of the next page: empty on the last, as EC2 has it."""
@@ -309,38 +357,3 @@ def _tags(sent: Mapping[str, str]) -> list[dict[str, str]]:
     prefix = "TagSpecification.1.Tag."
     keys = [name for name in sent if name.startswith(prefix) and name.endswith(".Key")]
     return [{"key": sent[name], "value": sent.get(name[:-3] + "Value", "")} for name in keys]
-
-
-def _listed(sent: Mapping[str, str], name: str) -> list[str]:
-    """Values of a list on the wire: `InstanceType.1`, `InstanceType.2`, …"""
-    return [value for key, value in sent.items() if re.fullmatch(re.escape(name) + r"\.\d+", key)]
-
-
-def _json(value: Mapping[str, Any], status: int = 200) -> EmulatorReply:
-    return EmulatorReply(status, msgspec.json.encode(value), content_type="application/x-amz-json-1.1")
-
-
-def _xml(request: EmulatorRequest, value: Mapping[str, Any]) -> EmulatorReply:
-    action = request.path[1:]
-    body = f'<{action}Response xmlns="{_NAMESPACE}"><requestId>0</requestId>{_inner(value)}</{action}Response>'
-    return EmulatorReply(
-        200, f'<?xml version="1.0" encoding="UTF-8"?>\n{body}'.encode(), content_type="text/xml;charset=UTF-8"
-    )
-
-
-def _inner(value: Any) -> str:
-    """A value as EC2 writes it: lists are `item`s."""
-    if isinstance(value, Mapping):
-        return "".join(f"<{name}>{_inner(one)}</{name}>" for name, one in value.items())
-    if isinstance(value, list):
-        return "".join(f"<item>{_inner(one)}</item>" for one in value)
-    return escape(str(value).lower() if isinstance(value, bool) else str(value))
-
-
-def _refuse(code: str, message: str, status: int = 400) -> RefusedRequest:
-    """EC2's own envelope of a refusal."""
-    error = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
-    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error>{error}</Error></Errors>'
-    return RefusedRequest(
-        EmulatorReply(status, f"{body}<RequestID>0</RequestID></Response>".encode(), content_type="text/xml")
-    )

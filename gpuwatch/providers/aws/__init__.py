@@ -6,11 +6,13 @@ source: AWS's public API reference and the notes on it in our documents, read 20
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from typing import Final
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
 from gpuwatch.ports.settings import Option
 
 _REGION: Final = re.compile(r"[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}")
@@ -28,6 +30,19 @@ def _placed(value: Option) -> None:
     odd = [one for one in _texts(value) if not _PLACED.fullmatch(one)]
     if odd:
         raise ValueError(f"expected place=id, such as us-east-1=sg-0123 or us-east-1a=subnet-0123, not {odd[0][:40]!r}")
+
+
+def _placed_image(value: Option) -> None:
+    odd = [one for one in _texts(value) if not re.fullmatch(r"[a-z0-9-]+=\S+", one)]
+    if odd:
+        raise ValueError(f"expected family=image, such as p3=ami-0123, not {odd[0][:40]!r}")
+
+
+def _network_range(value: Option) -> None:
+    try:
+        ip_network(str(value))
+    except ValueError:
+        raise ValueError("expected a range of addresses, such as 203.0.113.7/32") from None
 
 
 def _texts(value: Option) -> tuple[str, ...]:
@@ -75,6 +90,12 @@ INFO = ProviderInfo(
             about="Machine image: ami-…, or the name of an SSM parameter; {arch} becomes x86_64 or arm64.",
             default=IMAGE,
         ),
+        OptionSpec(
+            name="images",
+            kind="texts",
+            about="Images by family, p3=ami-…, in place of `image`: for cards that need another driver.",
+            check=_placed_image,
+        ),
         OptionSpec(name="root_device", kind="text", about="Name of the image's root device.", default="/dev/sda1"),
         OptionSpec(name="ssh_user", kind="text", about="Who logs in with SSH, as the image has it.", default="ubuntu"),
         OptionSpec(name="key_name", kind="text", about="EC2 key pair for SSH; must exist in each region."),
@@ -90,12 +111,35 @@ INFO = ProviderInfo(
             about="Security groups by region, us-east-1=sg-…; other regions use their default group.",
             check=_placed,
         ),
+        OptionSpec(
+            name="ssh_from",
+            kind="text",
+            about="Who may log in by SSH (CIDR): gpuwatch makes a security group where none is set, and deletes it.",
+            check=_network_range,
+        ),
+        OptionSpec(
+            name="public_ip",
+            kind="text",
+            about="Whether machines get a public address; default: as their subnet says.",
+            choices=("yes", "no"),
+        ),
         OptionSpec(name="instance_profile", kind="text", about="Name of the instance profile (IAM role) of instances."),
     ),
     default_disk_gb=100.0,
     poll_every_s=300.0,
     search_interval_s=1.0,
     console_url="https://console.aws.amazon.com/ec2/home#LaunchInstances:",
+    prerequisites=declared(
+        "providers/aws.md#before-the-first-rent",
+        credentials="credentials that list instances in every enabled region",
+        quota="vCPUs left in the quota of the region, family and market",
+        key_pair="a key pair in the region, or an instance profile for Session Manager",
+        image="an image whose driver fits the GPU",
+        network="a subnet in the zone, a public address, a security group that lets SSH in",
+        region="the region is enabled for the account",
+        terms="the service-linked role of spot",
+        order="EC2's own validation of the request (DryRun)",
+    ),
     key_rights={
         "list": "ec2:DescribeInstances and ec2:DescribeRegions",
         "rent": "ec2:RunInstances, ec2:CreateTags and ec2:TerminateInstances",

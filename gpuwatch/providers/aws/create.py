@@ -12,7 +12,8 @@ from typing import Any, Final
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Order
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.aws.instance_types import table
+from gpuwatch.providers.aws.images import image_fault, image_of
+from gpuwatch.providers.aws.network import NetworkOptions, network_options, network_request
 from gpuwatch.providers.aws.offers import OfferId
 from gpuwatch.providers.aws.user_data import user_data
 from gpuwatch.providers.toolkit.basic_launcher import not_sent, refuse
@@ -28,38 +29,39 @@ _MOST_DISK_GB: Final = 16_384
 _MOST_BID_USD: Final = 10_000.0
 
 
-def run_request(order: Order, wanted: OfferId, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
+def run_request(
+    order: Order, wanted: OfferId, options: Mapping[str, Option], now: datetime, group: str | None = None
+) -> dict[str, Any]:
     """The values of `RunInstances`.
 
     Its client token is made of label and offer: EC2 makes one machine of it, however often it is sent.
 
+    Args:
+        group: the security group that gpuwatch made in the region; None: none.
+
     Raises:
         OrderRefused: it cannot be put into a request.
     """
-    _check(order, wanted)
+    _check(order, wanted, options)
     tags = [{"Key": key, "Value": value} for key, value in _tags(order).items()]
     request: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
         "InstanceType": wanted.type,
-        "ImageId": _image(options, wanted.type),
+        "ImageId": image_of(options, wanted.type),
         "ClientToken": hashlib.sha256(f"{order.label} {order.offer_id}".encode()).hexdigest(),
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")],
     }
-    groups = _by_place(options.get("security_groups"), wanted.region)
-    subnets = _by_place(options.get("subnets"), wanted.zone)
     optional: dict[str, Any] = {
         "BlockDeviceMappings": _disk(order.disk_gb, options) if order.disk_gb else None,
         "KeyName": options.get("key_name"),
-        "SubnetId": subnets[0] if subnets else None,
-        "Placement": None if subnets else {"AvailabilityZone": wanted.zone},
-        "SecurityGroupIds": groups or None,
         "IamInstanceProfile": {"Name": options["instance_profile"]} if options.get("instance_profile") else None,
         "UserData": _user_data(order, now) or None,
         "InstanceMarketOptions": None if order.bid_usd_hour is None else _spot(order.bid_usd_hour),
     }
+    request |= network_request(_network(options), wanted.region, wanted.zone, group)
     return request | {key: value for key, value in optional.items() if value is not None}
 
 
@@ -80,7 +82,7 @@ def read_instance_id(text: str) -> tuple[str, str]:
     return region, instance_id
 
 
-def _check(order: Order, wanted: OfferId) -> None:
+def _check(order: Order, wanted: OfferId, options: Mapping[str, Option]) -> None:
     if wanted.spot is not (order.bid_usd_hour is not None):
         raise not_sent(PROVIDER, "a spot offer needs a bid, and no other takes one")
     if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MOST_BID_USD):
@@ -94,6 +96,7 @@ def _check(order: Order, wanted: OfferId) -> None:
     }
     fits = isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB
     sizes = {
+        " → ".join(image_fault(options, wanted.type) or ()): image_fault(options, wanted.type),
         f"a disk of {order.disk_gb} GB; EC2 makes up to {_MOST_DISK_GB}": not fits,
         f"the label is longer than {_LABEL_LENGTH} characters": len(order.label) > _LABEL_LENGTH,
     }
@@ -113,22 +116,11 @@ def _disk(disk_gb: float, options: Mapping[str, Option]) -> list[dict[str, Any]]
     return [{"DeviceName": str(options.get("root_device")), "Ebs": disk}]
 
 
-def _image(options: Mapping[str, Option], machine_type: str) -> str:
-    """The image's id, or a parameter's name, which EC2 looks up itself."""
-    known = table().get(machine_type)
-    text = str(options.get("image")).replace("{arch}", known.arch if known else "x86_64")
-    return text if text.startswith(("ami-", "resolve:ssm:")) else f"resolve:ssm:{text}"
-
-
-def _by_place(values: Option, place: str) -> list[str]:
-    """What is set for a place, in the form "place=value"."""
-    if not isinstance(values, tuple | list):
-        return []
-    pairs = [value.partition("=") for value in values]
-    odd = [name for name, _, value in pairs if not value]
-    if odd:
-        raise not_sent(PROVIDER, f"{odd[0][:40]!r} in the options is not like us-east-1=sg-…, us-east-1a=subnet-…")
-    return [value.strip() for name, _, value in pairs if name.strip() == place]
+def _network(options: Mapping[str, Option]) -> NetworkOptions:
+    try:
+        return network_options(options)
+    except ValueError as error:
+        raise not_sent(PROVIDER, str(error)) from None
 
 
 def _user_data(order: Order, now: datetime) -> str:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Created, Instance, Order, ProviderSettings
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.create import PROVIDER, created, read_instance_id, run_request
 from gpuwatch.providers.aws.error_mapping import NO_INSTANCE, NoSuchInstance
 from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import read_offer_id
+from gpuwatch.providers.aws.prerequisites import AwsPrerequisites
 from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import at, objects
 
 _SPOT_S: Final = 60.0  # the price of a running machine is read again after that long
+_VALIDATED: Final = "DryRunOperation"
+_MENDS: Final = {RefusalKind.KEY: "allow ec2:RunInstances and ec2:CreateTags; the policy to copy is in the docs"}
 _STS_REGION: Final = "us-east-1"
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 
@@ -36,6 +41,7 @@ class AwsLauncher(BasicLauncher):
         self._account = account
         self._catalog = catalog
         self._options = settings.options
+        self._prerequisites = AwsPrerequisites(account, catalog, settings.options)
         self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
 
     def create(self, order: Order) -> Created:
@@ -51,6 +57,37 @@ class AwsLauncher(BasicLauncher):
         request = run_request(order, wanted, self._options, self._account.tools.now())
         answer = self._account.order("create", wanted.region, "run_instances", **request)
         return created(answer or {}, wanted.region)
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """What the account has and lacks for these orders. Only reads; raises nothing."""
+        return self._prerequisites.look(orders)
+
+    def validate(self, order: Order) -> Prerequisite:
+        """EC2's own validation of the whole request (`DryRun`): rights, image, subnet, groups; not capacity."""
+        said = partial(Prerequisite, name=PrerequisiteName.ORDER, place=order.offer_id, offer_ids=(order.offer_id,))
+        wanted = read_offer_id(order.offer_id)
+        if wanted is None:
+            return said(met=None, text="that is no id of an offer of AWS")
+        try:
+            request = run_request(order, wanted, self._options, self._account.tools.now())
+            answer = self._account.order(
+                "create", wanted.region, "run_instances", harmless=_VALIDATED, DryRun=True, **request
+            )
+            if answer is None:
+                return said(met=True, text="EC2 would carry the order out (DryRun)")
+            return said(met=None, text=self._undone(answer, wanted.region))
+        except OrderRefused as error:
+            if error.kind is RefusalKind.NOT_SENT:
+                return said(met=None, text=str(error))
+            return said(met=False, text=str(error), mend=_MENDS.get(error.kind, "mend what EC2 names"))
+        except OrderError as error:
+            return said(met=None, text=str(error))
+
+    def _undone(self, answer: Mapping[str, object], region: str) -> str:
+        """A server that does not know `DryRun` has rented: that machine is ended at once. Raises OrderError."""
+        made = created(answer, region)
+        self.destroy(made.instance_id)
+        return f"the server ignores DryRun and made {made.instance_id}; it was ended at once. Is base_url right?"
 
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account, in all its regions, all pages; gpuwatch's own with their current price.

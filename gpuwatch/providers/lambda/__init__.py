@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
     name="lambda",
@@ -26,6 +27,10 @@ INFO = ProviderInfo(
     ),
     search_interval_s=1.0,
     console_url="https://cloud.lambda.ai/instances",
+    prerequisites=declared(
+        "launching.md#before-the-first-rent",
+        credentials="a key that lists instances",
+    ),
 )
 
 

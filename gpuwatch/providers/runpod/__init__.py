@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
     name="runpod",
@@ -34,6 +35,13 @@ INFO = ProviderInfo(
     search_interval_s=0.1,  # the quota in the headers limits the rate
     rows_per_day=0,
     console_url="https://console.runpod.io/deploy",
+    prerequisites=declared(
+        "providers/runpod.md#before-the-first-rent",
+        credentials="a key that lists pods",
+        balance="credit for at least an hour",
+        key_pair="an SSH key in the account, where runtype opens SSH",
+        image="registry credentials that are saved there, where an image needs them",
+    ),
 )
 
 

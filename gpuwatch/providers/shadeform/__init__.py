@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
     name="shadeform",
@@ -35,6 +36,10 @@ INFO = ProviderInfo(
         ),
     ),
     console_url="https://platform.shadeform.ai",
+    prerequisites=declared(
+        "launching.md#before-the-first-rent",
+        credentials="a key that lists instances",
+    ),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
     name="tensordock",
@@ -22,6 +23,10 @@ INFO = ProviderInfo(
     default_disk_gb=100.0,
     search_interval_s=3.0,  # 100 requests a minute for all requests of an organisation
     console_url="https://dashboard.tensordock.com",
+    prerequisites=declared(
+        "launching.md#before-the-first-rent",
+        credentials="a token that lists instances",
+    ),
     options=(
         OptionSpec(
             name="source",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
     name="vastai",
@@ -26,6 +27,11 @@ INFO = ProviderInfo(
     rows_per_day=20_000,
     joins_gpus=True,
     console_url="https://cloud.vast.ai/create/",
+    prerequisites=declared(
+        "launching.md#before-the-first-rent",
+        credentials="a key that lists instances",
+        balance="credit for at least an hour",
+    ),
     key_rights={
         "list": "instance_read",
         "rent": "instance_write",

@@ -1,0 +1,44 @@
+"""What `gpuwatch doctor --provider` says of the prerequisites of renting there, for the watches that rent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuwatch.app.doctor_account import renting_watches
+from gpuwatch.bootstrap import real_now
+from gpuwatch.bootstrap.provider_access import has_credentials
+from gpuwatch.engine.rehearsal import prerequisites_of, rehearsed_offers
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports.findings import Finding
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import Order
+    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.settings import Settings
+
+_STATES = {True: "ok", False: "fault", None: "note"}
+
+
+def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Finding]:
+    """One finding for each prerequisite. A provider where gpuwatch cannot rent has none."""
+    launcher, info = adapter.launcher, adapter.info
+    if launcher is None or not has_credentials(settings.providers[adapter.name]):
+        return
+    orders: list[Order] = []
+    for watch in renting_watches(settings, adapter.name):
+        try:
+            commission = settings.providers[adapter.name].commission
+            orders += rehearsed_offers(watch, adapter.market, commission, info, real_now).orders
+        except ProviderError as error:
+            text = f"the offers of {watch.name!r} are not known: {error}"
+            yield Finding(area=adapter.name, state="note", text=text)
+    if not orders:
+        text = "no offer of a watch that rents: what depends on the offer is not checked"
+        yield Finding(area=adapter.name, state="note", text=text)
+    docs = {spec.name: spec.docs for spec in info.prerequisites}
+    for one in prerequisites_of(launcher, info, {order.offer_id: order for order in orders}.values()):
+        where = f" ({one.place})" if one.place else ""
+        mend = f"{one.mend} (see {docs[one.name]})" if one.mend and one.met is False and one.name in docs else one.mend
+        text = f"{one.name.value}{where}: {one.text}"
+        yield Finding(area=adapter.name, state=_STATES[one.met], text=text, mend=mend or None)

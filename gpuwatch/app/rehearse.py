@@ -1,0 +1,185 @@
+"""Rehearse a watch: everything of a rent but the order, at each provider where it rents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch import providers
+from gpuwatch.app.check import limits_in_force
+from gpuwatch.app.watch_selection import watch_named
+from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
+from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.engine.rehearsal import (
+    RehearsedOffers,
+    prerequisites_of,
+    rehearsal_intent,
+    rehearsed_offers,
+)
+from gpuwatch.errors import ProviderError, StoreError, StoreMissing, UsageError
+from gpuwatch.ports.prerequisites import Prerequisite
+from gpuwatch.storage.launch_admission import refusal_of_rehearsal
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.settings import Settings
+
+
+class RehearsalLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a rehearsal.
+
+    Attributes:
+        provider: None: it is about gpuwatch's own settings and limits.
+        name: of a prerequisite, or "settings", "limits", "offers".
+        state: "met", "missing", "unknown", or "note" (it decides nothing).
+        docs: page and heading that explain it.
+    """
+
+    provider: str | None
+    name: str
+    state: str
+    text: str
+    mend: str = ""
+    place: str = ""
+    docs: str | None = None
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """The result. `ready` None: something could not be found out, and nothing is known to be missing."""
+
+    watch: str
+    dry_run: bool
+    lines: Sequence[RehearsalLine]
+
+    @property
+    def ready(self) -> bool | None:
+        """Whether a rent would go through, as far as can be known without one."""
+        states = {line.state for line in self.lines}
+        return False if "missing" in states else None if "unknown" in states else True
+
+
+def rehearse(settings: Settings, name: str) -> Rehearsal:
+    """Rehearse a watch. Rents, changes and stores nothing.
+
+    Raises:
+        UsageError: there is no such watch, or it rents nothing.
+    """
+    watch = watch_named(settings, name)
+    if watch.action is Action.ALERT:
+        raise UsageError(f'watch {name!r} rents nothing: action = "alert"; rehearse one with "launch" or "ask"')
+    limits = limits_in_force(settings, [watch], keep=False)
+    lines = list(_settings(settings, watch))
+    lines += _providers(settings, limits.watches[0])
+    return Rehearsal(watch=name, dry_run=settings.dry_run, lines=lines)
+
+
+def rehearsal_json(found: Rehearsal) -> dict[str, Any]:
+    """The JSON of a rehearsal."""
+    return {
+        "watch": found.watch,
+        "ready": found.ready,
+        "dry_run": found.dry_run,
+        "missing": [line.text for line in found.lines if line.state == "missing"],
+        "lines": [msgspec.to_builtins(line) for line in found.lines],
+    }
+
+
+def prerequisite_line(provider: str, one: Prerequisite) -> RehearsalLine:
+    """A prerequisite as a line, with the page that explains it."""
+    state = "unknown" if one.met is None else "met" if one.met else "missing"
+    docs = next((spec.docs for spec in providers.info(provider).prerequisites if spec.name is one.name), None)
+    return RehearsalLine(
+        provider=provider, name=one.name.value, state=state, text=one.text, mend=one.mend, place=one.place, docs=docs
+    )
+
+
+def _settings(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
+    line = partial(RehearsalLine, provider=None, name="settings")
+    if settings.dry_run:
+        yield line(state="note", text="dry_run = true: nothing is rented", mend="set dry_run = false when you mean it")
+    if settings.budget.max_usd_hour is None:
+        yield line(state="missing", text="no limit of spending is set", mend="add [budget] max_usd_hour")
+    if watch.launch is None or watch.launch.max_runtime_s is None:
+        yield line(state="missing", text="its instances have no end", mend='add [watch.launch] max_runtime = "24h"')
+
+
+def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
+    able = []
+    for name in providers_polled_for(watch, settings.providers):
+        why = _unable(settings, name)
+        if why is None:
+            able.append(name)
+        else:
+            named = watch.providers is not None
+            yield RehearsalLine(provider=name, name="credentials", state="missing" if named else "note", text=why)
+    if not able:
+        text = "there is no provider where this watch can rent"
+        yield RehearsalLine(provider=None, name="settings", state="missing", text=text, mend="set a provider's key")
+        return
+    with http_client(settings) as http:
+        for adapter in build_adapters(settings, http, able, is_patient=False).values():
+            yield from _provider(settings, watch, adapter)
+
+
+def _unable(settings: Settings, name: str) -> str | None:
+    info = providers.info(name)
+    if not info.launches:
+        return f"gpuwatch cannot rent at {name}"
+    if not has_credentials(settings.providers[name]):
+        return f"no key: set {info.key_names[0]}" if info.key_names else "no key"
+    return missing_extra_hint(name)
+
+
+def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[RehearsalLine]:
+    name = adapter.name
+    if adapter.launcher is None:
+        yield RehearsalLine(provider=name, name="credentials", state="missing", text="its options allow only prices")
+        return
+    line = partial(RehearsalLine, provider=name, name="offers")
+    offers = RehearsedOffers(matches=(), orders=(), at_limit=False)
+    try:
+        commission = settings.providers[name].commission
+        offers = rehearsed_offers(watch, adapter.market, commission, adapter.info, real_now)
+    except ProviderError as error:
+        yield line(state="unknown", text=str(error))
+    else:
+        yield _offers_line(name, watch, offers)
+        if offers.matches and offers.at_limit:
+            yield _admission(settings, watch, offers.matches[0], adapter)
+    for one in prerequisites_of(adapter.launcher, adapter.info, offers.orders):
+        yield prerequisite_line(name, one)
+
+
+def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalLine:
+    line = partial(RehearsalLine, provider=name, name="offers")
+    if not offers.matches:
+        return line(state="note", text="no offer fits now; what depends on the offer is not rehearsed")
+    best = offers.matches[0]
+    shown = f"{best.offer.offer_id} at {best.price_microusd_gpu_hour / MICRO:.2f} $ per GPU-hour"
+    if offers.at_limit:
+        return line(state="met", text=f"would be ordered first: {shown}")
+    limit = watch.max_price_usd_gpu_hour
+    return line(state="note", text=f"nothing at or under {limit} $ now; rehearsed with the cheapest that fits, {shown}")
+
+
+def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter) -> RehearsalLine:
+    """Pauses, limits, budgets: the rules of the reservation."""
+    line = partial(RehearsalLine, provider=adapter.name, name="limits")
+    intent = rehearsal_intent(watch, match, adapter.info)
+    try:
+        with open_store_read_only(settings) as store, store.read() as connection:
+            refused = refusal_of_rehearsal(connection, intent, settings.budget, real_now())
+    except StoreMissing:
+        return line(state="note", text="there is no database yet: nothing was paused, rented or ticked")
+    except StoreError as error:
+        return line(state="unknown", text=str(error), mend="gpuwatch db upgrade, or gpuwatch run")
+    if refused is None:
+        return line(state="met", text="no pause, limit or budget stands against it")
+    return line(state="missing", text=refused.text)

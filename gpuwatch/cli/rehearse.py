@@ -1,0 +1,59 @@
+"""`gpuwatch rehearse`: everything of a rent but the order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, json_option, settings_option
+from gpuwatch.cli.output import json_out
+
+if TYPE_CHECKING:
+    from gpuwatch.app.rehearse import RehearsalLine
+    from gpuwatch.settings import Settings
+
+_SIGNS = {"met": "ok     ", "note": "note   ", "missing": "MISSING", "unknown": "unknown"}
+
+
+@click.command(cls=Command, examples=("gpuwatch rehearse h100-night", "gpuwatch rehearse h100-night --json"))
+@click.argument("watch", shell_complete=completes("watches"))
+@json_option
+@settings_option
+def rehearse(watch: str, as_json: bool, settings: Settings) -> int:
+    """Do everything of a rent but the order: settings, limits, offers, credentials, quotas, network, image.
+
+    Where the provider validates an order without carrying it out, it is asked to. Rents, changes and stores nothing.
+
+    Exit codes: 0 ready, 1 something is missing (a line each), 2 usage or settings are wrong, 3 cannot tell.
+    """
+    from gpuwatch.app.rehearse import rehearsal_json
+    from gpuwatch.app.rehearse import rehearse as rehearsed
+
+    found = rehearsed(settings, watch)
+    if as_json:
+        json_out(rehearsal_json(found))
+    else:
+        for line in found.lines:
+            _print(line)
+        click.echo(_RESULT[found.ready].format(watch))
+    return {True: Exit.DONE, False: Exit.FAILED, None: Exit.CANNOT_TELL}[found.ready]
+
+
+_RESULT = {
+    True: "{} is ready to rent.",
+    False: "{} is not ready to rent.",
+    None: "Cannot tell whether {} is ready to rent.",
+}
+
+
+def _print(line: RehearsalLine) -> None:
+    where = " ".join(filter(None, (line.provider, line.name)))
+    place = f" ({line.place})" if line.place else ""
+    click.echo(f"{_SIGNS[line.state]} {where}{place}: {line.text}")
+    if line.mend and line.state != "met":
+        click.echo(f"        → {line.mend}")
+    if line.docs and line.state == "missing":
+        click.echo(f"        see {line.docs}")

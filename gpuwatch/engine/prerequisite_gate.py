@@ -1,0 +1,142 @@
+"""Refuses to rent at a provider while something is missing there that every rent needs; reported once, and when mended.
+
+The verdict is kept as a hold of the provider, so that a restart reports nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from gpuwatch.engine.alerts import outbox_alert
+from gpuwatch.errors import GpuwatchError, StoreError
+from gpuwatch.ports import Alert, AlertKind, OutboxAlert
+from gpuwatch.ports.holds import Hold, HoldStore
+from gpuwatch.ports.prerequisites import Prerequisite, is_blocked
+
+log = logging.getLogger(__name__)
+
+RENTING = "renting"  # the kind of its hold
+LOOK_EVERY_S = 3600.0
+LOOK_AGAIN_S = 60.0  # while something is missing or unknown: the owner mends it, and wants to see that
+_KEPT_FOR = timedelta(days=365)
+_REASON_LENGTH = 400
+
+Look = Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]  # → what was found, the ids of the offers looked at
+
+
+class PrerequisiteGate:
+    """The prerequisites of one provider.
+
+    Args:
+        look: finds out what is met, and for which offers; it rents nothing.
+        enqueue: puts an alert into the outbox; may raise StoreError.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        look: Look,
+        holds: HoldStore,
+        enqueue: Callable[[OutboxAlert], object],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._provider = provider
+        self._look = look
+        self._holds = holds
+        self._enqueue = enqueue
+        self._new_id = new_id
+        self._next_at: datetime | None = None
+        self._reason = "its prerequisites are being checked"
+        self.has_looked = False
+
+    def why_not(self) -> str | None:
+        """Why nothing may be rented there, in one line; None: nothing is known to be missing."""
+        return f"{self._provider}: {self._reason}" if self._reason else None
+
+    def run_if_due(self, now: datetime) -> bool:
+        """Look again if it is time; whether it did."""
+        if self._next_at is not None and now < self._next_at:
+            return False
+        try:
+            found, offer_ids = self._look()
+        except GpuwatchError as error:  # what is unknown refuses nothing: the request itself would tell
+            log.info("prerequisites: cannot tell: %s", error, extra={"provider": self._provider})
+            found, offer_ids = (), ()
+        blocked = is_blocked(found, offer_ids)
+        settled = bool(found) and all(one.met for one in found)
+        self._next_at = now + timedelta(seconds=LOOK_EVERY_S if settled else LOOK_AGAIN_S)
+        missing = [one for one in found if one.met is False]
+        if found or not self.has_looked:
+            self._take(missing if blocked else [], known=bool(found), now=now)
+        self.has_looked = True
+        return True
+
+    def _take(self, missing: Sequence[Prerequisite], *, known: bool, now: datetime) -> None:
+        """Keep the verdict, and report a change of it. Without an answer, that of before stands."""
+        held = self._held(now)
+        if not known:
+            self._reason = held.reason if held is not None else ""
+            return
+        reason = summary(missing)[:_REASON_LENGTH]
+        self._reason = reason
+        try:
+            if reason and held is None:
+                self._enqueue(outbox_alert(_missing_alert(self._provider, missing, self._new_id(), now)))
+                log.warning("nothing is rented there: %s", reason, extra={"provider": self._provider})
+            elif not reason and held is not None:
+                self._enqueue(outbox_alert(_mended_alert(self._provider, held, self._new_id(), now)))
+                log.info("its prerequisites are met again", extra={"provider": self._provider})
+        except StoreError as error:  # then the next look reports it
+            log.warning("the alert about prerequisites was not stored: %s", error)
+            return
+        if reason or held is not None:
+            until = now + _KEPT_FOR if reason else now
+            self._holds.save(Hold(provider=self._provider, kind=RENTING, set_at=now, until=until, reason=reason))
+
+    def _held(self, now: datetime) -> Hold | None:
+        return next((one for one in self._holds.load(self._provider) if one.kind == RENTING and one.until > now), None)
+
+
+def summary(missing: Sequence[Prerequisite]) -> str:
+    """What is missing, each with its mend, in one line; empty: nothing."""
+    return "; ".join(dict.fromkeys(_line(one) for one in missing))
+
+
+def _line(one: Prerequisite) -> str:
+    where = f" ({one.place})" if one.place else ""
+    return f"{one.name.value}{where}: {one.text}" + (f" → {one.mend}" if one.mend else "")
+
+
+def _missing_alert(provider: str, missing: Sequence[Prerequisite], alert_id: str, now: datetime) -> Alert:
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.REFUSED,
+        subject=provider,
+        created_at=now,
+        headline=f"Nothing is rented at {provider}: {len(missing)} prerequisite{'s' * (len(missing) > 1)} missing",
+        facts=(
+            ("Provider", provider),
+            *((f"{one.name.value} {one.place}".strip(), one.text) for one in missing),
+        ),
+        why="Every rent there would be refused, or could not be used.",
+        did="gpuwatch rents nothing there, keeps watching its offers, and looks again every minute.",
+        can_do=(
+            *dict.fromkeys(one.mend for one in missing if one.mend),
+            f"See all: gpuwatch doctor --provider {provider}",
+        ),
+    )
+
+
+def _mended_alert(provider: str, held: Hold, alert_id: str, now: datetime) -> Alert:
+    return Alert(
+        alert_id=alert_id,
+        kind=AlertKind.RECOVERED,
+        subject=provider,
+        created_at=now,
+        headline=f"{provider}: its prerequisites are met, renting is possible again",
+        facts=(("Provider", provider), ("Was missing", held.reason)),
+        why="A look at the account found nothing missing.",
+        did="Watches rent there again.",
+    )

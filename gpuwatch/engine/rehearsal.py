@@ -1,0 +1,114 @@
+"""Everything of a rent but the order: the offers that a watch would rent now, their orders, and what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+import msgspec
+
+from gpuwatch.domain.launches.launch import Intent, new_launch
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.match import matches
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.orders import build_order
+from gpuwatch.engine.requoter import payable_match
+from gpuwatch.engine.search import PAGE_ROWS, queries_for
+from gpuwatch.errors import GpuwatchError, KeyRejected, ProviderError
+from gpuwatch.ports import Launcher, Market, Order
+from gpuwatch.ports.declarations import ProviderInfo
+from gpuwatch.ports.prerequisites import OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
+
+ORDERS_MOST = 6  # of one watch at one provider: the cheapest of each instance type, region and rental type
+_ID = "rehearsal222"  # as long as a launch's; no launch can have it: the prefix is a word
+_NO_LIMIT = Decimal(100_000)  # USD per GPU-hour
+
+
+class RehearsedOffers(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watch would rent now at one provider. `at_limit` False: only dearer offers fit, and stand for it."""
+
+    matches: Sequence[Match]  # cheapest first
+    orders: Sequence[Order]
+    at_limit: bool
+
+
+def rehearsed_offers(
+    watch: Watch, market: Market, commission: Commission, info: ProviderInfo, clock: Callable[[], datetime]
+) -> RehearsedOffers:
+    """The offers that fit now, and the orders that would be sent. Raises ProviderError."""
+    for at_limit in (True, False):
+        asked = watch if at_limit else _without_limit(watch)
+        answers = [market.search(query) for query in queries_for(asked, commission, PAGE_ROWS)]
+        offers = [offer for answer in answers for offer in answer.offers]
+        found = matches(asked, offers, {info.name: commission}, clock())
+        if found:
+            payable = [one for match in found if (one := payable_match(match, asked, commission)) is not None]
+            chosen = _one_of_each(payable or found)
+            orders = [_order(match, watch, info, clock()) for match in chosen]
+            return RehearsedOffers(matches=chosen, orders=orders, at_limit=at_limit)
+    return RehearsedOffers(matches=(), orders=(), at_limit=False)
+
+
+def rehearsal_intent(watch: Watch, match: Match, info: ProviderInfo) -> Intent:
+    """The intent of a rent that is rehearsed."""
+    return Intent(watch=watch, match=match, launch_id=_ID, dry_run=False, label_lengths={info.name: info.label_length})
+
+
+def prerequisites_of(launcher: Launcher, info: ProviderInfo, orders: Collection[Order]) -> list[Prerequisite]:
+    """All that is known about the prerequisites of a provider: what every account needs, and the provider's own."""
+    found = [_credentials(launcher, info)]
+    if found[0].met is not False:
+        if any(one.name is PrerequisiteName.BALANCE for one in info.prerequisites):
+            found.append(_balance(launcher))
+        if isinstance(launcher, PrerequisiteProbe):
+            found += launcher.prerequisites(tuple(orders))
+        if isinstance(launcher, OrderValidation):
+            found += [launcher.validate(order) for order in orders]
+    return found
+
+
+def _credentials(launcher: Launcher, info: ProviderInfo) -> Prerequisite:
+    name = PrerequisiteName.CREDENTIALS
+    try:
+        launcher.list_instances()
+    except KeyRejected as error:
+        right = info.key_rights.get("list")
+        mend = f"renew the key, or give it the right {right}" if right else "renew the key, or give it more rights"
+        return Prerequisite(name=name, met=False, text=str(error), mend=mend)
+    except GpuwatchError as error:
+        return Prerequisite(name=name, met=None, text=str(error))
+    return Prerequisite(name=name, met=True, text="they list the account's instances")
+
+
+def _balance(launcher: Launcher) -> Prerequisite:
+    name = PrerequisiteName.BALANCE
+    try:
+        credit_usd = launcher.credit_usd()
+    except ProviderError as error:
+        return Prerequisite(name=name, met=None, text=str(error))
+    if credit_usd is None:
+        return Prerequisite(name=name, met=None, text="the provider does not say what the balance is")
+    if credit_usd <= 0:
+        return Prerequisite(name=name, met=False, text=f"the balance is {credit_usd:.2f} $", mend="add credit there")
+    return Prerequisite(name=name, met=True, text=f"the balance is {credit_usd:.2f} $")
+
+
+def _without_limit(watch: Watch) -> Watch:
+    return msgspec.structs.replace(watch, max_price_usd_gpu_hour=_NO_LIMIT, max_job_cost_usd=None)
+
+
+def _one_of_each(found: Sequence[Match]) -> list[Match]:
+    """The cheapest of each machine type, place and rental type."""
+    kept: dict[tuple[object, ...], Match] = {}
+    for match in found:
+        offer = match.offer
+        machine = offer.terms.instance_type or offer.gpu
+        kept.setdefault((machine, offer.gpu_count, offer.region, offer.spot), match)
+    return list(kept.values())[:ORDERS_MOST]
+
+
+def _order(match: Match, watch: Watch, info: ProviderInfo, now: datetime) -> Order:
+    launch = new_launch(rehearsal_intent(watch, match, info), 1, now)
+    return build_order(launch, match, watch)

@@ -1,0 +1,46 @@
+"""Which machine image a type starts from. Pure.
+
+AWS's image with NVIDIA's open kernel modules runs on Turing and newer. V100 and older cards need the closed driver, and
+AMD's cards another one: for these the owner names an image.
+source: release notes of AWS's Deep Learning Base images, 2026-01 to 2026-09: "supported EC2 instances".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.aws.instance_types import table
+
+SSM: Final = "resolve:ssm:"
+_OPEN_MODULES: Final = "oss-nvidia-driver"
+_CLOSED_ONLY: Final = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
+_AMD: Final = frozenset({"g4ad"})
+
+
+def image_of(options: Mapping[str, Option], machine_type: str) -> str:
+    """The image's id, or a parameter's name, which EC2 looks up itself."""
+    family, known = machine_type.partition(".")[0], table().get(machine_type)
+    text = by_place(options.get("images"), family) or str(options.get("image"))
+    text = text.replace("{arch}", known.arch if known else "x86_64")
+    return text if text.startswith(("ami-", SSM)) else f"{SSM}{text}"
+
+
+def image_fault(options: Mapping[str, Option], machine_type: str) -> tuple[str, str] | None:
+    """What is wrong with the image for this type, and what to do; None: nothing is known to be."""
+    family = machine_type.partition(".")[0]
+    if _OPEN_MODULES not in image_of(options, machine_type):
+        return None
+    mend = f'set options.images = ["{family}=ami-…"]'
+    if family in _CLOSED_ONLY:
+        return f"the image has NVIDIA's open kernel modules; the GPU of {family} needs the closed driver", mend
+    if family in _AMD:
+        return f"the image has NVIDIA's driver; the GPU of {family} is AMD's", mend
+    return None
+
+
+def by_place(values: Option, place: str) -> str | None:
+    """The first value of the form "place=value" that is set for a place; None: there is none."""
+    pairs = (str(one).partition("=") for one in values) if isinstance(values, tuple | list) else ()
+    return next((value.strip() for name, _, value in pairs if name.strip() == place and value.strip()), None)

@@ -1,0 +1,84 @@
+"""The network of a new machine: subnet, public address, security groups. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.validation import objects
+
+_SSH_GROUP: Final = "gpuwatch-ssh"
+
+
+class NetworkOptions(NamedTuple):
+    """What the owner set.
+
+    Attributes:
+        groups: region → security groups.
+        subnets: zone → subnet.
+        public_ip: None: as the subnet says.
+        ssh_from: addresses that may log in (CIDR); then gpuwatch makes a group where none is set. Empty: it does not.
+    """
+
+    groups: Mapping[str, Sequence[str]]
+    subnets: Mapping[str, str]
+    public_ip: bool | None
+    ssh_from: str
+
+
+def network_options(options: Mapping[str, Option]) -> NetworkOptions:
+    """The options that are about the network. Raises ValueError: one has another form."""
+    groups: dict[str, list[str]] = {}
+    for region, group in _pairs(options.get("security_groups")):
+        groups.setdefault(region, []).append(group)
+    subnets: dict[str, str] = {}
+    for zone, subnet in _pairs(options.get("subnets")):
+        subnets.setdefault(zone, subnet)
+    public = options.get("public_ip")
+    wish = {"yes": True, "no": False}.get(str(public)) if public is not None else None
+    return NetworkOptions(groups, subnets, wish, str(options.get("ssh_from") or ""))
+
+
+def ssh_group_name() -> str:
+    """The name of the security group that gpuwatch makes."""
+    return _SSH_GROUP
+
+
+def network_request(network: NetworkOptions, region: str, zone: str, made: str | None) -> dict[str, Any]:
+    """The part of `RunInstances` that is about the network.
+
+    Args:
+        made: the security group that gpuwatch made in the region; None: none.
+    """
+    groups, subnet = list(network.groups.get(region, ())) or ([made] if made else []), network.subnets.get(zone)
+    placement = {} if subnet else {"Placement": {"AvailabilityZone": zone}}
+    if network.public_ip is None:
+        optional = {"SubnetId": subnet, "SecurityGroupIds": groups}
+        return placement | {name: value for name, value in optional.items() if value}
+    card: dict[str, Any] = {"DeviceIndex": 0, "AssociatePublicIpAddress": network.public_ip}
+    card |= {name: value for name, value in {"SubnetId": subnet, "Groups": groups}.items() if value}
+    return placement | {"NetworkInterfaces": [card]}
+
+
+def group_lets_in(group: Mapping[str, Any], port: int) -> bool:
+    """Whether a security group lets addresses outside of it connect to a TCP port."""
+    for rule in objects(group.get("IpPermissions")):
+        if str(rule.get("IpProtocol")) == "tcp":
+            first, last = rule.get("FromPort"), rule.get("ToPort")
+            if not (isinstance(first, int) and isinstance(last, int) and first <= port <= last):
+                continue
+        elif str(rule.get("IpProtocol")) != "-1":
+            continue
+        if rule.get("IpRanges") or rule.get("Ipv6Ranges") or rule.get("PrefixListIds"):
+            return True
+    return False
+
+
+def _pairs(values: Option) -> list[tuple[str, str]]:
+    """What is set in the form "place=value". Raises ValueError."""
+    found = [str(one).partition("=") for one in values] if isinstance(values, tuple | list) else []
+    odd = [place for place, _, value in found if not value]
+    if odd:
+        raise ValueError(f"{odd[0][:40]!r} in the options is not like us-east-1=sg-…, us-east-1a=subnet-…")
+    return [(place.strip(), value.strip()) for place, _, value in found]

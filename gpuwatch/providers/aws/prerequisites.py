@@ -1,0 +1,261 @@
+"""What an AWS account must have before it rents: found out by requests that only read, for the orders at hand.
+
+source: AWS's API references of EC2, Service Quotas, IAM and Systems Manager, read 2026-11. Filters are used in place of
+ids: EC2 answers an id that it does not know with an error, and a filter with an empty list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
+from gpuwatch.ports import Order
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.aws.catalog_cache import CatalogCache
+from gpuwatch.providers.aws.client import AwsClient
+from gpuwatch.providers.aws.images import SSM, image_fault, image_of
+from gpuwatch.providers.aws.network import NetworkOptions, group_lets_in, network_options, ssh_group_name
+from gpuwatch.providers.aws.offers import OfferId, read_offer_id
+from gpuwatch.providers.aws.quotas import QuotaOf, quota_of, vcpus_in_use
+from gpuwatch.providers.toolkit.validation import at, number, objects
+
+_SPOT_ROLE: Final = "/aws-service-role/spot.amazonaws.com/"
+_IAM_REGION: Final = "us-east-1"
+_ALLOW: Final = "allow {}, so that gpuwatch can look"
+_SSH_PORT: Final = 22
+N = PrerequisiteName
+
+
+class Wanted(NamedTuple):
+    """One order and what its offer's id says."""
+
+    order: Order
+    offer: OfferId
+
+
+class AwsPrerequisites:
+    """Looks at one account."""
+
+    def __init__(self, account: AwsClient, catalog: CatalogCache, options: Mapping[str, Option]) -> None:
+        self._account = account
+        self._catalog = catalog
+        self._options = options
+
+    @property
+    def _network(self) -> NetworkOptions:
+        return network_options(self._options)
+
+    def look(self, orders: Sequence[Order]) -> list[Prerequisite]:
+        """What is met and what is missing. Without orders: the regions that offers are asked for in."""
+        read = ((order, read_offer_id(order.offer_id)) for order in orders)
+        wanted = [Wanted(order, offer) for order, offer in read if offer is not None]
+        by_region: dict[str, list[Wanted]] = {} if wanted else {name: [] for name in self._account.regions}
+        for one in wanted:
+            by_region.setdefault(one.offer.region, []).append(one)
+        found: list[Prerequisite] = []
+        for region, mine in by_region.items():
+            enabled = self._region(region, mine)
+            found.append(enabled)
+            if enabled.met is not False:
+                found += self._in_region(region, mine)
+        if any(one.offer.spot for one in wanted):
+            found.append(self._spot_role([one for one in wanted if one.offer.spot]))
+        return found
+
+    def _in_region(self, region: str, wanted: Sequence[Wanted]) -> Iterator[Prerequisite]:
+        yield self._login(region, wanted)
+        yield self._group(region, wanted)
+        for zone in dict.fromkeys(one.offer.zone for one in wanted):
+            yield self._subnet(region, zone, [one for one in wanted if one.offer.zone == zone])
+        for type_ in dict.fromkeys(one.offer.type for one in wanted):
+            yield self._image(region, type_, [one for one in wanted if one.offer.type == type_])
+        quotas: dict[QuotaOf, list[Wanted]] = {}
+        for one in wanted:
+            quotas.setdefault(quota_of(one.offer), []).append(one)
+        for quota, mine in quotas.items():
+            yield self._quota(region, quota, mine)
+
+    # --- one question each --------------------------------------------------------------------------------------------
+    def _region(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
+        def look() -> Prerequisite:
+            filters = [{"Name": "region-name", "Values": [region]}]
+            first = self._account.regions[0]
+            answer = self._account.ask("ec2", first, "describe_regions", AllRegions=True, Filters=filters)
+            states = {row.get("RegionName"): row.get("OptInStatus") for row in objects(answer.get("Regions"))}
+            if states.get(region) == "not-opted-in" or region not in states:
+                mend = f"enable {region} in the account settings of AWS, or take it out of options.regions"
+                return _missing(N.REGION, region, wanted, f"{region} is not enabled for this account", mend)
+            return _met(N.REGION, region, wanted, "enabled")
+
+        return _answered(look, N.REGION, region, wanted, "ec2:DescribeRegions")
+
+    def _login(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
+        key_name = self._options.get("key_name")
+
+        def look() -> Prerequisite:
+            filters = [{"Name": "key-name", "Values": [key_name]}]
+            answer = self._account.ask("ec2", region, "describe_key_pairs", Filters=filters)
+            if objects(answer.get("KeyPairs")):
+                return _met(N.KEY_PAIR, region, wanted, f"key pair {key_name!r}")
+            mend = f"import it there (aws ec2 import-key-pair --region {region}), or set another options.key_name"
+            return _missing(N.KEY_PAIR, region, wanted, f"there is no key pair {key_name!r} in {region}", mend)
+
+        if key_name:
+            return _answered(look, N.KEY_PAIR, region, wanted, "ec2:DescribeKeyPairs")
+        if self._options.get("instance_profile"):
+            return _met(N.KEY_PAIR, region, wanted, "no key pair; login by Session Manager, if the profile allows it")
+        if wanted and all(one.order.onstart for one in wanted):
+            return _met(N.KEY_PAIR, region, wanted, "no key pair: nobody can log in, onstart does the work")
+        mend = "set options.key_name, or options.instance_profile for Session Manager (SSM)"
+        return _missing(N.KEY_PAIR, "", (), "no key pair and no instance profile: nobody could log in", mend)
+
+    def _group(self, region: str, wanted: Sequence[Wanted]) -> Prerequisite:
+        if not self._options.get("key_name"):
+            return _met(N.NETWORK, region, wanted, "no SSH is needed: no key pair is set")
+        if self._network.ssh_from and region not in self._network.groups:
+            text = f"the security group {ssh_group_name()} is made with the first rent, and deleted after the last"
+            return _met(N.NETWORK, region, wanted, text)
+        ids = self._network.groups.get(region, ())
+
+        def look() -> Prerequisite:
+            named = [{"Name": "group-id", "Values": list(ids)}] if ids else [_DEFAULT_GROUP]
+            rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=named)
+            groups = objects(rows)
+            known = {row.get("GroupId") for row in groups}
+            lacking = [one for one in ids if one not in known]
+            if lacking:
+                text, mend = f"there is no security group {lacking[0]} in {region}", "mend options.security_groups"
+                return _missing(N.NETWORK, region, wanted, text, mend)
+            if any(group_lets_in(row, _SSH_PORT) for row in groups):
+                return _met(N.NETWORK, region, wanted, "a security group lets SSH in")
+            what = "the security groups let" if ids else "the default security group lets"
+            mend = 'set options.ssh_from = "YOUR.ADDRESS/32" (gpuwatch makes a group), or options.security_groups'
+            return _missing(N.NETWORK, region, wanted, f"{what} nobody in by SSH (port 22)", mend)
+
+        return _answered(look, N.NETWORK, region, wanted, "ec2:DescribeSecurityGroups")
+
+    def _subnet(self, region: str, zone: str, wanted: Sequence[Wanted]) -> Prerequisite:
+        own = self._network.subnets.get(zone)
+        public = self._network.public_ip
+
+        def look() -> Prerequisite:
+            wish = {"Name": "subnet-id", "Values": [own]} if own else {"Name": "default-for-az", "Values": ["true"]}
+            filters = [wish, {"Name": "availability-zone", "Values": [zone]}]
+            rows = objects(self._account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
+            if not rows and own:
+                mend = "mend options.subnets"
+                return _missing(N.NETWORK, zone, wanted, f"there is no subnet {own} in {zone}", mend)
+            if not rows:
+                own_one = f'options.subnets = ["{zone}=subnet-…"]'
+                mend = f"aws ec2 create-default-subnet --availability-zone {zone}, or {own_one}"
+                return _missing(N.NETWORK, zone, wanted, f"there is no default subnet in {zone}", mend)
+            gives = public if public is not None else rows[0].get("MapPublicIpOnLaunch") is True
+            if not gives and self._options.get("key_name"):
+                mend = "set options.public_ip = true, or use a subnet that gives public addresses"
+                text = f"machines in {rows[0].get('SubnetId')} get no public address: no SSH from outside"
+                return _missing(N.NETWORK, zone, wanted, text, mend)
+            return _met(N.NETWORK, zone, wanted, f"subnet {rows[0].get('SubnetId')}")
+
+        return _answered(look, N.NETWORK, zone, wanted, "ec2:DescribeSubnets")
+
+    def _image(self, region: str, type_: str, wanted: Sequence[Wanted]) -> Prerequisite:
+        image, place = image_of(self._options, type_), f"{region} {type_.partition('.')[0]}"
+        fault = image_fault(self._options, type_)
+        if fault is not None:
+            return _missing(N.IMAGE, place, wanted, *fault)
+
+        def by_name() -> Prerequisite:
+            name = image.removeprefix(SSM)
+            answer = self._account.ask("ssm", region, "get_parameters", Names=[name])
+            if objects(answer.get("Parameters")):
+                return _met(N.IMAGE, place, wanted, "the parameter of the image is there")
+            return _missing(N.IMAGE, place, wanted, f"{region} has no image parameter {name}", "mend options.image")
+
+        def by_id() -> Prerequisite:
+            filters = [{"Name": "image-id", "Values": [image]}]
+            rows = objects(self._account.ask("ec2", region, "describe_images", Filters=filters).get("Images"))
+            if rows:
+                return _met(N.IMAGE, place, wanted, f"image {image}")
+            mend = f'an image belongs to one region: options.images = ["{type_.partition(".")[0]}=ami-…"]'
+            return _missing(N.IMAGE, place, wanted, f"there is no image {image} in {region}", mend)
+
+        if image.startswith(SSM):
+            return _answered(by_name, N.IMAGE, place, wanted, "ssm:GetParameters")
+        return _answered(by_id, N.IMAGE, place, wanted, "ec2:DescribeImages")
+
+    def _quota(self, region: str, quota: QuotaOf, wanted: Sequence[Wanted]) -> Prerequisite:
+        place = f"{region} {quota.title}"
+
+        def look() -> Prerequisite:
+            if quota.code is None:
+                return Prerequisite(
+                    name=N.QUOTA, met=None, text="which quota counts is not documented", place=place,
+                    offer_ids=_ids(wanted),
+                )  # fmt: skip
+            answer = self._account.ask(
+                "service-quotas", region, "get_service_quota", ServiceCode="ec2", QuotaCode=quota.code
+            )
+            limit = number(at(answer, "Quota", "Value"), 0.0, 1e9)
+            if limit is None:
+                raise PayloadChanged(f"aws: {region}: an answer without the quota {quota.code}")
+            need, used = self._vcpus(region, wanted), self._used(region, quota) if limit > 0 else 0.0
+            known = f"{limit:.0f} vCPUs, {used:.0f} in use, {need:.0f} needed" if need else f"{limit:.0f} vCPUs"
+            if limit == 0 or limit - used < (need or 1.0):
+                mend = (
+                    f"ask AWS for more: quota {quota.code} of EC2 in {region} (Service Quotas); it takes hours to days"
+                )
+                return _missing(N.QUOTA, place, wanted, f"the quota does not suffice: {known}", mend)
+            return _met(N.QUOTA, place, wanted, known)
+
+        return _answered(look, N.QUOTA, place, wanted, "servicequotas:GetServiceQuota")
+
+    def _vcpus(self, region: str, wanted: Sequence[Wanted]) -> float:
+        """Of the smallest machine that is wanted; 0: not known."""
+        prices = self._catalog.prices(region).types
+        sizes = [size for one in wanted if (price := prices.get(one.offer.type)) and (size := price.vcpu)]
+        return min(sizes, default=0.0)
+
+    def _used(self, region: str, quota: QuotaOf) -> float:
+        rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
+        return vcpus_in_use(rows, quota)
+
+    def _spot_role(self, wanted: Sequence[Wanted]) -> Prerequisite:
+        def look() -> Prerequisite:
+            answer = self._account.ask("iam", _IAM_REGION, "list_roles", PathPrefix=_SPOT_ROLE)
+            if objects(answer.get("Roles")):
+                return _met(N.TERMS, "spot", wanted, "the service-linked role of spot is there")
+            mend = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+            return _missing(N.TERMS, "spot", wanted, "the account has no service-linked role for spot yet", mend)
+
+        return _answered(look, N.TERMS, "spot", wanted, "iam:ListRoles")
+
+
+_DEFAULT_GROUP: Final = {"Name": "group-name", "Values": ["default"]}
+
+
+def _answered(
+    look: Callable[[], Prerequisite], name: PrerequisiteName, place: str, wanted: Sequence[Wanted], right: str
+) -> Prerequisite:
+    """What a look finds; an error of the provider is not known."""
+    unknown = partial(Prerequisite, name=name, met=None, place=place, offer_ids=_ids(wanted))
+    try:
+        return look()
+    except KeyRejected as error:
+        return unknown(text=str(error), mend=_ALLOW.format(right))
+    except ProviderError as error:
+        return unknown(text=str(error))
+
+
+def _met(name: PrerequisiteName, place: str, wanted: Sequence[Wanted], text: str) -> Prerequisite:
+    return Prerequisite(name=name, met=True, text=text, place=place, offer_ids=_ids(wanted))
+
+
+def _missing(name: PrerequisiteName, place: str, wanted: Sequence[Wanted], text: str, mend: str) -> Prerequisite:
+    return Prerequisite(name=name, met=False, text=text, mend=mend, place=place, offer_ids=_ids(wanted))
+
+
+def _ids(wanted: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(one.order.offer_id for one in wanted)

@@ -1,0 +1,59 @@
+"""Which quota of EC2 an instance counts against, and how much of it is in use. Pure.
+
+Quotas are in vCPUs, per region, family and market.
+source: AWS's page of EC2 endpoints and quotas, read 2026-11. It does not say which quota holds for p6 as spot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from gpuwatch.providers.aws.offers import OfferId
+from gpuwatch.providers.toolkit.validation import at, number, objects
+
+_G_ON_DEMAND, _P_ON_DEMAND = "L-DB2E81BA", "L-417A185B"
+_G_SPOT, _P2_TO_P4_SPOT, _P5_SPOT = "L-3819A6DF", "L-7212CCBC", "L-C4BD4855"
+_ALIVE: Final = frozenset({"pending", "running"})
+
+
+class QuotaOf(NamedTuple):
+    """One quota. `code` None: it is not known which."""
+
+    title: str
+    code: str | None
+    families: str  # a pattern of the instance types that it counts
+    spot: bool
+
+
+_ALL: Final = (
+    QuotaOf("G and VT on demand", _G_ON_DEMAND, r"(g|gr|vt)\d", spot=False),
+    QuotaOf("P on demand", _P_ON_DEMAND, r"p\d", spot=False),
+    QuotaOf("G and VT as spot", _G_SPOT, r"(g|gr|vt)\d", spot=True),
+    QuotaOf("P2 to P4 as spot", _P2_TO_P4_SPOT, r"p[234]", spot=True),
+    QuotaOf("P5 as spot", _P5_SPOT, r"p5", spot=True),
+)
+
+
+def quota_of(offer: OfferId) -> QuotaOf:
+    """The quota that an offer counts against."""
+    for one in _ALL:
+        if one.spot is offer.spot and re.match(one.families, offer.type):
+            return one
+    family = offer.type.partition(".")[0]
+    return QuotaOf(f"{family} {'as spot' if offer.spot else 'on demand'}", None, re.escape(family), offer.spot)
+
+
+def vcpus_in_use(reservations: Iterable[object], quota: QuotaOf) -> float:
+    """The vCPUs of living instances that count against a quota, out of `DescribeInstances`."""
+    used = 0.0
+    for one in objects(list(reservations)):
+        for row in objects(one.get("Instances")):
+            is_spot = row.get("InstanceLifecycle") == "spot"
+            if at(row, "State", "Name") not in _ALIVE or is_spot is not quota.spot:
+                continue
+            if re.match(quota.families, str(row.get("InstanceType"))):
+                cores = number(at(row, "CpuOptions", "CoreCount"), 1.0, 1e5) or 0.0
+                used += cores * (number(at(row, "CpuOptions", "ThreadsPerCore"), 1.0, 8.0) or 1.0)
+    return used

@@ -1,0 +1,153 @@
+"""The actions of the emulated AWS that are about the account: keys, network, images, disks, quotas, roles."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from gpuwatch.emulator.answers import EmulatorReply
+from gpuwatch.emulator.request import EmulatorRequest
+from tests.clouds.aws_account import VPC, Ec2Account
+from tests.clouds.aws_wire import json_reply, listed, refuse, xml_reply
+
+ACCOUNT_ROUTES: Final = (
+    ("POST", "/DescribeKeyPairs", "describe_key_pairs"),
+    ("POST", "/DescribeSecurityGroups", "describe_groups"),
+    ("POST", "/CreateSecurityGroup", "create_group"),
+    ("POST", "/AuthorizeSecurityGroupIngress", "open_group"),
+    ("POST", "/DeleteSecurityGroup", "delete_group"),
+    ("POST", "/DescribeSubnets", "describe_subnets"),
+    ("POST", "/DescribeImages", "describe_images"),
+    ("POST", "/DescribeVolumes", "describe_volumes"),
+    ("POST", "/DescribeSpotInstanceRequests", "describe_spot_requests"),
+    ("POST", "/GetParameters", "get_parameters"),
+    ("POST", "/GetServiceQuota", "get_service_quota"),
+    ("POST", "/ListRoles", "list_roles"),
+)
+
+
+class _Server(Protocol):
+    """What the actions need of the server."""
+
+    account: Ec2Account
+    instances: dict[str, dict[str, Any]]
+
+    def _region(self, request: EmulatorRequest) -> str: ...
+
+    def _paged(self, request: EmulatorRequest, name: str, rows: list[Any]) -> EmulatorReply: ...
+
+    def _lives(self, instance_id: str) -> bool: ...
+
+
+class AccountActions:
+    """Mixed into the server."""
+
+    def describe_key_pairs(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """Key pairs by a filter of names."""
+        wanted = listed(request.params, "Filter.1.Value")
+        return xml_reply(
+            request, {"keySet": [{"keyName": one} for one in sorted(self.account.key_pairs) if one in wanted]}
+        )
+
+    def describe_groups(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """Security groups by a filter of ids or names."""
+        kind = {"group-id": "groupId", "group-name": "groupName"}[request.params["Filter.1.Name"]]
+        wanted = listed(request.params, "Filter.1.Value")
+        rows = [one for one in self.account.groups_in(self._region(request)) if one[kind] in wanted]
+        return self._paged(request, "securityGroupInfo", rows)
+
+    def create_group(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """A group that lets nobody in; a name is taken once in a region."""
+        name, region = request.params.get("GroupName", ""), self._region(request)
+        if any(one["groupName"] == name for one in self.account.groups_in(region)):
+            raise refuse("InvalidGroup.Duplicate", f"The security group '{name}' already exists")
+        group_id = f"sg-{len(self.account.groups) + 100:017x}"
+        made = {"groupId": group_id, "groupName": name, "vpcId": request.params.get("VpcId", VPC), "ipPermissions": []}
+        self.account.groups[group_id] = made | {"region": region}
+        return xml_reply(request, {"groupId": group_id, "return": True})
+
+    def open_group(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """One rule."""
+        sent, rule = request.params, "IpPermissions.1."
+        group = self.account.groups[sent["GroupId"]]
+        group["ipPermissions"].append({
+            "ipProtocol": sent[rule + "IpProtocol"], "fromPort": int(sent[rule + "FromPort"]),
+            "toPort": int(sent[rule + "ToPort"]), "ipRanges": [{"cidrIp": sent[rule + "IpRanges.1.CidrIp"]}],
+        })  # fmt: skip
+        return xml_reply(request, {"return": True})
+
+    def delete_group(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """Not while an instance has it."""
+        group_id = request.params.get("GroupId", "")
+        if group_id not in self.account.groups:
+            raise refuse("InvalidGroup.NotFound", f"The security group '{group_id}' does not exist")
+        for one in self.instances.values():
+            if one["state"] != "terminated" and group_id in one["sent"].values():
+                raise refuse("DependencyViolation", f"resource {group_id} has a dependent object")
+        del self.account.groups[group_id]
+        return xml_reply(request, {"return": True})
+
+    def describe_subnets(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """The default subnet of a zone, also by its id."""
+        kind, wanted = request.params["Filter.1.Name"], listed(request.params, "Filter.1.Value")
+        found = [self.account.subnet_of(zone) for zone in listed(request.params, "Filter.2.Value")]
+        rows = [one for one in found if one and (kind == "default-for-az" or one["subnetId"] in wanted)]
+        return self._paged(request, "subnetSet", rows)
+
+    def describe_images(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """Images by a filter of ids."""
+        wanted = listed(request.params, "Filter.1.Value")
+        return xml_reply(
+            request, {"imagesSet": [{"imageId": one} for one in sorted(self.account.images) if one in wanted]}
+        )
+
+    def describe_volumes(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """Disks; one that goes with its instance is gone when that is ended."""
+        rows = [
+            {"volumeId": name, "size": one["size"], "status": "in-use" if self._lives(one["instance"]) else "available"}
+            for name, one in self.account.volumes.items()
+            if one["region"] == self._region(request) and (self._lives(one["instance"]) or not one["goes"])
+        ]
+        return self._paged(request, "volumeSet", rows)
+
+    def describe_spot_requests(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """One for each spot instance: a one-time request closes with its instance."""
+        rows = [
+            {
+                "spotInstanceRequestId": f"sir-{instance_id[-8:]}", "instanceId": instance_id,
+                "state": "active" if self._lives(instance_id) else "closed",
+                "type": one["sent"].get("InstanceMarketOptions.SpotOptions.SpotInstanceType", "one-time"),
+            }
+            for instance_id, one in self.instances.items()
+            if one["spot"] and one["region"] == self._region(request)
+        ]  # fmt: skip
+        return self._paged(request, "spotInstanceRequestSet", rows)
+
+    def get_parameters(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """Systems Manager: names of images."""
+        names = request.body().get("Names", [])
+        known = [] if self.account.parameters_missing else names
+        found = [{"Name": name, "Value": "ami-0123456789abcdef0", "Type": "String"} for name in known]
+        return json_reply({"Parameters": found, "InvalidParameters": [name for name in names if name not in known]})
+
+    def get_service_quota(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """Service Quotas."""
+        code = request.body().get("QuotaCode", "")
+        value = self.account.quota(self._region(request), code)
+        return json_reply({"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value, "Adjustable": True}})
+
+    def list_roles(self: _Server, request: EmulatorRequest) -> EmulatorReply:
+        """IAM: the roles under a path."""
+        role = (
+            "<member><Path>/aws-service-role/spot.amazonaws.com/</Path><RoleName>AWSServiceRoleForEC2Spot</RoleName>"
+            "<RoleId>AROA0000000000000000</RoleId><Arn>arn:aws:iam::123456789012:role/AWSServiceRoleForEC2Spot</Arn>"
+            "<CreateDate>2026-01-01T00:00:00Z</CreateDate></member>"
+        )
+        roles = role if self.account.has_spot_role else ""
+        body = (
+            '<ListRolesResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/"><ListRolesResult><Roles>'
+            f"{roles}</Roles><IsTruncated>false</IsTruncated></ListRolesResult></ListRolesResponse>"
+        )
+        return EmulatorReply(200, body.encode(), content_type="text/xml;charset=UTF-8")
+
+    def _lives(self: _Server, instance_id: str) -> bool:
+        return self.instances[instance_id]["state"] in ("pending", "running")
