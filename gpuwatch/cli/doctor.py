@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
-@click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --provider vastai"))
+@click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --json"))
 @provider_option("This provider alone, and what it wants before the first rent.")
 @json_option
 @settings_option
