@@ -88,7 +88,7 @@ class PrerequisiteGate:
             elif not reason and held is not None:
                 self._enqueue(outbox_alert(_mended_alert(self._provider, held, self._new_id(), now)))
                 log.info("its prerequisites are met again", extra={"provider": self._provider})
-        except StoreError as error:  # then the next look reports it
+        except StoreError as error:  # then the next check reports it
             log.warning("the alert about prerequisites was not stored: %s", error)
             return
         if reason or held is not None:
@@ -137,6 +137,6 @@ def _mended_alert(provider: str, held: Hold, alert_id: str, now: datetime) -> Al
         created_at=now,
         headline=f"{provider}: its prerequisites are met, renting is possible again",
         facts=(("Provider", provider), ("Was missing", held.reason)),
-        why="A look at the account found nothing missing.",
+        why="A check of the account found nothing missing.",
         did="Watches rent there again.",
     )

@@ -111,7 +111,7 @@ def test_doctor_of_a_provider_that_is_not_enabled_is_a_wrong_usage(shell: Shell,
     assert shell("doctor", "--provider", "runpod").code == Exit.USAGE
 
 
-def test_a_provider_that_does_not_answer_cannot_be_told(shell: Shell, ec2: Ec2) -> None:
+def test_a_provider_that_does_not_answer_leaves_it_open(shell: Shell, ec2: Ec2) -> None:
     ec2.fail("POST /GetServiceQuota", None, times=20)
     ran = shell("rehearse", "a10g")
     assert ran.code == Exit.CANNOT_TELL
@@ -136,7 +136,7 @@ def test_budgets_and_pauses_stand_against_it(shell: Shell, ec2: Ec2) -> None:
     assert "holidays" in ran.out
 
 
-def test_an_older_store_cannot_be_told_and_stays_as_it_is(shell: Shell, ec2: Ec2) -> None:
+def test_an_older_store_leaves_it_open_and_stays_as_it_is(shell: Shell, ec2: Ec2) -> None:
     url = f"sqlite:///{shell.folder}/gpuwatch.db"
     open_upgraded(url).close()
     older_schema(url)

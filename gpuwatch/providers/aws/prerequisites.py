@@ -239,7 +239,7 @@ _DEFAULT_GROUP: Final = {"Name": "group-name", "Values": ["default"]}
 def _answered(
     look: Callable[[], Prerequisite], name: PrerequisiteName, place: str, wanted: Sequence[Wanted], right: str
 ) -> Prerequisite:
-    """What a look finds; an error of the provider is not known."""
+    """What a question finds; an error of the provider is not known."""
     unknown = partial(Prerequisite, name=name, met=None, place=place, offer_ids=_ids(wanted))
     try:
         return look()
