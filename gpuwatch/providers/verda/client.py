@@ -1,0 +1,138 @@
+"""Verda's HTTP client: an id and a secret buy a token for an hour, which signs every other request."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from typing import Any, Final
+
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRefused,
+    PayloadChanged,
+    ProviderError,
+    RefusalKind,
+)
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.validation import at, decoded, number
+from gpuwatch.redaction import register_secret
+
+PROVIDER: Final = "verda"
+_TOKEN_PATH: Final = "/oauth2/token"  # noqa: S105 a path
+_EARLY_S: Final = 60.0  # before it expires, a token is renewed
+_TOKEN_LENGTH: Final = 8_192
+_NO_STOCK: Final = "not enough resources"
+_NO_MONEY: Final = "insufficient_funds"
+_GONE: Final = ("invalid instance id", "can't discontinue a discontinued instance")
+
+
+class VerdaClient(ApiClient):
+    """The HTTP client of one account. It signs in before the first request, and again when the token is old."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        super().__init__(settings, tools, headers={}, reading=list_error, ordering=order_error)
+        self._credentials = {
+            "grant_type": "client_credentials",
+            "client_id": str(settings.options.get("client_id") or ""),
+            "client_secret": settings.api_key or "",
+        }
+        self._token, self._good_until_s = "", 0.0
+        self._signing = threading.Lock()  # searching and renting are two threads
+
+    def ask(self, method: str, path: str, **options: Any) -> HttpReply:
+        """As `ApiClient.ask`, signed; a token that is refused before its time is replaced once."""
+        was_new = self._sign_in()
+        try:
+            return super().ask(method, path, **options)
+        except KeyRejected:
+            if was_new:
+                raise
+            self._good_until_s = 0.0
+        self._sign_in()
+        return super().ask(method, path, **options)
+
+    def send(self, method: str, path: str, body: object = None, **options: Any) -> HttpReply:
+        """As `ApiClient.send`, signed. Raises OrderRefused: NOT_SENT or KEY, there is no token."""
+        try:
+            self._sign_in()
+        except KeyRejected as error:
+            raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
+        except ProviderError as error:
+            raise OrderRefused(f"{PROVIDER}: not sent, there is no token: {error}", RefusalKind.NOT_SENT) from error
+        reply = super().send(method, path, body, **options)
+        if reply.status == 401:
+            self._good_until_s = 0.0
+        return reply
+
+    def require_key(self) -> None:
+        """Before a request: both halves are needed. Raises KeyRejected."""
+        super().require_key()
+        if not self._credentials["client_id"]:
+            raise KeyRejected(
+                f'{PROVIDER}: the key is the secret alone; add client_id = "…" to [providers.{PROVIDER}.options]'
+            )
+
+    def require_key_to_order(self) -> None:
+        """Before a change. Raises OrderRefused: KEY, nothing was sent."""
+        try:
+            self.require_key()
+        except KeyRejected as error:
+            raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
+
+    def _sign_in(self) -> bool:
+        """Get a token unless there is a good one; whether it is new. Raises ProviderError."""
+        with self._signing:
+            now_s = self.tools.monotonic()
+            if now_s < self._good_until_s:
+                return False
+            self.require_key()
+            reply = super().ask("POST", _TOKEN_PATH, kind="token", json=self._credentials)
+            value = decoded(reply.body, PROVIDER)
+            token, lasts_s = at(value, "access_token"), number(at(value, "expires_in"), 1.0, 1e7)
+            if not isinstance(token, str) or not 0 < len(token) <= _TOKEN_LENGTH or not _is_plain(token):
+                raise PayloadChanged(f"{PROVIDER}: the answer to signing in has no token")
+            register_secret(token)
+            self._bearer = {"Authorization": f"Bearer {token}"}
+            self._good_until_s = now_s + max((lasts_s or _EARLY_S) - _EARLY_S, 0.0)
+            return True
+
+
+class NoSuchVerdaInstance(ProviderError):
+    """Verda's own word that there is no such instance."""
+
+
+class VerdaInstanceGone(OfferGone):
+    """The same, to a request that changes something."""
+
+
+def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """The error of a request that only reads."""
+    if _says_gone(body, reply):
+        return NoSuchVerdaInstance(f"{name}: {body.summary}")
+    return reading_error(name, body, reply, now)
+
+
+def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """The error of an order. No stock is a 503 whose sentence says so; another 503 proves nothing."""
+    line = f"{name}: {body.summary}"
+    if _says_gone(body, reply):
+        return VerdaInstanceGone(line)
+    if reply.status in (400, 409, 503) and body.has(_NO_STOCK):
+        return OfferGone(line)
+    if 400 <= reply.status < 500 and body.code == _NO_MONEY:
+        return OrderRefused(line, RefusalKind.NO_CREDIT)
+    return ordering_error(name, body, reply, now)
+
+
+def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
+    return reply.status in (400, 404, 410) and isinstance(body.value, dict) and body.has(*_GONE)
+
+
+def _is_plain(token: str) -> bool:
+    return token.isascii() and token.isprintable() and " " not in token

@@ -1,0 +1,296 @@
+"""Verda's renting side: a start script, an instance with a system disk, and the end of all three.
+
+The disk is a volume with a price of its own. It is ordered to die with a spot instance, and ended with every other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    created_instance,
+    id_and_status,
+    instance_rows,
+    not_sent,
+    one_instance,
+    refuse,
+)
+from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.post_processing import RowSkipped
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
+from gpuwatch.providers.verda.client import PROVIDER, NoSuchVerdaInstance, VerdaClient, VerdaInstanceGone
+from gpuwatch.providers.verda.offers import LEAST_DISK_GB, hardware_of
+
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
+_NAME_LENGTH: Final = 60  # source: dstack's backend, for hostname and description
+_OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,16})(/spot)?")
+_ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_IMAGE: Final = "ubuntu-24.04-cuda-12.8-open-docker"  # source: the vendor's client
+_OLD_IMAGE: Final = "2088da25-bb0d-41cc-a191-dccae45d96fd"  # Ubuntu 22.04, CUDA 12.0. source: dstack's backend
+_OLD_TYPES: Final = re.compile(r"\d+(V100|A6000)\.")  # which newer images do not fit. source: the same
+_HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
+_STATES: Final = {
+    "ordered": InstanceState.STARTING,
+    "provisioning": InstanceState.STARTING,
+    "running": InstanceState.RUNNING,
+    "offline": InstanceState.STOPPED,
+    "error": InstanceState.FAILED,
+}
+_ENDED: Final = frozenset({"discontinued", "deleted"})
+
+
+class VerdaLauncher(BasicLauncher):
+    """Verda's renting side. Its account needs a balance, and the settings the id of an SSH key."""
+
+    name = PROVIDER
+
+    def __init__(self, account: VerdaClient, options: Mapping[str, Option]) -> None:
+        self._account = account
+        self._options = options
+        self._volumes: dict[str, str] = {}  # instance → its system disk, as the newest answers show
+        self._labels: dict[str, str] = {}  # instance → its label, the name of its start script
+
+    def create(self, order: Order) -> Created:
+        """Rent, once. A start script is stored before it and removed if nothing was made.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body, script = create_body(order, self._options), first_boot_script(order.onstart, order.env)
+        self._account.require_key_to_order()
+        if script is not None:
+            body["startup_script_id"] = self._store(order.label, script)
+        try:
+            made = created(self._account.order("POST", "/instances", body, deadline_s=_CREATE_DEADLINE_S))
+        except OutcomeUnknown:
+            raise
+        except OrderError:
+            self._remove(body.get("startup_script_id"))
+            raise
+        self._labels[made.instance_id] = order.label
+        return made
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of the account that has not ended; the list has no pages. Raises ProviderError."""
+        self._account.require_key()
+        value = self._account.get("/instances", kind="instances")
+        found = instances_of(value)
+        for row in objects(value):
+            self._remember(row)
+        return found
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: it has ended, or Verda's own sentence says that there is none. Raises ProviderError."""
+        if not _ID.fullmatch(instance_id):
+            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
+        self._account.require_key()
+        try:
+            value = self._account.get(f"/instances/{instance_id}", kind="instances")
+        except NoSuchVerdaInstance:
+            return None
+        row = one_instance(value, instance_id, PROVIDER)
+        self._remember(row)
+        return None if row.get("status") in _ENDED else _instance(row)
+
+    def destroy(self, instance_id: str) -> None:
+        """Delete it, its system disk and its start script; what is gone already is no error.
+
+        Raises:
+            OrderError: not done, or not known. Verda ends nothing that it is still provisioning.
+        """
+        if not _ID.fullmatch(instance_id):
+            raise not_sent(PROVIDER, "that is no id of an instance")
+        self._account.require_key_to_order()
+        if instance_id not in self._volumes and self._is_gone(instance_id):
+            return
+        volume = self._volumes.get(instance_id)
+        body = {
+            "id": [instance_id],
+            "action": "delete",
+            "volume_ids": [volume] if volume else None,
+            "delete_permanently": True,
+        }
+        try:
+            self._account.order("PUT", "/instances", body, kind="delete")
+        except VerdaInstanceGone:
+            return
+        self._forget_script(instance_id)
+
+    def credit_usd(self) -> float | None:
+        """The balance; None: it is in another currency. Raises ProviderError."""
+        self._account.require_key()
+        value = self._account.get("/balance", kind="account")
+        amount = number(at(value, "amount"), -1e9, 1e9)
+        if amount is None:
+            raise PayloadChanged(f"{PROVIDER}: an answer without the balance")
+        return amount if str(at(value, "currency")).casefold() == "usd" else None
+
+    def _is_gone(self, instance_id: str) -> bool:
+        """Learn which disk goes with it. An answer that cannot be had keeps nothing from being ended."""
+        try:
+            return self.get(instance_id) is None
+        except ProviderError:
+            return False
+
+    def _remember(self, row: Mapping[str, Any]) -> None:
+        instance_id, volume, label = row["id"], row.get("os_volume_id"), word(row.get("description"))
+        if isinstance(volume, str) and _ID.fullmatch(volume):
+            self._volumes[instance_id] = volume
+        if label is not None:
+            self._labels[instance_id] = label
+
+    # --- start scripts ------------------------------------------------------------------------------------------------
+
+    def _store(self, label: str, script: str) -> str:
+        """Store a start script; its id. Raises OrderRefused: there is none, so nothing is rented."""
+        try:
+            reply = self._account.order("POST", "/scripts", {"name": label, "script": script}, kind="scripts")
+            return created(reply).instance_id
+        except OutcomeUnknown as error:
+            raise OrderRefused(f"{PROVIDER}: nothing was rented: {error}", RefusalKind.OTHER) from error
+
+    def _remove(self, script_id: object) -> None:
+        """Remove a start script, if that can be done: one that stays costs nothing."""
+        if not isinstance(script_id, str):
+            return
+        try:
+            self._account.order("DELETE", f"/scripts/{script_id}", kind="scripts")
+        except OrderError:
+            return
+
+    def _forget_script(self, instance_id: str) -> None:
+        """Remove the start script of an instance that was just ended: it may hold secrets."""
+        label = self._labels.pop(instance_id, None)
+        if label is None:
+            return
+        try:
+            stored = objects(self._account.get("/scripts", kind="scripts"))
+        except ProviderError:
+            return
+        for one in stored:
+            if one.get("name") == label and isinstance(one.get("id"), str) and _ID.fullmatch(one["id"]):
+                self._remove(one["id"])
+
+
+def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The create request, without a start script. The label is its description; the host is named after it.
+
+    Raises:
+        OrderRefused: BAD_ORDER, Verda cannot do what it asks for.
+    """
+    found = _OFFER.fullmatch(order.offer_id)
+    ssh_key, image = options.get("ssh_key"), options.get("image")
+    if found is None:
+        raise not_sent(PROVIDER, "that is no id of an offer")
+    if not ssh_key:
+        raise not_sent(PROVIDER, f'an SSH key is needed: add ssh_key = "ID" to [providers.{PROVIDER}.options]')
+    spot = order.bid_usd_hour is not None
+    _check(order, spot is (found[3] is not None))
+    hostname = _HOSTNAME.sub("-", order.label.lower()).strip("-")
+    disk_gb = math.ceil(max(order.disk_gb, LEAST_DISK_GB))
+    return {
+        "instance_type": found[1],
+        "image": image or (_OLD_IMAGE if _OLD_TYPES.match(found[1]) else _IMAGE),
+        "ssh_key_ids": [ssh_key],
+        "hostname": hostname or "gpuwatch",
+        "description": order.label,
+        "location_code": found[2],
+        "is_spot": spot,
+        "contract": "SPOT" if spot else "PAY_AS_YOU_GO",
+        "pricing": "FIXED_PRICE",
+        "os_volume": {
+            "name": f"{hostname}-disk",
+            "size": disk_gb,
+            **({"on_spot_discontinue": "delete_permanently"} if spot else {}),
+        },
+    }
+
+
+def _check(order: Order, is_that_rental_type: bool) -> None:
+    lacking = {
+        "templates": order.template is not None,
+        "private registries": order.registry is not None,
+        "volumes from here": order.volume is not None,
+        "ports (a machine has its own address, with all of them)": bool(order.ports),
+        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
+        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    }
+    others = {
+        f"the label has not 1 to {_NAME_LENGTH} characters": not 1 <= len(order.label) <= _NAME_LENGTH,
+        "the offer is of the other rental type": not is_that_rental_type,
+    }
+    refuse(PROVIDER, {f"Verda knows no {what}": is_wanted for what, is_wanted in lacking.items()} | others)
+
+
+def created(reply: HttpReply) -> Created:
+    """What a create's 2xx means: its body is the id, bare or in quotes. Raises OutcomeUnknown for anything else."""
+    return created_instance(reply.body[:100].decode("ascii", "replace").strip().strip('"'), _ID, PROVIDER)
+
+
+def instances_of(value: object) -> list[Instance]:
+    """The instances of `GET /instances` that have not ended.
+
+    Raises:
+        PayloadChanged: it is not a list, or one of its rows has no id or status: it might be gpuwatch's.
+    """
+    rows = instance_rows(value, value, PROVIDER)
+    return [_instance(row) for row in rows if word(row.get("status")) not in _ENDED]
+
+
+def _instance(row: Mapping[str, Any]) -> Instance:
+    instance_id, status = id_and_status(row, PROVIDER)
+    wire, memory, count = _hardware(row)
+    ip, spot = word(row.get("ip"), 64), row.get("is_spot")
+    kind, place = word(row.get("instance_type"), 40), word(row.get("location") or row.get("location_code"), 16)
+    return Instance(
+        instance_id=instance_id,
+        label=word(row.get("description")),
+        state=_STATES.get(status, InstanceState.UNKNOWN),
+        status=status,
+        machine_id=f"{kind}/{place}" if kind and place else None,
+        gpu=None if wire is None else _name(wire, memory),
+        gpu_wire=wire,
+        gpu_count=count,
+        gpu_memory_gib=memory,
+        spot=spot is True,
+        listed_usd_hour=usd_hour(row.get("price_per_hour")),
+        stopped_usd_hour=usd_hour(row.get("price_per_hour")),  # shut down, it is billed all the same
+        ssh_host=ip,
+        ssh_port=22 if ip else None,
+        ssh_user="root",
+        started_at=_moment(row.get("created_at")),
+    )
+
+
+def _hardware(row: Mapping[str, Any]) -> tuple[str | None, float | None, int | None]:
+    """Its hardware, as far as it can be read: no oddity there may hide an instance that is billed."""
+    count = whole(at(row, "gpu", "number_of_gpus"), 1, 1_000)
+    try:
+        wire, memory = hardware_of(row, count or 1)
+    except RowSkipped:
+        return None, None, count
+    return wire, memory if count else None, count
+
+
+def _name(wire: str, memory_gib: float | None) -> str:
+    from gpuwatch.domain.market.gpu_names import catalog  # noqa: PLC0415 - only where something is rented
+
+    return catalog().resolve(wire, memory_gib).name
+
+
+def _moment(text: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
+    return None if found is None or found.tzinfo is None else found.astimezone(UTC)

@@ -1,0 +1,223 @@
+"""Verda's offers: instance types × the places that have them now, on demand and as spot, with the system disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
+from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
+from gpuwatch.providers.verda.client import PROVIDER
+
+LEAST_DISK_GB: Final = 50.0  # what dstack's backend takes as the least. assumed: the vendor states none
+_DISK_TYPE: Final = "NVMe"  # of a system disk
+_DISK_PRICES_KEPT_S: Final = 3600.0
+_TYPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_PLACE: Final = re.compile(r"[A-Z0-9-]{1,16}")
+_COUNT_FIRST: Final = re.compile(r"^\d{1,3}\s?x\s+")
+_COUNTRIES: Final = {"FIN": "FI", "ICE": "IS"}  # source: the places that the vendor's client names
+_KNOWN: Final = frozenset(
+    {
+        "id", "instance_type", "price_per_hour", "spot_price", "spot_price_per_hour", "description", "cpu", "gpu",
+        "memory", "gpu_memory", "storage", "best_for", "model", "name", "p2p", "currency", "manufacturer",
+        "display_name", "supported_os", "deploy_warning", "serverless_price", "serverless_spot_price",
+        "dynamic_price", "max_dynamic_price",
+    }
+)  # fmt: skip
+_NEEDED: Final = frozenset({"instance_type", "price_per_hour", "gpu", "gpu_memory"})
+
+
+class VerdaInstanceType(msgspec.Struct, frozen=True, kw_only=True):
+    """One parsed instance type. `usd_hours` has its price without disk by rental type: False is on demand."""
+
+    name: str
+    gpu: GpuName
+    gpu_wire: str
+    gpu_count: int
+    gpu_memory_gib: float | None
+    usd_hours: Mapping[bool, float]
+    vcpu: float | None
+    ram_gib: float | None
+
+
+class OfferReader:
+    """Fetches types, stock and disk prices; disk prices are kept for an hour."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._disk_prices: TtlCache[float] = TtlCache(_DISK_PRICES_KEPT_S, monotonic)
+
+    def fetch(self, client: ApiClient) -> tuple[ParseResult, datetime]:
+        """Verda's types wherever they are free. Raises ProviderError."""
+        disk_usd = self._disk_prices.get(lambda: disk_usd_gb_month(client.get("/volume-types")))
+        types = client.get("/instance-types", {"currency": "usd"})
+        odd = ParseResult(searches=0)
+        stock = {
+            spot: free_types(client.get("/instance-availability", {"isSpot": asked}), odd)
+            for spot, asked in ((False, "false"), (True, "true"))
+        }
+        now = client.tools.now()
+        seen = parse_types(types, stock, disk_usd, now)
+        seen.add(odd)
+        seen.searches = 1 + len(stock)
+        return seen, now
+
+
+def disk_usd_gb_month(value: object) -> float:
+    """What a GB of system disk costs for a month of 720 hours. Raises PayloadChanged: it is not stated in dollars."""
+    for row in objects(value):
+        price = at(row, "price", "price_per_month_per_gb")
+        if row.get("type") == _DISK_TYPE and (found := number(price, 0.0, 100.0)) is not None:
+            if str(at(row, "price", "currency")).casefold() != "usd":
+                break
+            return found
+    raise PayloadChanged(f"{PROVIDER}: no price of an {_DISK_TYPE} disk in US dollars")
+
+
+def free_types(value: object, seen: ParseResult) -> dict[str, list[str]]:
+    """Place → types that are free there; an odd row makes the answer a part.
+
+    Raises:
+        PayloadChanged: it is not a list of places, or none of them can be used.
+    """
+    if not isinstance(value, list):
+        raise PayloadChanged(f"{PROVIDER}: an answer without the stock of each place")
+    found: dict[str, list[str]] = {}
+    for row in value:
+        place, names = at(row, "location_code"), at(row, "availabilities")
+        if isinstance(place, str) and _PLACE.fullmatch(place) and isinstance(names, list):
+            found[place] = [name for name in names if isinstance(name, str)]
+        else:
+            seen.lacks("the stock of a place cannot be read")
+    if value and not found:
+        raise PayloadChanged(f"{PROVIDER}: the stock of no place can be read")
+    return found
+
+
+def parse_types(
+    value: object, stock: Mapping[bool, Mapping[str, list[str]]], disk_usd: float, observed_at: datetime
+) -> ParseResult:
+    """The offers of `GET /instance-types`: one for each type, place and rental type that is free now. Pure.
+
+    Raises:
+        PayloadChanged: it is not a list of types, or none of them can be used.
+    """
+    if not isinstance(value, list) or not value:
+        raise PayloadChanged(f"{PROVIDER}: the answer is not a list of instance types")
+
+    def read(row: object, seen: ParseResult) -> None:
+        if isinstance(row, dict):
+            seen.check_drift(row, _KNOWN, _NEEDED)
+        if (kind := parse_type(row)) is not None:
+            seen.offers += _offers(kind, stock, disk_usd, observed_at)
+
+    return read_types(value, PROVIDER, read)
+
+
+def parse_type(stated: object) -> VerdaInstanceType | None:
+    """One instance type; None: it has no GPU. Raises RowSkipped: it is no type, or its numbers are none."""
+    if not isinstance(stated, dict):
+        raise RowSkipped("no instance type")
+    count, name = whole(at(stated, "gpu", "number_of_gpus"), 0, 1_000), stated.get("instance_type")
+    if count is None:
+        raise RowSkipped("no number of GPUs")
+    if not count:
+        return None
+    if not isinstance(name, str) or not _TYPE.fullmatch(name):
+        raise RowSkipped("no name")
+    if str(stated.get("currency") or "usd").casefold() != "usd":
+        raise RowSkipped("a price that is not in dollars")
+    prices = {False: stated.get("price_per_hour"), True: _spot_price(stated)}
+    usd_hours = {spot: found for spot, price in prices.items() if (found := usd_hour(price)) is not None}
+    if False not in usd_hours:
+        raise RowSkipped("no usable price")
+    wire, memory = hardware_of(stated, count)
+    gpu = catalog().resolve(wire, memory)
+    return VerdaInstanceType(
+        name=name,
+        gpu=gpu,
+        gpu_wire=wire,
+        gpu_count=count,
+        gpu_memory_gib=memory,
+        usd_hours=usd_hours,
+        vcpu=number(at(stated, "cpu", "number_of_cores"), 1, 10_000),
+        ram_gib=number(at(stated, "memory", "size_in_gigabytes"), 1, 100_000),
+    )
+
+
+def hardware_of(stated: Mapping[str, Any], count: int) -> tuple[str, float | None]:
+    """The GPU's spelling without its number, and the GB of one. Raises RowSkipped: it has none."""
+    described = word(at(stated, "gpu", "description"), 80) or word(stated.get("model"), 80)
+    if described is None:
+        raise RowSkipped("no name of its GPU")
+    total = number(at(stated, "gpu_memory", "size_in_gigabytes"), 1, 100_000)
+    return _COUNT_FIRST.sub("", described), None if total is None else round(total / count, 1)
+
+
+def _spot_price(stated: Mapping[str, Any]) -> object:
+    return stated.get("spot_price", stated.get("spot_price_per_hour"))
+
+
+def _offers(
+    kind: VerdaInstanceType, stock: Mapping[bool, Mapping[str, list[str]]], disk_usd: float, observed_at: datetime
+) -> Iterator[Offer]:
+    terms = OfferTerms(
+        instance_type=kind.name,
+        fungible=True,
+        interconnect="NVLink" if "SXM" in kind.gpu_wire.upper() and kind.gpu_count > 1 else None,
+        multi_node=False,
+        tax_included=False,
+        least_disk_gb=LEAST_DISK_GB,
+        note=kind.gpu.reason,
+    )
+    for spot, price in kind.usd_hours.items():
+        for place, free in stock.get(spot, {}).items():
+            if kind.name in free:
+                with_disk = price + disk_usd * LEAST_DISK_GB / HOURS_A_MONTH
+                plain = _offer(kind, terms, with_disk, disk_usd, observed_at)
+                yield msgspec.structs.replace(plain, spot=spot, **_place(kind.name, place, spot))
+
+
+def _offer(
+    kind: VerdaInstanceType, terms: OfferTerms, usd_hour: float, disk_usd: float, observed_at: datetime
+) -> Offer:
+    """The offer of a type on demand, wherever it is."""
+    return Offer(
+        provider=PROVIDER,
+        offer_id=kind.name,
+        machine_id=kind.name,
+        gpu=kind.gpu.name,
+        gpu_family=kind.gpu.family,
+        gpu_wire=kind.gpu_wire,
+        gpu_known=kind.gpu.known,
+        gpu_count=kind.gpu_count,
+        gpu_memory_gib=kind.gpu_memory_gib,
+        spot=False,
+        quoted_usd_hour=usd_hour,
+        quoted_disk_gb=LEAST_DISK_GB,
+        disk_usd_gb_month=disk_usd,
+        observed_at=observed_at,
+        datacenter=True,
+        vcpu=kind.vcpu,
+        ram_gib=kind.ram_gib,
+        terms=terms,
+    )
+
+
+def _place(name: str, place: str, spot: bool) -> dict[str, Any]:
+    where = f"{name}/{place}"
+    return {
+        "offer_id": f"{where}/spot" if spot else where,
+        "machine_id": where,
+        "region": place,
+        "country": _COUNTRIES.get(place.partition("-")[0]),
+    }

@@ -1,0 +1,40 @@
+"""What the Verda adapter makes of every recorded answer."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.error_mapping import read_error_body
+from gpuwatch.providers.verda.client import list_error, order_error
+from gpuwatch.providers.verda.launcher import instances_of
+from gpuwatch.providers.verda.offers import parse_types
+from tests.golden import reported, shown
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "verda"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def replay() -> dict[str, Any]:
+    return {path.name: _read(path) for path in sorted(RECORDED.glob("*.json"))}
+
+
+def _read(path: Path) -> Any:
+    value = json.loads(path.read_bytes())
+    if path.name.startswith("instance-types-"):
+        everywhere = {spot: {"FIN-01": [one["instance_type"] for one in value]} for spot in (False, True)}
+        return reported(lambda: parse_types(value, everywhere, 0.2, NOW))
+    if path.name.startswith("instances-"):
+        return reported(lambda: instances_of(value))
+    return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
+
+
+def _refusals(status: int, body: Any) -> Any:
+    reply = HttpReply(status, {}, json.dumps(body).encode())
+    return {
+        "asking": shown(list_error("verda", read_error_body(reply), reply, NOW)),
+        "ordering": shown(order_error("verda", read_error_body(reply), reply, NOW)),
+    }
