@@ -71,9 +71,19 @@ class Judge:
         self._ends_in_time()
 
     def _counted(self, alive: Sequence[tuple[str, Rented]]) -> list[str]:
-        """Those that whoever ordered last had to count: all but what its owner said is another installation's."""
-        last = max(alive, key=lambda entry: entry[1].made_s, default=None)
-        return [i for i, one in alive if last is not None and (last[1].by, one.by) not in self.dismissed]
+        """Those that whoever ordered last had to count.
+
+        All but what its owner said is another installation's, and what another installation has under an account whose
+        lists it cannot see.
+        """
+        if not alive:
+            return []
+        last = max((one for _, one in alive), key=lambda one: one.made_s)
+        return [
+            i
+            for i, one in alive
+            if one.by == last.by or (one.account == last.account and (last.by, one.by) not in self.dismissed)
+        ]
 
     def note(self, promise: str, key: tuple[str, ...], text: str) -> None:
         """Count it once for each set of instances."""
