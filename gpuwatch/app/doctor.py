@@ -23,7 +23,7 @@ from gpuwatch.bootstrap import (
     open_store_read_only,
     real_now,
 )
-from gpuwatch.bootstrap.polling_plans import polling_plan
+from gpuwatch.bootstrap.polling_plans import polling_warnings
 from gpuwatch.bootstrap.provider_access import (
     can_rent,
     has_credentials,
@@ -121,10 +121,15 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 
 
 def _polling(settings: Settings) -> Iterator[Finding]:
-    for name in settings.providers:
-        if (warning := polling_plan(settings, name).warning) is not None:
-            text, _, mend = warning.removeprefix(f"{name}: ").partition(". ")
-            yield Finding(area=name, state="note", text=text, mend=mend)
+    try:
+        with open_store_read_only(settings) as store:
+            warnings = list(polling_warnings(settings, store))
+    except StoreError:  # `_store` reports it
+        warnings = list(polling_warnings(settings))
+    for warning in warnings:
+        name, _, said = warning.partition(": ")
+        text, _, mend = said.partition(". ")
+        yield Finding(area=name, state="note", text=text, mend=mend)
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

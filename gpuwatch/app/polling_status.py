@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.bootstrap.polling_plans import polling_plan
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.watches.query_plan import Question
 from gpuwatch.engine.polling_plan import PollingPlan
 from gpuwatch.ports import LANES
 from gpuwatch.ports.holds import Hold
@@ -35,7 +36,7 @@ def polling_status(settings: Settings, store: Database, name: str, now: datetime
     made = searches_since(store, name, now - timedelta(hours=1))
     holds = [hold for hold in SqlHolds(store).load(name) if hold.kind == SEARCH and hold.set_at <= now < hold.until]
     return PollingStatus(
-        plan=polling_plan(settings, name),
+        plan=polling_plan(settings, name, store),
         last_hour=dict.fromkeys(LANES, 0) | made,
         hold=holds[0] if holds else None,
     )
@@ -55,6 +56,7 @@ def polling_json(status: PollingStatus | None) -> dict[str, object] | None:
         },
         "searches_last_hour": dict(status.last_hour),
         "queries": plan.queries,
+        "questions": [_question_json(one) for one in plan.questions],
         "round_s": round(plan.round_s, 1),
         "watches": [
             {"watch": name, "seen_within_s": round(seconds, 1)} for name, seconds in plan.seen_within_s.items()
@@ -63,4 +65,17 @@ def polling_json(status: PollingStatus | None) -> dict[str, object] | None:
         "held_until": rfc3339(hold.until if hold else None),
         "held_because": hold.reason if hold else None,
         "quota_resets_at": rfc3339(hold.quota_resets_at if hold else None),
+    }
+
+
+def _question_json(question: Question) -> dict[str, object]:
+    query = question.query
+    return {
+        "gpu": list(query.gpus),
+        "gpu_count": [query.count_min, query.count_max],
+        "spot": query.spot,
+        "max_listed_usd_hour": query.max_listed_usd_hour,
+        "expected_rows": round(question.rows),
+        "every_s": round(question.every_s, 1),
+        "watches": list(question.watches),
     }

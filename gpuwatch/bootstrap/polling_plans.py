@@ -1,31 +1,55 @@
-"""The polling plan of each provider, from the settings. Sends no request."""
+"""The polling plan of each provider, from the settings and the history. Sends no request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gpuwatch import providers
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.engine.polling_plan import PollingPlan, plan_polling
+from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.engine.row_budget import SWEEP_EVERY_MIN_S
 from gpuwatch.engine.sweep import sweep_targets
+from gpuwatch.errors import StoreError
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.market.expected_rows import ExpectedRows
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
 
 
-def polling_plan(settings: Settings, name: str) -> PollingPlan:
-    """The plan of one enabled provider, with sweeps as often as they may come."""
+def polling_plan(settings: Settings, name: str, store: Database | None = None) -> PollingPlan:
+    """The plan of one enabled provider, with sweeps as often as they may come.
+
+    Args:
+        store: what is on sale there decides which queries are joined; None, or unreadable: nothing is known.
+    """
     provider = settings.providers[name]
     sweep_every_s = provider.sweep_every_s or max(SWEEP_EVERY_MIN_S, provider.poll_every_s)
     polled = [watch for watch in settings.watches if is_polled_for(name, watch)]
     swept = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
     targets = sweep_targets(swept, settings.record_gpus)
-    return plan_polling(provider, polled, provider.commission, len(targets), sweep_every_s)
+    rows_of = _expected_rows(name, store)
+    return plan_polling(provider, polled, provider.commission, len(targets), sweep_every_s, rows_of)
 
 
-def polling_warnings(settings: Settings) -> Iterator[str]:
+def _expected_rows(name: str, store: Database | None) -> ExpectedRows | None:
+    info = providers.info(name)
+    if store is None or not info.joins_gpus:
+        return None
+    from gpuwatch.storage.prices_on_sale import prices_on_sale
+
+    prices = PricesOnSale(info.default_disk_gb)
+    try:
+        prices.begin_with(prices_on_sale(store, name))
+    except StoreError:
+        return None  # who needs the store for more reports it
+    return prices.expected_rows()
+
+
+def polling_warnings(settings: Settings, store: Database | None = None) -> Iterator[str]:
     """One line for each provider whose watches need more searches than it allows."""
     for name in settings.providers:
-        if (warning := polling_plan(settings, name).warning) is not None:
+        if (warning := polling_plan(settings, name, store).warning) is not None:
             yield warning

@@ -16,9 +16,11 @@ from gpuwatch.errors import StoreMissing, StoreNotReady
 if TYPE_CHECKING:
     from gpuwatch.app.polling_status import PollingStatus
     from gpuwatch.app.provider_status import ConfiguredProvider, ProviderStatus
+    from gpuwatch.domain.watches.query_plan import Question
     from gpuwatch.settings import Settings
     from gpuwatch.storage.poll_queries import LastPoll
 
+_NAMES_SHOWN = 6
 _OFF_COLUMNS = (
     left("off"),
     left("title", drop=3),
@@ -140,11 +142,27 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
     if plan.watches:
         watches = "1 watch" if len(plan.watches) == 1 else f"{len(plan.watches)} watches"
         yield f"  react   an offer for one of {watches} is seen within {plan.round_s:.0f} s"
+    if plan.is_joined:
+        yield from map(_question_line, sorted(plan.questions, key=lambda one: one.every_s))
     if plan.warning is not None:
         yield f"  SLOW    {plan.warning.removeprefix(f'{plan.provider}: ')}"
     if hold is not None:
         reset = "" if hold.quota_resets_at is None else f"; reset {local(hold.quota_resets_at, timezone)}"
         yield f"  HELD    no search before {local(hold.until, timezone)}: {hold.reason}{reset}"
+
+
+def _question_line(question: Question) -> str:
+    """ "  asks    every 74 s  H200, H200 NVL up to 1.88 $/h, some 2 rows, for h200, nvl"."""
+    query = question.query
+    most = "" if query.max_listed_usd_hour is None else f" up to {query.max_listed_usd_hour:.4g} $/h"
+    rows = "no rows" if not question.rows else f"some {question.rows:.0f} rows"
+    gpus = f"{_some(query.gpus)}{' spot' if query.spot else ''}"
+    return f"  asks    every {question.every_s:.0f} s: {gpus}{most}, {rows}, for {_some(question.watches)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{', '.join(names[:_NAMES_SHOWN])}{more}"
 
 
 def _seen(newest: LastPoll, timezone: str) -> str:

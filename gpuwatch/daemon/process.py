@@ -119,7 +119,7 @@ def serve(
                 for interface in interfaces:
                     beside.enter_context(interface(service, progress))
                 notifier.ready()
-                _begun(settings)
+                _begun(settings, store)
                 fresh = _wait_for_signals(service, keeper, signals, notifier, config)
                 if fresh is None:
                     notifier.stopping()
@@ -130,13 +130,13 @@ def serve(
     return 0
 
 
-def _begun(settings: Settings) -> None:
+def _begun(settings: Settings, store: Database) -> None:
     log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
     if settings.rescue:
         log.critical("%s", settings.rescue)
         return
     store_last_good(settings, os.environ)
-    log_start_up_warnings(settings)
+    log_start_up_warnings(settings, store)
 
 
 def _give_up() -> None:

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from gpuwatch import notifiers
 from gpuwatch.bootstrap.polling_plans import polling_warnings
 from gpuwatch.settings import Settings
+from gpuwatch.storage.database import Database
 
 log = logging.getLogger(__name__)
 
 
-def log_start_up_warnings(settings: Settings) -> None:
+def log_start_up_warnings(settings: Settings, store: Database) -> None:
     """Log each warning once. For every start, and for settings that were read again."""
-    for text in start_up_warnings(settings):
+    for text in start_up_warnings(settings, store):
         log.warning("%s", text)
 
 
-def start_up_warnings(settings: Settings) -> Iterator[str]:
+def start_up_warnings(settings: Settings, store: Database | None = None) -> Iterator[str]:
     """One line each: what is missing, what follows, what to do."""
     if not settings.watches:
         yield _no_watch(settings)
@@ -31,7 +32,7 @@ def start_up_warnings(settings: Settings) -> Iterator[str]:
     for name, channel in settings.channels.items():
         if channel.options.get("webhook") and not settings.web.enabled:
             yield f"notify.{name}.webhook: nothing takes updates without [web] enabled = true; the bot is polled"
-    yield from polling_warnings(settings)
+    yield from polling_warnings(settings, store)
 
 
 def _no_watch(settings: Settings) -> str:

@@ -1,7 +1,8 @@
 """What the watches of a provider need of its searches, against what its `search_interval` allows. Pure.
 
-All queries of the hunt are asked in a round, one after the other, so that the reaction to an offer is as slow as a
-round is long, whatever `poll_every` says. While a sweep waits it gets a fifth of the turns (`toolkit/rate_limiter`).
+All questions of the hunt are asked one after the other, so that the reaction to an offer is as slow as a round is long,
+whatever `poll_every` says. Watches share questions where the provider allows it (`domain/watches/query_plan`). While a
+sweep waits it gets a fifth of the turns (`toolkit/rate_limiter`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.query import Query
+from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, Question, Rows, plan_queries
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.row_budget import HUNT_SHARE
 from gpuwatch.engine.search import queries_for
 from gpuwatch.ports import ProviderSettings
 
+DAY_S = 86_400.0
 SWEEP_SHARE = 0.2  # of the turns, at most, while the hunts want the others
 
 
@@ -24,11 +29,17 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     poll_every_s: float
     search_interval_s: float
-    queries: int  # of a round of the hunt: distinct ones of all watches
+    queries: int  # distinct ones of all watches
+    questions: tuple[Question, ...]  # what is asked for them; fewer, where queries are joined
     hunts_a_minute: float  # needed for a round every `poll_every`
     sweeps_a_minute: float  # needed for the history; a GPU with several pages counts once
     round_s: float  # how long a round takes; 0: no watch is polled here
     watches: tuple[str, ...]  # by name, in the order of the settings
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether some watches share a question that is none's own."""
+        return len(self.questions) < self.queries
 
     @property
     def available_a_minute(self) -> float | None:
@@ -38,19 +49,21 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def seen_within_s(self) -> Mapping[str, float]:
         """By watch: how long after it is on offer a machine is seen at the latest, if the provider answers."""
-        return dict.fromkeys(self.watches, self.round_s)
+        asked = {name: one.every_s for one in self.questions for name in one.watches}
+        return {name: asked.get(name, self.round_s) for name in self.watches}
 
     @property
     def warning(self) -> str | None:
         """One line if the hunts alone take longer than `poll_every`; None: they do not."""
-        alone_s = self.queries * self.search_interval_s
+        alone_s = len(self.questions) * self.search_interval_s
         if alone_s <= self.poll_every_s:
             return None
-        searches = f"{self.queries} queries, {self.search_interval_s:g} s apart"
+        searches = f"{len(self.questions)} queries, {self.search_interval_s:g} s apart"
+        mend = "" if self.is_joined else "Give several GPUs to one watch, or "
         return (
             f"{self.provider}: poll_every = {self.poll_every_s:g} s cannot be kept: its watches need {searches}, "
-            f"{self.round_s:.0f} s a round with the sweeps; an offer is seen after up to {self.round_s:.0f} s. Give "
-            f"several GPUs to one watch, or set providers.{self.provider}.poll_every to {self.round_s:.0f}s"
+            f"{self.round_s:.0f} s a round with the sweeps; an offer is seen after up to {self.round_s:.0f} s. "
+            f"{mend}{'set' if mend else 'Set'} providers.{self.provider}.poll_every to {self.round_s:.0f}s"
         )
 
 
@@ -60,6 +73,7 @@ def plan_polling(
     commission: Commission,
     targets: int,
     sweep_every_s: float,
+    rows_of: Rows | None = None,
 ) -> PollingPlan:
     """Plan the searches of a provider.
 
@@ -67,19 +81,34 @@ def plan_polling(
         watches: those that are polled there.
         targets: how many (GPU, rental type) a sweep reads.
         sweep_every_s: seconds between two sweeps.
+        rows_of: how many rows a query is expected to bring; None: this provider's queries are never joined.
     """
-    queries = len({query for watch in watches for query in queries_for(watch, commission)})
-    sweeps = 60.0 * targets / sweep_every_s
+    by_query: dict[Query, list[str]] = {}
+    for watch in watches:
+        for query in queries_for(watch, commission):
+            by_query.setdefault(query, []).append(watch.name)
     share = sweep_share(targets, sweep_every_s, provider.search_interval_s)
-    alone_s = queries * provider.search_interval_s
+    demands = [Demand(query=query, watches=tuple(names)) for query, names in by_query.items()]
+    if rows_of is None:
+        round_s = max(provider.poll_every_s, len(demands) * provider.search_interval_s / (1.0 - share))
+        questions = tuple(Question(query=one.query, demands=(one,), rows=0.0, every_s=round_s) for one in demands)
+    else:
+        limits = PollingLimits(
+            poll_every_s=provider.poll_every_s,
+            search_interval_s=provider.search_interval_s,
+            turns_share=1.0 - share,
+            rows_per_s=provider.rows_per_day * HUNT_SHARE / DAY_S if provider.rows_per_day else None,
+        )
+        questions = plan_queries(demands, rows_of, limits).questions
     return PollingPlan(
         provider=provider.name,
         poll_every_s=provider.poll_every_s,
         search_interval_s=provider.search_interval_s,
-        queries=queries,
-        hunts_a_minute=60.0 * queries / provider.poll_every_s,
-        sweeps_a_minute=sweeps,
-        round_s=max(provider.poll_every_s, alone_s / (1.0 - share)) if queries else 0.0,
+        queries=len(demands),
+        questions=questions,
+        hunts_a_minute=60.0 * len(questions) / provider.poll_every_s,
+        sweeps_a_minute=60.0 * targets / sweep_every_s,
+        round_s=max((one.every_s for one in questions), default=0.0),
         watches=tuple(watch.name for watch in watches),
     )
 

@@ -69,7 +69,12 @@ def test_many_watches_do_not_starve_the_history(market: Marketplace, tmp_path: P
     assert made["sweep"] >= sum(lanes)
     assert 25 <= made["hunt"] + made["sweep"] <= len(searches(market))
     assert polling["queries"] == 30
-    assert {one["seen_within_s"] for one in polling["watches"]} == {polling["round_s"]} == {3.8}
+    assert polling["queries"] == 30
+    assert 1.0 <= polling["round_s"] <= 3.8
+    assert {one["seen_within_s"] for one in polling["watches"]} <= {one["every_s"] for one in polling["questions"]}
+    assert sorted(name for one in polling["questions"] for name in one["watches"]) == sorted(
+        one["watch"] for one in polling["watches"]
+    )
 
 
 def test_a_refusal_with_a_number_holds_the_searches_of_all_watches(market: Marketplace, tmp_path: Path) -> None:
@@ -97,3 +102,28 @@ def test_a_spent_quota_is_left_alone_also_after_a_restart(market: Marketplace, t
     assert "quota exceeded; nothing more is asked before" in json.loads(checked.stdout)["providers"][0]["error"]
     assert len(searches(market)) == asked
     assert "HELD    no search before" in home.run("providers").stdout
+
+
+def test_watches_share_questions_once_their_gpus_were_read_and_a_bargain_reaches_its_own_watch(
+    market: Marketplace, tmp_path: Path
+) -> None:
+    home = a_home(tmp_path, market, "1s")
+    with home.daemon() as child:
+        wait_for(lambda: any(is_joined(request) for request in searches(market)))
+        market.publish(gpu="L40S", count=2, usd_hour=0.012)
+        wait_for(lambda: matches(home) == ["L40S x2"])
+        assert terminate(child)[0] == 0
+    shown = home.run("providers").stdout
+    assert "  asks    every 1 s: " in shown
+    polling = json.loads(home.run("providers", "--json").stdout)[0]["polling"]
+    assert len(polling["questions"]) < polling["queries"] == 30
+
+
+def is_joined(request: LoggedRequest) -> bool:
+    """Each watch asks for one number of GPUs; a sweep for all."""
+    return {"gte", "lte"} & {*request.sent["q"].get("num_gpus", {})} != set()
+
+
+def matches(home: Home) -> list[str]:
+    events = json.loads(home.run("alerts", "--json").stdout)
+    return [event["subject"] for event in events if event["kind"] == "match"]
