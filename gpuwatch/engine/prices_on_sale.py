@@ -32,6 +32,11 @@ class PricesOnSale:
         with self._lock:
             self._known = {key: dict(prices) for key, prices in history.items()} | self._known
 
+    @property
+    def known_gpus(self) -> int:
+        """How many GPUs, by rental type, were read completely so far."""
+        return len(self._known)
+
     def learn(self, query: Query, answer: Answer) -> None:
         """Take over an answer: up to the price that it is complete to, what it does not show is gone.
 

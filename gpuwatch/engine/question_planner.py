@@ -23,14 +23,16 @@ class QuestionPlanner:
         self._plan = QueryPlan(questions=())
         self._planned_for: tuple[Demand, ...] = ()
         self._planned_at: datetime | None = None
+        self._known_gpus = 0
 
     def plan(self, demands: Sequence[Demand], limits: PollingLimits, now: datetime) -> QueryPlan:
         """The questions for these demands, at this moment."""
         wanted = tuple(demands)
+        known = self._prices.known_gpus
         is_fresh = self._planned_at is not None and timedelta(0) <= now - self._planned_at < PLAN_EVERY
-        if not is_fresh or self._planned_for != wanted:
+        if not is_fresh or self._planned_for != wanted or self._known_gpus != known:
             self._plan = plan_queries(wanted, self._prices.expected_rows(), limits)
-            self._planned_for, self._planned_at = wanted, now
+            self._planned_for, self._planned_at, self._known_gpus = wanted, now, known
         return self._plan
 
     def forget_plan(self) -> None:

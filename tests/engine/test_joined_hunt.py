@@ -186,3 +186,19 @@ def test_what_an_answer_does_not_show_is_gone_up_to_the_price_that_it_is_complet
     prices.learn(query, an_answer())
     assert prices.expected_rows()(query) == 0
     assert prices.expected_rows()(Query(gpus=("GPU 0",))) == pytest.approx(1)
+
+
+def test_what_a_sweep_has_read_is_joined_at_once() -> None:
+    market = CutMarket([], PAGE_ROWS)
+    world = World(market, [watch(gpu, 1.0) for gpu in GPUS], [])
+    world.prices = PricesOnSale(8.0)
+    planner = QuestionPlanner(world.prices)
+    world.hunter = Hunter(
+        market, world.bench.watches, TWENTY, world.bench.evaluator, lambda *_: None, threading.Event(), planner=planner
+    )
+    world.round()
+    assert len(market.asked) == len(GPUS), "nothing is known yet"
+    for gpu in GPUS:
+        world.prices.learn(Query(gpus=(gpu,)), an_answer())
+    world.round(31.0)
+    assert len(market.asked) <= len(GPUS) + 5
