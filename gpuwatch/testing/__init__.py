@@ -20,5 +20,5 @@ __all__ = ["Bench", "StandIn"]
 
 if "pytest" in sys.modules:  # a failed assertion of the suites shows its values, like one in a test file
     sys.modules["pytest"].register_assert_rewrite(
-        "gpuwatch.testing.launcher", "gpuwatch.testing.lookup", "gpuwatch.testing.market"
+        "gpuwatch.testing.launcher", "gpuwatch.testing.lookup", "gpuwatch.testing.market", "gpuwatch.testing.ordered"
     )

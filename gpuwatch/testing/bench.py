@@ -32,6 +32,9 @@ PARTS: Final = {  # of the suites, for `Bench.leaves_out`
     "lists": "odd lists of instances",
     "pages": "a page of the list is missing",
     "bids": "a bid where the provider takes none",
+    "disk": "the disk that is priced is the disk that is ordered",
+    "image": "the image that is wanted is ordered",
+    "lag": "a list that lags behind",
 }
 
 
@@ -57,6 +60,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         creates: a regular expression for "METHOD /target body": the request that rents.
         ends: the same for the request that ends an instance.
         many: instances to rent so that their list has more than one page.
+        disk_gb: of an order, in GB: a size that appears nowhere else in a request; that and 100 more are ordered.
         later: (place) → time has passed there: an end that takes a while is done.
     """
 
@@ -72,6 +76,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     creates: str = r"^(POST|PUT) "
     ends: str = r"^(DELETE|POST|PUT) "
     many: int = 3
+    disk_gb: int = 137
     later: Callable[[Any], None] | None = None
 
     def __post_init__(self) -> None:

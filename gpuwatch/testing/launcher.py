@@ -26,9 +26,10 @@ from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.account import AccountSuite
 from gpuwatch.testing.hostile import spoiled, with_junk
 from gpuwatch.testing.invariants import instance_problems
-from gpuwatch.testing.lookup import LABEL, ODD_LISTS, LookupSuite
+from gpuwatch.testing.lookup import LABEL, ODD_LISTS
 from gpuwatch.testing.loopback import ReplyWriter
 from gpuwatch.testing.money import MoneySuite
+from gpuwatch.testing.ordered import OrderedSuite
 from gpuwatch.testing.relay import Relay, carries, relaying
 from gpuwatch.testing.suite import case, part
 
@@ -71,7 +72,7 @@ WISHES: dict[str, dict[str, Any]] = {
 }
 
 
-class LauncherSuite(AccountSuite, LookupSuite, MoneySuite):
+class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     """`class TestMine(LauncherSuite): bench = BENCH` runs it."""
 
     # --- rent, list, end ---------------------------------------------------------------------------------------------

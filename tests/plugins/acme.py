@@ -86,7 +86,7 @@ class Market:
         return Offer(
             provider="acme", offer_id=type_id, machine_id=type_id, gpu=named.name, gpu_family=named.family,
             gpu_wire=gpu, gpu_known=named.known, gpu_count=count, gpu_memory_gib=None, spot=False,
-            quoted_usd_hour=usd, quoted_disk_gb=0.0, disk_usd_gb_month=None, observed_at=now,
+            quoted_usd_hour=usd, quoted_disk_gb=0.0, disk_usd_gb_month=0.1, observed_at=now,
         )  # fmt: skip
 
 
@@ -98,8 +98,16 @@ class Launcher(BasicLauncher):
 
     def create(self, order: Order) -> Created:
         self.refuse(order)
-        wanted = {"type": order.offer_id, "name": order.label, "image": order.image, "env": dict(order.env)}
-        return self.receipt(self.rest.order("POST", "/machines", wanted | {"start": order.onstart}))
+        wanted = {"type": order.offer_id, "name": order.label, "image": self.image(order), "env": dict(order.env)}
+        return self.receipt(
+            self.rest.order("POST", "/machines", wanted | {"start": order.onstart, "disk": self.disk_gb(order)})
+        )
+
+    def image(self, order: Order) -> str:
+        return order.image
+
+    def disk_gb(self, order: Order) -> float:
+        return order.disk_gb
 
     def refuse(self, order: Order) -> None:
         if not self.rest.has_key:

@@ -106,6 +106,14 @@ def keyless(self: acme.Launcher) -> Any:
     return REAL["list_instances"](self) if self.rest.has_key else []
 
 
+def plain_image(self: acme.Launcher, order: Any) -> str:
+    return "ubuntu"
+
+
+def usual_disk(self: acme.Launcher, order: Any) -> float:
+    return 20.0
+
+
 REAL: dict[str, Callable[..., Any]] = {
     **{name: vars(acme.Launcher)[name] for name in ("create", "instance", "destroy", "list_instances")},
     **{name: vars(acme.Market)[name] for name in ("offer", "understood", "search")},
@@ -120,6 +128,8 @@ BROKEN = [
     (LauncherSuite, acme.Launcher, "destroy", fails_when_gone, "test_what_is_rented_is_listed_with_its_label_and_ends"),
     (LauncherSuite, acme.Launcher, "refuse", anything_goes, "test_a_bid_where_nothing_is_rented_by_bids_is_not_sent"),
     (LauncherSuite, acme.Launcher, "list_instances", keyless, "test_without_a_key_nothing_is_rented"),
+    (LauncherSuite, acme.Launcher, "image", plain_image, "test_the_image_that_is_wanted_is_ordered"),
+    (LauncherSuite, acme.Launcher, "disk_gb", usual_disk, "test_the_disk_that_is_priced_is_the_disk_that_is_ordered"),
     (LauncherSuite, acme.Launcher, "receipt", always_there, "test_a_create_that_fails_is_sent_once"),
     (MarketSuite, acme.Market, "offer", believing, "test_hostile_values_are_skipped_or_refused"),
     (
@@ -143,6 +153,15 @@ def test_a_broken_provider_is_caught(
     monkeypatch.setattr(home, name, instead)
     with pytest.raises(CAUGHT):
         run(kind, test, **given)
+
+
+def test_a_lookup_that_only_looks_into_the_list_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_list(self: acme.Launcher, instance_id: str) -> Any:
+        return next((one for one in self.list_instances() if one.instance_id == instance_id), None)
+
+    monkeypatch.setattr(acme.Launcher, "get", from_list, raising=False)
+    with pytest.raises(AssertionError, match="must ask for the one"):
+        run(TestLauncher, "test_a_list_that_lags_behind_is_no_proof_that_one_is_gone")
 
 
 def test_a_part_that_is_left_out_must_be_one() -> None:

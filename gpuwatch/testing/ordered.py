@@ -1,0 +1,63 @@
+"""What was priced is what is ordered, and a list that lags behind ends nothing. `LauncherSuite` contains it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.ports import InstanceLookup, Launcher
+from gpuwatch.testing.lookup import LookupSuite
+from gpuwatch.testing.relay import Relay, carries, line_of
+from gpuwatch.testing.suite import case, part
+
+IMAGE: Final = "ghcr.io/kit/image-7391:17"
+
+
+class OrderedSuite(LookupSuite):
+    """Disk and image of an order, and the list right after it."""
+
+    @part("disk")
+    def test_the_disk_that_is_priced_is_the_disk_that_is_ordered(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        priced = [one for one in offers if one.disk_usd_gb_month]
+        if not priced:
+            pytest.skip(f"{self.bench.name}: no disk has a price of its own")
+        for letter, disk_gb in (("a", self.bench.disk_gb), ("b", self.bench.disk_gb + 100)):
+            relay.requests.clear()
+            launcher.create(self.order(priced[0].offer_id, f"gpuwatch-{letter}", disk_gb=float(disk_gb)))
+            sent = [line_of(one) for one in relay.requests if re.search(self.bench.creates, line_of(one), re.DOTALL)]
+            with case(f"{disk_gb} GB"):
+                assert any(re.search(rf"(?<![\d.]){disk_gb}(?:\.0+)?(?![\d.]*\d)", one) for one in sent), (
+                    "the disk that is paid for is not in the request that rents: it must carry order.disk_gb"
+                )
+            priced = priced[1:] or priced
+
+    @part("image")
+    def test_the_image_that_is_wanted_is_ordered(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        if not self.bench.info.runs_images:
+            pytest.skip(f"{self.bench.name} starts machines, not images (runs_images = False)")
+        launcher.create(self.order(offers[0].offer_id, image=IMAGE))
+        assert any(carries(one, IMAGE) for one in relay.requests), (
+            "order.image is not in what was sent: send it, or declare runs_images=False"
+        )
+
+    @part("lag")
+    def test_a_list_that_lags_behind_is_no_proof_that_one_is_gone(
+        self, launcher: Launcher, offers: Sequence[Offer], relay: Relay
+    ) -> None:
+        if not isinstance(launcher, InstanceLookup):
+            pytest.skip(f"{self.bench.name}: {self.bench.info.no_lookup}")
+        assert list(launcher.list_instances()) == []
+        asked, answers = [line_of(one) for one in relay.requests], list(relay.bodies)[-len(relay.requests) :]
+        made = launcher.create(self.order(offers[0].offer_id))
+        for line, body in zip(asked, answers, strict=True):
+            relay.fail(f"^{re.escape(line)}$", 200, body)
+        assert list(launcher.list_instances()) == [], "the list has been held back"
+        assert launcher.get(made.instance_id) is not None, "get() must ask for the one, not look into the list"
