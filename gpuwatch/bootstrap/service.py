@@ -19,6 +19,7 @@ from gpuwatch.bootstrap.buttons import give_buttons
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
@@ -64,6 +65,7 @@ from gpuwatch.storage.watch_identities import SqlWatchIdentities
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.engine.provider_account import ProviderAccount
     from gpuwatch.ports import Channel, Launcher
@@ -136,7 +138,7 @@ class Service:
         waits = SqlAutoPriceWaits(store, commissions_of(settings))
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
         self.jobs = SqlJobRepository(store)
-        self.job_queue = JobQueue(self.jobs, self.launch_repository)
+        self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=self._price_seen_by)
         polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
 
@@ -255,6 +257,9 @@ class Service:
         named = [watch for watch in self.settings.watches if watch.providers is None or name in watch.providers]
         targets = sweep_targets(named, self.settings.record_gpus)  # including list prices, for watches that rent
         return Sweeper(adapter.market, targets, recorder.record_sweep, self.stopping, rows)
+
+    def _price_seen_by(self, job: Job) -> float | None:
+        return self.evaluator.best_usd_gpu_hour(WATCH_PREFIX + job.name)
 
     # --- launches -----------------------------------------------------------------------------------------------------
 

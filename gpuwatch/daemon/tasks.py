@@ -143,7 +143,8 @@ def _remind(service: Service) -> int:
 
 
 def _renew_auto_prices(service: Service) -> None:
-    service.auto_prices.update(service.settings.watches, service.time_source.now())
+    watches = (*service.settings.watches, *service.job_queue.watches)
+    service.auto_prices.update(watches, service.time_source.now())
 
 
 def _reconcile(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:

@@ -15,7 +15,7 @@ from gpuwatch.domain.launches.checklist import checklist_warning
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.watch_limits import free_slot
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import threshold_microusd
+from gpuwatch.domain.market.pricing import MICRO, threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches, rank
@@ -108,6 +108,11 @@ class Evaluator:
     def will_rent(self, watch: Watch) -> bool:
         """Does it want more, and did nothing prevent its last launch: a pause, an empty balance?"""
         return self.wants_more_launches(watch) and not self._slots.is_held(watch.name)
+
+    def best_usd_gpu_hour(self, watch: str) -> float | None:
+        """The lowest GPU price that the newest observations of a watch show; None: none, or it was not polled."""
+        shown = [one.matches[0] for one in list(self._observed.get(watch, {}).values()) if one.matches]
+        return min(match.price_microusd_gpu_hour for match in shown) / MICRO if shown else None
 
     def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
         """What an answer shows each watch, by the watch's name: the offers it accepts, cheapest first."""

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
+import msgspec
+
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.match import without_country
@@ -301,9 +304,18 @@ def _is_refusal(answer: Answer | ProviderError) -> bool:
 
 
 def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:
-    """Watches with the same query share one search."""
+    """Watches with the same query share one search; jobs also where only their limits differ, by the highest."""
     found: dict[Query, list[Watch]] = {}
+    loosest: dict[Query, tuple[Query, list[Watch]]] = {}
     for watch in watches:
         for query in queries_for(watch, commission):
-            found.setdefault(query, []).append(watch)
+            if not watch.name.startswith(WATCH_PREFIX):
+                found.setdefault(query, []).append(watch)
+                continue
+            unlimited = msgspec.structs.replace(query, max_listed_usd_hour=None)
+            most, sharing = loosest.get(unlimited, (query, []))
+            higher = max(most, query, key=lambda one: one.max_listed_usd_hour or 0.0)
+            loosest[unlimited] = (higher, [*sharing, watch])
+    for query, sharing in loosest.values():
+        found.setdefault(query, []).extend(sharing)
     return found

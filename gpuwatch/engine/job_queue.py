@@ -11,8 +11,8 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, watch_of
-from gpuwatch.domain.jobs.queue import QueuedJob, failed_dependency, group_states, schedule
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, hours_left, price_cap, watch_of
+from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, in_order, looking_now
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 RUNNER_GRACE = timedelta(minutes=2)  # after the end of an instance: then the queue itself takes the job back
 SPENT_EVERY = timedelta(seconds=60)
+SPENT_AT_ONCE = 20  # jobs in one pass: each takes two queries
 S = JobState
 
 
@@ -32,7 +33,7 @@ class JobQueue:
 
     Args:
         prepare: adds to a job's watch what its run needs on the instance, such as a key.
-        plan: decides who may look for an instance now, at which limit.
+        price_of: USD per GPU-hour of the cheapest offer that a job's watch saw lately.
     """
 
     def __init__(
@@ -40,31 +41,44 @@ class JobQueue:
         store: JobQueueStore,
         launches: LaunchRepository,
         prepare: Callable[[Job, Watch], Watch] = lambda job, watch: watch,
-        plan: Callable[[Sequence[Job], datetime, Mapping[str, JobState]], Sequence[QueuedJob]] = schedule,
+        price_of: PriceOf = lambda job: None,
     ) -> None:
         self.watches: tuple[Watch, ...] = ()  # replaced as a whole
         self._store = store
         self._launches = launches
         self._prepare = prepare
-        self._plan = plan
+        self._price_of = price_of
+        self._waiting: list[Job] = []
+        self._in_order: list[Job] = []
+        self._open_ids: set[str] = set()
+        self._ended: dict[str, Job] = {}  # of those that others wait for
+        self._asked: set[str] = set()  # names whose ended jobs are known
         self._spent_at: dict[str, datetime] = {}
+        self._spent_left = SPENT_AT_ONCE
 
     def tick(self, now: datetime) -> None:
         """One pass. Raises StoreError: the next one goes on."""
         jobs = self._store.open_jobs()
+        self._spent_left = SPENT_AT_ONCE
+        self._spent_at = {job.job_id: at for job in jobs if (at := self._spent_at.get(job.job_id)) is not None}
         alive = self._alive()
-        states = group_states([*jobs, *self._awaited(jobs)])
-        moved = [self._step(job, alive.get(job.job_id), states, now) for job in jobs]
+        states = group_states([*self._awaited(jobs), *jobs])
+        moved = [
+            self._step(job, alive.get(job.job_id), states, now) if _may_move(job, alive, now) else job for job in jobs
+        ]
         self._end_needless(alive, {job.job_id: job for job in moved if not job.is_over}, now)
-        looking = [one for one in self._plan(moved, now, states) if one.waits is None]
-        self.watches = tuple(self._watch(one, now) for one in looking)
+        queued = [job for job in moved if job.state is S.QUEUED]
+        if queued != self._waiting:  # jobs that did not change are the same values: this takes no time
+            self._waiting, self._in_order = queued, in_order(queued)
+        looking = looking_now(self._in_order, now, states, self._price_of)
+        self.watches = tuple(self._watch(job, now) for job in looking)
 
-    def _watch(self, one: QueuedJob, now: datetime) -> Watch:
-        watch = watch_of(one.job, one.limit_usd_gpu_hour, now)
+    def _watch(self, job: Job, now: datetime) -> Watch:
+        watch = watch_of(job, price_cap(job), now)
         if watch.spot is not SpotPolicy.NO:  # after a preemption elsewhere: the job resumes from its checkpoint
             launch = msgspec.structs.replace(watch.launch or LaunchSpec(), relaunch=True)
             watch = msgspec.structs.replace(watch, launch=launch)
-        return self._prepare(one.job, watch)
+        return self._prepare(job, watch)
 
     def _alive(self) -> dict[str, Launch]:
         """The living launches of jobs, by the job's id."""
@@ -74,10 +88,22 @@ class JobQueue:
             if launch.watch.startswith(WATCH_PREFIX) and launch.watch_id is not None and not launch.dry_run
         }
 
-    def _awaited(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Jobs that are over and that others wait for."""
-        names = {name for job in jobs for name in job.definition.depends_on}
-        return self._store.ended_jobs(names) if names else ()
+    def _awaited(self, jobs: Sequence[Job]) -> list[Job]:
+        """Jobs that are over and that others wait for. Each is read once: when it ends, or when it is first named."""
+        ids = {job.job_id for job in jobs}
+        awaited = {name for job in jobs if job.state is S.QUEUED for name in job.definition.depends_on}
+        ended = [self._store.job(job_id) for job_id in self._open_ids - ids] if self._open_ids else []
+        self._open_ids = ids
+        if unknown := awaited - self._asked:
+            ended += self._store.ended_jobs(unknown)
+        self._asked = awaited
+        known = {job.job_id: job for job in (*self._ended.values(), *ended) if job is not None}
+        self._ended = {
+            job_id: job
+            for job_id, job in known.items()
+            if job_id not in ids and (job.name in awaited or job.definition.group in awaited)
+        }
+        return sorted(self._ended.values(), key=lambda job: job.submitted_at)
 
     # --- one job ------------------------------------------------------------------------------------------------------
 
@@ -99,7 +125,9 @@ class JobQueue:
         if launch is not None:
             number = job.run_number + 1
             run = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id)
-            changes = {"launch_id": launch.launch_id, "run_number": number}
+            work = launch.price_microusd_hour * hours_left(job)
+            predicted = job.spent_microusd + round(work)
+            changes = {"launch_id": launch.launch_id, "run_number": number, "predicted_microusd": predicted}
             return self._record(job, S.RENTING, now, None, changes, run)
         if job.deadline is not None and job.deadline <= now:
             why = job.reason or "no offer was at or under its limit"
@@ -160,8 +188,10 @@ class JobQueue:
 
     def _note_spent(self, job: Job, now: datetime, *, at_once: bool = False) -> None:
         """What its launches cost so far, now and then."""
-        if not at_once and now - self._spent_at.get(job.job_id, now - SPENT_EVERY) < SPENT_EVERY:
-            return
+        if not at_once:
+            if now - self._spent_at.get(job.job_id, now - SPENT_EVERY) < SPENT_EVERY or not self._spent_left:
+                return
+            self._spent_left -= 1
         self._spent_at[job.job_id] = now
         found = [self._launches.get(run.launch_id) for run in self._store.runs(job.job_id)]
         spent = sum(cost_microusd(launch, now) or 0 for launch in found if launch is not None)
@@ -187,3 +217,10 @@ class JobQueue:
     @staticmethod
     def _kept(job: Job) -> timedelta:
         return timedelta(seconds=job.definition.keep_on_failure_s if job.state is S.FAILED else 0.0)
+
+
+def _may_move(job: Job, alive: Mapping[str, Launch], now: datetime) -> bool:
+    """Whether there is anything to look at; of thousands that wait, most have nothing."""
+    if job.state is not S.QUEUED:
+        return True
+    return job.job_id in alive or bool(job.definition.depends_on) or (job.deadline is not None and job.deadline <= now)

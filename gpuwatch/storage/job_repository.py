@@ -21,6 +21,14 @@ from gpuwatch.storage.job_tables import job as jobs
 from gpuwatch.storage.rows import AnyRow, from_ms, to_ms, upsert
 
 _OPEN = jobs.c.state.not_in(JOBS_OVER)
+_OPEN_VERSIONS = (
+    select(jobs.c.job_id, jobs.c.version, jobs.c.spent_microusd)
+    .where(_OPEN)
+    .order_by(jobs.c.submitted_at_ms, jobs.c.job_id)
+)
+_CHUNK = 500
+_NAMES = 200  # SQLite takes at most 1,000 terms in an expression
+_DEFINITION = msgspec.json.Decoder(JobDefinition)
 _IDENTITY = watch_identity.c.watch_id == bindparam("of_job")
 _IS = and_(jobs.c.job_id == bindparam("of_job"), jobs.c.version == bindparam("as_read"))
 _UPDATE = update(jobs).where(_IS)
@@ -31,13 +39,24 @@ class SqlJobRepository:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._definitions: dict[str, tuple[str, JobDefinition]] = {}  # decoding 10,000 of them at each poll is slow
+        self._open: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
 
     # --- what the daemon does -----------------------------------------------------------------------------------------
 
     def open_jobs(self) -> list[Job]:
-        """Those that are not over, oldest first. Raises StoreError."""
-        return self._select(_OPEN)
+        """Those that are not over, oldest first; only those that have changed are read whole. Raises StoreError."""
+        with self._database.read() as connection:
+            rows = connection.execute(_OPEN_VERSIONS).all()
+            known = {row[0]: self._open.get(row[0]) for row in rows}
+            changed = [
+                job_id for job_id, version, _ in rows if (one := known[job_id]) is None or one.version != version
+            ]
+            for start in range(0, len(changed), _CHUNK):
+                whole = select(jobs).where(jobs.c.job_id.in_(changed[start : start + _CHUNK]))
+                known.update((row.job_id, _job_of(row)) for row in connection.execute(whole))
+        found = [_with_spent(job, spent) for job_id, _, spent in rows if (job := known[job_id]) is not None]
+        self._open = {job.job_id: job for job in found}
+        return found
 
     def job(self, job_id: str) -> Job | None:
         """One job. Raises StoreError."""
@@ -86,8 +105,11 @@ class SqlJobRepository:
 
     def ended_jobs(self, names: Collection[str]) -> list[Job]:
         """The jobs with one of these names, or of an array with one, that are over. Raises StoreError."""
-        of_array = [jobs.c.name.startswith(f"{name}-", autoescape=True) for name in names]
-        found = self._select(and_(~_OPEN, or_(jobs.c.name.in_(list(names)), *of_array)))
+        wanted, found = list(names), []
+        for start in range(0, len(wanted), _NAMES):
+            some = wanted[start : start + _NAMES]
+            of_array = [jobs.c.name.startswith(f"{name}-", autoescape=True) for name in some]
+            found += self._select(and_(~_OPEN, or_(jobs.c.name.in_(some), *of_array)))
         return [job for job in found if job.name in names or job.definition.group in names]
 
     def save_spent(self, job_id: str, spent_microusd: int) -> None:
@@ -119,7 +141,7 @@ class SqlJobRepository:
             query = query.where(jobs.c.state == state.value)
         with self._database.read() as connection:
             rows = connection.execute(query if limit is None else query.limit(limit)).all()
-        return [self._job_of(row) for row in reversed(rows)]
+        return [_job_of(row) for row in reversed(rows)]
 
     def named(self, name_or_id: str) -> Job | None:
         """A job by its id, else the newest of a name. Raises StoreError."""
@@ -147,14 +169,7 @@ class SqlJobRepository:
         query = select(jobs).where(where).order_by(jobs.c.submitted_at_ms, jobs.c.job_id)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        return [self._job_of(row) for row in rows]
-
-    def _job_of(self, row: AnyRow) -> Job:
-        known = self._definitions.get(row.job_id)
-        if known is None or known[0] != row.definition:
-            known = (row.definition, msgspec.json.decode(row.definition, type=JobDefinition))
-            self._definitions[row.job_id] = known
-        return _job_of(row, known[1])
+        return [_job_of(row) for row in rows]
 
 
 def open_job_names(connection: Connection) -> Iterable[str]:
@@ -193,11 +208,15 @@ def _row_of(job: Job) -> dict[str, Any]:
     }
 
 
-def _job_of(row: AnyRow, definition: JobDefinition) -> Job:
+def _with_spent(job: Job, spent_microusd: int) -> Job:
+    return job if job.spent_microusd == spent_microusd else msgspec.structs.replace(job, spent_microusd=spent_microusd)
+
+
+def _job_of(row: AnyRow) -> Job:
     return Job(
         job_id=row.job_id,
         name=row.name,
-        definition=definition,
+        definition=_DEFINITION.decode(row.definition),
         state=JobState(row.state),
         priority=row.priority,
         deadline=from_ms(row.deadline_ms),

@@ -36,6 +36,7 @@ READING = [
     ("checklist",),
     ("job", "list"),
     ("job", "show", "train"),
+    ("job", "plan"),
     PROVIDERS,
     ("history", "H100"),
     ("market",),

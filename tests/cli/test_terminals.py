@@ -89,6 +89,7 @@ COMMANDS: dict[str, Facts] = {
     "costs --by day --month 2026-11": lambda found: [one["day"] for one in found["lines"]],
     "machines": machines,
     "job list": lambda found: [text for one in found for text in (one["job_id"], one["name"], minute(one["deadline"]))],
+    "job plan": lambda found: [found["jobs"][0]["name"], f"{found['jobs'][0]['limit_usd_gpu_hour']:.2f}"],
     "job show train": lambda found: [found["job_id"], *(minute(one["at"]) for one in found["events"])],
     "providers": lambda found: [one["provider"] for one in found],
     "config show": lambda found: [one["key"] for one in found["settings"]],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal
 
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job
-from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import AutoPrice, LaunchSpec, Watch
 
 WATCH_PREFIX = "job:"
 ASSUMED_HOURS = 24.0  # of work, where a job states none: assumed
@@ -72,8 +72,14 @@ def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float
 
 
 def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
-    """The watch that a job is while it waits, at a limit in USD per GPU-hour (never above its `price_cap`)."""
+    """The watch that a job is while it waits, at a limit in USD per GPU-hour (never above its `price_cap`).
+
+    With a deadline, the limit is that of `max_price = "auto"`: computed from the price history and the time left until
+    the latest start, never above this one. It rises as that moment nears, and from then on it is this one.
+    """
     limit = min(limit_usd_gpu_hour, price_cap(job))
+    start = None if job.deadline is None else job.deadline - timedelta(hours=hours_left(job))
+    auto = AutoPrice(cap_usd_gpu_hour=limit, deadline_at=start) if start is not None and start > now else None
     resources = job.definition.resources
     launch = resources.launch or LaunchSpec()
     budget = msgspec.structs.replace(resources.budget, max_usd_hour=job.definition.limit.max_usd_hour)
@@ -81,6 +87,7 @@ def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
         resources,
         name=WATCH_PREFIX + job.name,
         max_price_usd_gpu_hour=limit,
+        auto=auto,
         launch=msgspec.structs.replace(launch, max_active=1, max_total=0, max_runtime_s=max_runtime_s(job, limit, now)),
         budget=budget,
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 
 import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, usd_left
 
+URGENT_S = 3600.0
+_NEVER = float("inf")
 HUNTED_AT_ONCE = 20  # jobs that look for an offer at the same time; each distinct query costs rows and seconds
 
 
@@ -27,18 +29,16 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
     """What the queue decided about one job.
 
     Attributes:
-        limit_usd_gpu_hour: the highest price it takes now.
         slack_s: time to the deadline beyond the work that is left; None: it has no deadline.
         waits: why it does not look for an instance now; None: it does.
     """
 
     job: Job
-    limit_usd_gpu_hour: Decimal
     slack_s: float | None
     waits: str | None = None
 
 
-CurrentLimit = Callable[[Job, datetime], Decimal]
+PriceOf = Callable[[Job], float | None]  # USD per GPU-hour of the cheapest offer that fits it, as last seen
 
 
 def slack_s(job: Job, now: datetime) -> float | None:
@@ -48,32 +48,71 @@ def slack_s(job: Job, now: datetime) -> float | None:
     return (job.deadline - now).total_seconds() - hours_left(job) * 3600
 
 
+def latest_start(job: Job) -> datetime | None:
+    """When it must have begun to be done by its deadline, if it takes as long as estimated; None: no deadline."""
+    return None if job.deadline is None else job.deadline - timedelta(hours=hours_left(job))
+
+
+def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:
+    """What an offer at this price saves it against its highest price, over the work that is left."""
+    if price_usd_gpu_hour is None:
+        return 0.0
+    gpus = job.definition.resources.gpu_count_min
+    return max(0.0, float(price_cap(job)) - price_usd_gpu_hour) * gpus * hours_left(job)
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """The queued jobs by priority, then by their latest start, then by age: an order that time does not change."""
+    return sorted((job for job in jobs if job.state is JobState.QUEUED), key=_rank)
+
+
+def looking_now(
+    queued: Iterable[Job],
+    now: datetime,
+    states: Mapping[str, JobState],
+    price_of: PriceOf = lambda job: None,
+    at_once: int = HUNTED_AT_ONCE,
+) -> list[Job]:
+    """The queued jobs that may look for an instance now, the first to go first.
+
+    By priority; within one, those that must start within the hour; then the job that saves most at the price it sees;
+    then the one with the latest start that comes first. Of an offer that several could take, the first gets it.
+
+    Args:
+        queued: `in_order`.
+        states: the state of every job that another may wait for, by name; an array by its group's name.
+        at_once: how many may look for an instance at the same time.
+    """
+    ready = (job for job in queued if waits_for(job, states) is None)
+    first = list(islice(ready, 2 * at_once))  # those from whom the ones that save most are chosen
+
+    def by_saving(job: Job) -> tuple[int, bool, float]:
+        slack = slack_s(job, now)
+        is_urgent = slack is not None and slack < URGENT_S
+        return -job.priority, not is_urgent, 0.0 if is_urgent else -saving_usd(job, price_of(job))
+
+    return sorted(first, key=by_saving)[:at_once]
+
+
 def schedule(
     jobs: Sequence[Job],
     now: datetime,
     states: Mapping[str, JobState],
-    limit_of: CurrentLimit = lambda job, now: price_cap(job),
+    price_of: PriceOf = lambda job: None,
     at_once: int = HUNTED_AT_ONCE,
 ) -> list[QueuedJob]:
-    """Every queued job, the first to go first.
-
-    By priority; within one, the job with the least slack; within that, the one that was submitted first.
-
-    Args:
-        states: the state of every job that another may wait for, by name; an array by its group's name.
-        limit_of: the highest price that a job takes now; never above its `price_cap`.
-        at_once: how many may look for an instance at the same time.
-    """
-    queued = sorted((job for job in jobs if job.state is JobState.QUEUED), key=lambda job: _rank(job, now))
-    found, looking = [], 0
-    for job in queued:
-        waits = waits_for(job, states)
-        if waits is None and looking >= at_once:
-            waits = WaitReason.TURN.value
-        looking += waits is None
-        limit = min(limit_of(job, now), price_cap(job)) if waits is None else price_cap(job)
-        found.append(QueuedJob(job=job, limit_usd_gpu_hour=limit, slack_s=slack_s(job, now), waits=waits))
-    return found
+    """Every queued job with the reason why it waits: first those of `looking_now`, then the others by rank."""
+    queued = in_order(jobs)
+    looking = looking_now(queued, now, states, price_of, at_once)
+    ids = {job.job_id for job in looking}
+    others = [job for job in queued if job.job_id not in ids]
+    return [
+        *(QueuedJob(job=job, slack_s=slack_s(job, now)) for job in looking),
+        *(
+            QueuedJob(job=job, slack_s=slack_s(job, now), waits=waits_for(job, states) or WaitReason.TURN.value)
+            for job in others
+        ),
+    ]
 
 
 def waits_for(job: Job, states: Mapping[str, JobState]) -> str | None:
@@ -81,6 +120,8 @@ def waits_for(job: Job, states: Mapping[str, JobState]) -> str | None:
     for name in job.definition.depends_on:
         if states.get(name) is not JobState.DONE:
             return f"{WaitReason.DEPENDS.value}: {name}"
+    if job.definition.limit.max_usd is None:
+        return None
     left = usd_left(job)
     return WaitReason.NO_MONEY.value if left is not None and left <= 0 else None
 
@@ -94,9 +135,9 @@ def failed_dependency(job: Job, states: Mapping[str, JobState]) -> str | None:
 def group_states(jobs: Sequence[Job]) -> dict[str, JobState]:
     """The state of each job by its name, and of each array by its group: done when all are, failed when one is.
 
-    Of several jobs of one name, the newest counts.
+    Of several jobs of one name, the last counts.
     """
-    found = {job.name: job.state for job in sorted(jobs, key=lambda job: job.submitted_at)}
+    found = {job.name: job.state for job in jobs}
     groups: dict[str, set[JobState]] = {}
     for job in jobs:
         if job.definition.group is not None:
@@ -107,6 +148,6 @@ def group_states(jobs: Sequence[Job]) -> dict[str, JobState]:
     return found
 
 
-def _rank(job: Job, now: datetime) -> tuple[int, float, datetime]:
-    slack = slack_s(job, now)
-    return -job.priority, float("inf") if slack is None else slack, job.submitted_at
+def _rank(job: Job) -> tuple[int, float, datetime, str]:
+    start = latest_start(job)
+    return -job.priority, _NEVER if start is None else start.timestamp(), job.submitted_at, job.job_id

@@ -1,0 +1,162 @@
+"""What the queue would do, and why: who looks for an instance, at which limit, who waits for what, what could merge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.watch_status import WatchStatus, watch_statuses
+from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
+from gpuwatch.domain.jobs.merge import START_H, Merge, find_merges
+from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, saving_usd, schedule
+from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.storage.job_repository import SqlJobRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+ASSUMED = (
+    "24 hours of work where a job states none",
+    f"{START_H * 60:.0f} minutes from the order to the first command",
+    "offers are those that the store saw last; a job that waits for its turn is not compared with them",
+)
+
+
+class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
+    """One queued job.
+
+    Attributes:
+        limit_usd_gpu_hour: the highest price it takes now.
+        cap_usd_gpu_hour: the highest price that its limits allow at all.
+        cheapest_usd_gpu_hour: of the offers that fit it, at any price; None: none is known.
+        when: what it waits for, one line.
+        predicted_usd: at the cheapest offer if it would rent now, else at the limit.
+    """
+
+    queued: QueuedJob
+    limit_usd_gpu_hour: float
+    cap_usd_gpu_hour: float
+    cheapest_usd_gpu_hour: float | None
+    rents_now: bool
+    when: str
+    saving_usd: float
+    predicted_usd: float
+
+
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue as it stands, the first to go first."""
+
+    at: datetime
+    starts: tuple[PlannedStart, ...]
+    merges: tuple[Merge, ...]
+    dry_run: bool
+
+
+def plan_jobs(settings: Settings) -> JobPlan:
+    """What would run when and why. Sends no request and writes nothing. Raises StoreError."""
+    now = real_now()
+    with open_store_read_only(settings) as store:
+        repository = SqlJobRepository(store)
+        jobs = repository.open_jobs()
+        awaited = {name for job in jobs for name in job.definition.depends_on}
+        ended = sorted(repository.ended_jobs(awaited), key=lambda job: job.submitted_at)
+    states = group_states([*ended, *jobs])
+    found = schedule(jobs, now, states)
+    seen = _statuses(settings, [one.job for one in found if one.waits is None], now)
+    prices = {job_id: price for job_id, one in seen.items() if (price := _cheapest(one)) is not None}
+    found = schedule(jobs, now, states, lambda job: prices.get(job.job_id))
+    least_h = min((one.commission.min_billing_s for one in settings.providers.values()), default=0.0) / 3600
+    queued = [one.job for one in found]
+    return JobPlan(
+        at=now,
+        starts=tuple(_start(one, seen.get(one.job.job_id)) for one in found),
+        merges=tuple(find_merges(queued, now, prices, least_h)),
+        dry_run=settings.dry_run,
+    )
+
+
+def _statuses(settings: Settings, jobs: Sequence[Job], now: datetime) -> dict[str, WatchStatus]:
+    """By the job's id, what the store shows its watch."""
+    found = watch_statuses(settings, [watch_of(job, price_cap(job), now) for job in jobs]) if jobs else []
+    return {job.job_id: one for job, one in zip(jobs, found, strict=True)}
+
+
+def _cheapest(status: WatchStatus) -> float | None:
+    best = status.matches[0] if status.matches else status.nearest
+    return None if best is None else best.price_microusd_gpu_hour / MICRO
+
+
+def _start(one: QueuedJob, status: WatchStatus | None) -> PlannedStart:
+    job, cap = one.job, float(price_cap(one.job))
+    cheapest = None if status is None else _cheapest(status)
+    limit = cap if status is None else status.limit_usd_gpu_hour
+    rents = one.waits is None and status is not None and bool(status.matches) and status.paused is None
+    price = cheapest if rents and cheapest is not None else limit
+    return PlannedStart(
+        queued=one,
+        limit_usd_gpu_hour=limit,
+        cap_usd_gpu_hour=cap,
+        cheapest_usd_gpu_hour=cheapest,
+        rents_now=rents,
+        when=one.waits or _when(job, status, limit, cap, cheapest),
+        saving_usd=saving_usd(job, cheapest),
+        predicted_usd=job.spent_microusd / MICRO + price * job.definition.resources.gpu_count_min * hours_left(job),
+    )
+
+
+def _when(job: Job, status: WatchStatus | None, limit: float, cap: float, cheapest: float | None) -> str:
+    """What it waits for."""
+    if status is None or status.state == "no data":
+        return "when prices are known: none of its providers was polled yet"
+    if status.paused is not None:
+        return f"renting is paused: {status.paused}"
+    if status.matches:
+        return f"now: ${cheapest:.2f} is at or under ${limit:.2f}"
+    seen = "nothing that fits is on offer" if cheapest is None else f"the cheapest that fits costs ${cheapest:.2f}"
+    start = latest_start(job)
+    if limit < cap and start is not None:
+        return f"at ${limit:.2f}, rising to ${cap:.2f} by {start:%Y-%m-%d %H:%M} UTC; {seen}"
+    return f"when an offer is at or under ${limit:.2f}; {seen}"
+
+
+def job_plan_json(plan: JobPlan) -> dict[str, Any]:
+    """JSON of `gpuwatch job plan`. Prices in USD per GPU-hour."""
+    return {
+        "at": rfc3339(plan.at),
+        "dry_run": plan.dry_run,
+        "assumed": list(ASSUMED),
+        "jobs": [
+            {
+                "job_id": one.queued.job.job_id,
+                "name": one.queued.job.name,
+                "priority": one.queued.job.priority,
+                "deadline": rfc3339(one.queued.job.deadline),
+                "latest_start": rfc3339(latest_start(one.queued.job)),
+                "slack_s": one.queued.slack_s,
+                "limit_usd_gpu_hour": one.limit_usd_gpu_hour,
+                "cap_usd_gpu_hour": one.cap_usd_gpu_hour,
+                "cheapest_usd_gpu_hour": one.cheapest_usd_gpu_hour,
+                "rents_now": one.rents_now,
+                "waits": one.queued.waits,
+                "when": one.when,
+                "saving_usd": round(one.saving_usd, 6),
+                "predicted_usd": round(one.predicted_usd, 6),
+            }
+            for one in plan.starts
+        ],
+        "merges": [
+            {
+                "jobs": [job.name for job in one.jobs],
+                "apart_usd": round(one.apart_usd, 6),
+                "together_usd": round(one.together_usd, 6),
+                "saving_usd": round(one.saving_usd, 6),
+            }
+            for one in plan.merges
+        ],
+    }

@@ -1,0 +1,69 @@
+"""`gpuwatch job plan`: what would run when, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import json_option, settings_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.tables import left, right, table, text
+
+if TYPE_CHECKING:
+    from gpuwatch.app.job_plan import PlannedStart
+    from gpuwatch.settings import Settings
+
+_COLUMNS = (
+    left("job"),
+    right("prio", drop=3),
+    left("latest start", drop=2),
+    right("limit $"),
+    right("cheapest $", drop=1),
+    right("saves $", drop=4),
+    right("costs $", drop=1),
+    text("when"),
+)
+
+
+@click.command(cls=Command, examples=("gpuwatch job plan", "gpuwatch job plan --json"))
+@json_option
+@settings_option
+def plan(as_json: bool, settings: Settings) -> None:
+    """Show what would run when and why: order, limit now, cheapest offer, and small jobs that could share an instance.
+
+    Sends no request: offers are those that the store saw last. Prices are USD per GPU-hour.
+    """
+    from gpuwatch.app.job_plan import job_plan_json, plan_jobs
+
+    found = plan_jobs(settings)
+    if as_json:
+        json_out(job_plan_json(found))
+        return
+    if not found.starts:
+        note("no job is queued")
+        return
+    table(_COLUMNS, [_row(one, settings.timezone) for one in found.starts])
+    for merge in found.merges:
+        names = ", ".join(one.name for one in merge.jobs)
+        saved = f"saves ${merge.saving_usd:.2f} of ${merge.apart_usd:.2f}"
+        click.echo(f"one after the other on one instance: {names}: {saved}")
+    if found.dry_run:
+        note("dry_run = true: nothing is rented")
+
+
+def _row(one: PlannedStart, timezone: str) -> tuple[str, ...]:
+    from gpuwatch.domain.jobs.queue import latest_start
+
+    job = one.queued.job
+    return (
+        job.name,
+        str(job.priority),
+        local(latest_start(job), timezone),
+        f"{one.limit_usd_gpu_hour:.2f}",
+        "–" if one.cheapest_usd_gpu_hour is None else f"{one.cheapest_usd_gpu_hour:.2f}",
+        f"{one.saving_usd:.2f}",
+        f"{one.predicted_usd:.2f}",
+        one.when,
+    )

@@ -1,0 +1,114 @@
+"""The queue's policy: who goes first, at which limit, who waits, what could share an instance."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gpuwatch.domain.jobs.job import Job, JobLimit, JobState
+from gpuwatch.domain.jobs.job_watch import watch_of
+from gpuwatch.domain.jobs.merge import find_merges
+from gpuwatch.domain.jobs.queue import (
+    failed_dependency,
+    group_states,
+    in_order,
+    latest_start,
+    looking_now,
+    saving_usd,
+    schedule,
+)
+from gpuwatch.domain.planning.figures import FigureRange
+from tests.builders import NOON
+from tests.builders_jobs import a_definition, a_job
+
+S = JobState
+
+
+def job(name: str, hours: float = 10, in_hours: float | None = None, **changes: Any) -> Job:
+    deadline = None if in_hours is None else NOON + timedelta(hours=in_hours)
+    of_job = {key: changes.pop(key) for key in ("state", "priority", "spent_microusd") if key in changes}
+    definition = a_definition(name=name, hours=FigureRange(hours, hours), **changes)
+    return a_job(job_id=f"{name:>8}", name=name, definition=definition, deadline=deadline, **of_job)
+
+
+def names(jobs: list[Job]) -> list[str]:
+    return [one.name for one in jobs]
+
+
+def test_priority_then_slack_then_age() -> None:
+    jobs = [job("later", in_hours=90), job("never"), job("soon", in_hours=30), job("high", in_hours=99, priority=1)]
+    assert names(in_order(jobs)) == ["high", "soon", "later", "never"]
+
+
+def test_a_long_job_must_start_before_a_short_one_with_an_earlier_deadline() -> None:
+    assert names(in_order([job("short", hours=1, in_hours=20), job("long", hours=20, in_hours=24)])) == [
+        "long",
+        "short",
+    ]
+
+
+def test_of_one_offer_the_job_that_saves_most_goes_first_unless_another_must_start() -> None:
+    small, large = job("small", hours=2), job("large", hours=40)
+    assert names(looking_now([small, large], NOON, {}, lambda one: 2.0)) == ["large", "small"]
+    urgent = job("urgent", hours=5, in_hours=5.5)
+    assert names(looking_now([small, large, urgent], NOON, {}, lambda one: 2.0)) == ["urgent", "large", "small"]
+    assert saving_usd(large, 2.0) == pytest.approx(1.6 * 40)
+    assert saving_usd(large, None) == saving_usd(large, 9.0) == 0.0
+
+
+def test_only_so_many_look_at_once_and_the_others_say_why_they_wait() -> None:
+    jobs = [job(f"job{n}") for n in range(5)]
+    found = schedule(jobs, NOON, {}, at_once=2)
+    assert [one.waits for one in found] == [None, None, *["waits for its turn"] * 3]
+
+
+def test_a_job_waits_for_those_it_depends_on() -> None:
+    after = job("after", depends_on=("prep",))
+    for state in (None, S.QUEUED, S.RUNNING):
+        states = {} if state is None else {"prep": state}
+        assert looking_now([after], NOON, states) == []
+    assert looking_now([after], NOON, {"prep": S.DONE}) == [after]
+    assert schedule([after], NOON, {})[0].waits == "waits for another job: prep"
+    assert failed_dependency(after, {"prep": S.CANCELLED}) == "prep"
+    assert failed_dependency(after, {"prep": S.RUNNING}) is None
+
+
+def test_an_array_is_done_when_all_of_it_is_and_failed_when_one_is() -> None:
+    parts = [job(f"grid-{n}", group="grid", state=S.DONE) for n in (1, 2)]
+    assert group_states(parts)["grid"] is S.DONE
+    assert group_states([*parts, job("grid-3", group="grid")])["grid"] is S.RUNNING
+    assert group_states([*parts, job("grid-3", group="grid", state=S.FAILED)])["grid"] is S.FAILED
+
+
+def test_nothing_left_of_max_usd_rents_nothing() -> None:
+    spent = job("spent", limit=JobLimit(max_usd=Decimal(10)), spent_microusd=10_000_000)
+    assert schedule([spent], NOON, {})[0].waits == "nothing is left of max_usd"
+
+
+def test_the_limit_rises_until_the_latest_start_by_the_advice_and_then_it_is_the_cap() -> None:
+    one = job("train", hours=10, in_hours=34)
+    assert latest_start(one) == NOON + timedelta(hours=24)
+    watch = watch_of(one, Decimal(3), NOON)
+    assert watch.auto is not None
+    assert (watch.auto.cap_usd_gpu_hour, watch.auto.deadline_at) == (Decimal(3), latest_start(one))
+    assert watch_of(one, Decimal(3), NOON + timedelta(hours=24)).auto is None
+    assert watch_of(job("free"), Decimal(3), NOON).auto is None
+
+
+def test_small_jobs_share_an_instance_where_that_is_cheaper() -> None:
+    jobs = [job(f"small{n}", hours=0.5) for n in range(4)]
+    (found,) = find_merges(jobs, NOON, {one.job_id: 2.0 for one in jobs}, min_billing_h=1.0)
+    assert (len(found.jobs), found.apart_usd, found.together_usd) == (4, 8.0, pytest.approx(2.2 * 2.0))
+    assert found.saving_usd == pytest.approx(3.6)
+
+
+def test_a_job_that_would_miss_its_deadline_or_needs_something_else_stays_apart() -> None:
+    soon = job("soon", hours=0.5, in_hours=1)
+    late = job("late", hours=0.5, in_hours=1)
+    assert find_merges([soon, late], NOON, {}) == []
+    other = job("other", hours=0.5, setup="apt-get install -y jq")
+    assert find_merges([job("one", hours=0.5), other], NOON, {}) == []
+    assert find_merges([job("one", hours=30), job("two", hours=30)], NOON, {}) == []

@@ -1,0 +1,186 @@
+"""One pass of the queue: what becomes of each job when its launch starts, ends or never comes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.watches.watch import SpotPolicy
+from gpuwatch.engine.job_queue import RUNNER_GRACE, JobQueue
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.job_repository import SqlJobRepository
+from tests.builders import NOON, a_watch
+from tests.builders_jobs import a_definition, a_job
+
+S, L = JobState, LaunchState
+LATER = NOON + timedelta(minutes=10)
+
+
+class Launches:
+    """The launches as the queue sees them."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Launch] = {}
+
+    def put(self, state: LaunchState, launch_id: str = "a" * 12, **changes: Any) -> Launch:
+        plain: dict[str, Any] = {
+            "launch_id": launch_id, "watch": "job:train", "watch_id": "jobaaaa2", "slot": 0, "provider": "vastai",
+            "offer_id": "1", "machine_id": None, "gpu": "H100 SXM", "gpu_count": 1, "spot": False, "dry_run": False,
+            "label": "gpuwatch-x", "listed_microusd_hour": 2_000_000, "price_microusd_hour": 2_000_000,
+            "intended_at": NOON,
+        }  # fmt: skip
+        self.rows[launch_id] = Launch(**(plain | {"state": state} | changes))
+        return self.rows[launch_id]
+
+    def alive(self, provider: str | None = None) -> list[Launch]:
+        return [one for one in self.rows.values() if not one.is_over]
+
+    def get(self, launch_id: str) -> Launch | None:
+        return self.rows.get(launch_id)
+
+    def transition(self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, **changes: Any) -> Launch:
+        self.rows[launch.launch_id] = msgspec.structs.replace(launch, state=to_state, **changes)
+        return self.rows[launch.launch_id]
+
+
+class World:
+    """A queue over a real store."""
+
+    def __init__(self, database: Database) -> None:
+        self.jobs = SqlJobRepository(database)
+        self.launches = Launches()
+        self.queue = JobQueue(self.jobs, self.launches)  # type: ignore[arg-type] the three methods that it uses
+
+    def submit(self, *jobs: Job) -> None:
+        self.jobs.submit(jobs)
+
+    def after(self, now: datetime = LATER, name: str = "train") -> Job:
+        self.queue.tick(now)
+        job = self.jobs.named(name)
+        assert job is not None
+        return job
+
+    def running(self) -> None:
+        """The job on its first instance."""
+        self.submit(a_job())
+        self.launches.put(L.RUNNING, running_at=NOON)
+        self.after()
+        assert self.after().state is S.PREPARING
+
+    def watches(self) -> list[str]:
+        return [watch.name for watch in self.queue.watches]
+
+
+@pytest.fixture
+def world(database: Database) -> World:
+    return World(database)
+
+
+def test_a_queued_job_is_a_watch_until_it_has_a_launch(world: World) -> None:
+    world.submit(a_job())
+    assert world.after().state is S.QUEUED
+    assert world.watches() == ["job:train"]
+    world.launches.put(L.REQUESTED)
+    job = world.after()
+    assert (job.state, job.launch_id, job.run_number, world.watches()) == (S.RENTING, "a" * 12, 1, [])
+    assert job.predicted_microusd == 24 * 2_000_000
+    world.launches.put(L.RUNNING, running_at=NOON)
+    assert world.after().state is S.PREPARING
+    assert [run.run_number for run in world.jobs.runs("jobaaaa2")] == [1]
+
+
+def test_a_launch_that_never_ran_costs_no_retry(world: World) -> None:
+    world.submit(a_job())
+    world.launches.put(L.REQUESTED)
+    world.after()
+    world.launches.put(L.FAILED, ended_at=LATER, end_reason=EndReason.OFFERS_GONE.text())
+    job = world.after()
+    assert (job.state, job.reason, job.retries_left) == (S.QUEUED, "every offer was gone", 2)
+    assert world.watches() == ["job:train"]
+
+
+def test_a_lost_instance_is_tried_again_elsewhere_until_no_retry_is_left(world: World) -> None:
+    world.running()
+    for number, left in enumerate((1, 0)):
+        world.launches.rows.clear()
+        world.launches.put(L.ENDED, chr(97 + number) * 12, running_at=NOON, ended_at=LATER, end_reason="outbid")
+        assert world.after(LATER + RUNNER_GRACE / 2).state is S.PREPARING  # its runner may have more to say
+        assert world.after(LATER + RUNNER_GRACE).state is S.PREEMPTED
+        assert world.after(LATER + RUNNER_GRACE).retries_left == left
+        assert world.watches() == ["job:train"]
+        world.launches.put(L.RUNNING, chr(98 + number) * 12, running_at=NOON)
+        world.after()
+        world.after()
+    world.launches.rows.clear()
+    world.launches.put(L.ENDED, "c" * 12, running_at=NOON, ended_at=LATER, end_reason="outbid")
+    world.after(LATER + RUNNER_GRACE)
+    job = world.after(LATER + RUNNER_GRACE)
+    assert (job.state, job.reason, job.run_number) == (S.FAILED, "no retries are left: outbid", 3)
+
+
+def test_it_never_looks_for_a_second_instance_while_the_first_is_not_proven_gone(world: World) -> None:
+    world.running()
+    job = world.jobs.open_jobs()[0]
+    world.jobs.record(job, JobTransition(to_state=S.PREEMPTED, at=LATER, reason="its host is offline"))
+    assert world.after().state is S.PREEMPTED
+    assert world.watches() == []
+
+
+def test_the_instance_of_a_cancelled_job_is_ended(world: World) -> None:
+    world.running()
+    job = world.jobs.open_jobs()[0]
+    world.jobs.record(job, JobTransition(to_state=S.CANCELLED, at=LATER))
+    world.queue.tick(LATER)
+    launch = world.launches.rows["a" * 12]
+    assert (launch.state, launch.end_reason) == (L.STOPPING, "finished: job train is cancelled")
+
+
+def test_keep_on_failure_leaves_the_instance_for_a_look(world: World) -> None:
+    world.submit(a_job(definition=a_definition(keep_on_failure_s=1800.0)))
+    world.launches.put(L.RUNNING, running_at=NOON)
+    world.after()
+    world.jobs.record(world.after(), JobTransition(to_state=S.FAILED, at=LATER, reason="exit code 1"))
+    world.queue.tick(LATER + timedelta(minutes=29))
+    assert world.launches.rows["a" * 12].state is L.RUNNING
+    world.queue.tick(LATER + timedelta(minutes=30))
+    assert world.launches.rows["a" * 12].state is L.STOPPING
+
+
+def test_what_others_wait_for_is_known_also_when_it_ends_later_or_ended_before(world: World) -> None:
+    world.submit(a_job())
+    world.submit(a_job(job_id="jobbbbb2", name="after", definition=a_definition(name="after", depends_on=("train",))))
+    assert world.after().state is S.QUEUED
+    assert world.watches() == ["job:train"]
+    job = world.jobs.open_jobs()[0]
+    for state in (S.RENTING, S.PREPARING, S.RUNNING, S.FETCHING, S.DONE):
+        job = world.jobs.record(job, JobTransition(to_state=state, at=LATER))
+    world.queue.tick(LATER)
+    assert world.watches() == ["job:after"]
+    anew = JobQueue(world.jobs, world.launches)  # type: ignore[arg-type] after a restart
+    anew.tick(LATER)
+    assert [watch.name for watch in anew.watches] == ["job:after"]
+
+
+def test_thousands_of_dependencies_are_read(world: World) -> None:
+    world.submit(
+        *(
+            a_job(job_id=f"{n:08d}", name=f"job{n}", definition=a_definition(name=f"job{n}", depends_on=(f"gone{n}",)))
+            for n in range(1200)
+        )
+    )
+    world.queue.tick(NOON)
+    assert world.watches() == []
+
+
+def test_a_spot_job_goes_on_elsewhere_after_a_preemption(world: World) -> None:
+    world.submit(a_job(definition=a_definition(resources=a_watch(name="job:train", spot=SpotPolicy.ANY))))
+    world.queue.tick(NOON)
+    (watch,) = world.queue.watches
+    assert watch.launch is not None
+    assert watch.launch.relaunch
