@@ -183,25 +183,42 @@ def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None
     return job, stop(settings, alive, report)
 
 
-def retry_job(settings: Settings, name_or_id: str) -> Job:
-    """Queue a failed or cancelled job again, from its last whole checkpoint, with all its retries.
+def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> Job:
+    """Queue a failed, cancelled or paused job again, from its last whole checkpoint, with all its retries.
+
+    Args:
+        file: its job file as it is now, such as with a higher limit. None: as it was submitted.
 
     Raises:
-        UsageError: no such job, or it is neither failed nor cancelled, or its deadline is past.
+        UsageError: no such job, it is in another state, its deadline is past, or the file is of another job.
+        SettingsError: the file is wrong.
         StoreError: nothing was changed.
     """
-    now = real_now()
+    now, definition = real_now(), None
+    if file is not None:
+        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic is for files alone
+
+        definition = read_job_file(file)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)
-        if job.state not in {JobState.FAILED, JobState.CANCELLED}:
-            raise UsageError(f"job {job.name!r} is {job.state.value}; only a failed or cancelled job can be retried")
-        deadline = job.deadline
-        if job.definition.deadline_s is not None:
-            deadline = now + timedelta(seconds=job.definition.deadline_s)
+        if job.state not in {JobState.FAILED, JobState.CANCELLED, JobState.PAUSED}:
+            raise UsageError(
+                f"job {job.name!r} is {job.state.value}; only a failed, cancelled or paused job can be retried"
+            )
+        if definition is not None and definition.name != job.name:
+            raise UsageError(f"{file} is about job {definition.name!r}, not {job.name!r}")
+        anew = new_job(definition or job.definition, job.job_id, now)
+        deadline = anew.deadline if definition or job.definition.deadline_s else job.deadline
         if deadline is not None and deadline <= now:
             raise UsageError(f"job {job.name!r}: its deadline is past; submit it with a later one")
-        changes = {"retries_left": job.definition.retries, "deadline": deadline, "exit_code": None}
+        changes = {
+            "definition": anew.definition,
+            "priority": anew.priority,
+            "retries_left": anew.retries_left,
+            "deadline": deadline,
+            "exit_code": None,
+        }
         return _move(repository, job, JobState.QUEUED, "retried by the owner", changes)
 
 

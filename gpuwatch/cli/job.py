@@ -128,16 +128,19 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
     return Exit.DONE if is_confirmed else Exit.CANNOT_TELL
 
 
-@job.command(examples=("gpuwatch job retry qlora-8b",))
+@job.command(examples=("gpuwatch job retry qlora-8b", "gpuwatch job retry qlora-8b --file jobs/qlora-8b.toml"))
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@click.option(
+    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Its job file as it is now, with another limit."
+)
 @json_option
 @settings_option
-def retry(name: str, as_json: bool, settings: Settings) -> None:
-    """Queue a failed or cancelled job again; it resumes from its last checkpoint."""
+def retry(name: str, file: Path | None, as_json: bool, settings: Settings) -> None:
+    """Queue a failed, cancelled or paused job again; it resumes from its last checkpoint."""
     from gpuwatch.app.jobs import retry_job
     from gpuwatch.domain.jobs.job_json import job_json
 
-    found = retry_job(settings, name)
+    found = retry_job(settings, name, file)
     if as_json:
         json_out(job_json(found))
     else:

@@ -123,12 +123,10 @@ class JobQueue:
 
     def _queued(self, job: Job, launch: Launch | None, states: Mapping[str, JobState], now: datetime) -> Job:
         if launch is not None:
-            number = job.run_number + 1
-            run = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id)
             work = launch.price_microusd_hour * hours_left(job)
             predicted = job.spent_microusd + round(work)
-            changes = {"launch_id": launch.launch_id, "run_number": number, "predicted_microusd": predicted}
-            return self._record(job, S.RENTING, now, None, changes, run)
+            changes = {"launch_id": launch.launch_id, "predicted_microusd": predicted}
+            return self._record(job, S.RENTING, now, None, changes)
         if job.deadline is not None and job.deadline <= now:
             why = job.reason or "no offer was at or under its limit"
             return self._record(job, S.FAILED, now, f"its deadline has passed before it could rent: {why}")
@@ -138,8 +136,10 @@ class JobQueue:
 
     def _renting(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         if launch is not None:
-            if launch.state is LaunchState.RUNNING:
-                return self._record(job, S.PREPARING, now, None)
+            if launch.state is LaunchState.RUNNING:  # its runner does the same; whoever is first
+                number = job.run_number + 1
+                run = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id)
+                return self._record(job, S.PREPARING, now, None, {"run_number": number}, run)
             return job
         ended = self._launches.get(job.launch_id or "")
         if ended is not None and not ended.is_over:
@@ -193,7 +193,8 @@ class JobQueue:
                 return
             self._spent_left -= 1
         self._spent_at[job.job_id] = now
-        found = [self._launches.get(run.launch_id) for run in self._store.runs(job.job_id)]
+        ids = {run.launch_id for run in self._store.runs(job.job_id)} | {job.launch_id or ""}
+        found = [self._launches.get(launch_id) for launch_id in ids]
         spent = sum(cost_microusd(launch, now) or 0 for launch in found if launch is not None)
         if spent != job.spent_microusd:
             self._store.save_spent(job.job_id, spent)

@@ -61,12 +61,24 @@ def test_a_job_is_cancelled_twice_and_retried(shell: Shell) -> None:
     assert kinds == ["submitted", "cancelled", "queued"]
 
 
+def test_a_retry_may_take_the_file_as_it_is_now(shell: Shell) -> None:
+    shell("job", "submit", "train.toml")
+    shell("job", "cancel", "train")
+    (shell.folder / "train.toml").write_text(JOB.replace("10", "25") + 'deadline = "2d"\n')
+    assert shell("job", "retry", "train", "--file", "train.toml", "--json").json["deadline"] is not None
+    assert shell("job", "show", "train", "--json").json["definition"]["limit"]["max_usd"] == 25
+    shell("job", "cancel", "train")
+    (shell.folder / "other.toml").write_text(JOB)
+    ran = shell("job", "retry", "train", "--file", "other.toml")
+    assert (ran.code, "other.toml is about job 'other', not 'train'" in ran.err) == (Exit.USAGE, True)
+
+
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
         (["show", "nope"], "there is no job 'nope'; see: gpuwatch job list"),
         (["cancel", "nope"], "there is no job 'nope'"),
-        (["retry", "train"], "job 'train' is queued; only a failed or cancelled job can be retried"),
+        (["retry", "train"], "job 'train' is queued; only a failed, cancelled or paused job can be retried"),
         (["submit", "train.toml"], "a job 'train' is open already; cancel it, or give this one another name"),
         (["submit", "train.toml", "--sweep", "lr"], "expected KEY=VALUE,VALUE"),
         (["submit", "no.toml"], "no.toml: cannot be read"),

@@ -88,7 +88,7 @@ def test_a_queued_job_is_a_watch_until_it_has_a_launch(world: World) -> None:
     assert world.watches() == ["job:train"]
     world.launches.put(L.REQUESTED)
     job = world.after()
-    assert (job.state, job.launch_id, job.run_number, world.watches()) == (S.RENTING, "a" * 12, 1, [])
+    assert (job.state, job.launch_id, job.run_number, world.watches()) == (S.RENTING, "a" * 12, 0, [])
     assert job.predicted_microusd == 24 * 2_000_000
     world.launches.put(L.RUNNING, running_at=NOON)
     assert world.after().state is S.PREPARING
