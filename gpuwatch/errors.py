@@ -143,8 +143,29 @@ class OrderError(GpuwatchError):
     """An order (create, destroy, label) was not carried out, or may not have been."""
 
 
+class RefusalScope(StrEnum):
+    """What a refused order is about: nothing else within it needs to be ordered until the refusal expires."""
+
+    OFFER = "offer"
+    MACHINE = "machine"
+    ZONE = "zone"
+    REGION_FAMILY = "region_family"  # a quota of the account: one region, one family of machines, one rental type
+    ACCOUNT = "account"
+    PROVIDER = "provider"
+
+
 class OfferGone(OrderError):
-    """The offer was taken meanwhile; nothing was made."""
+    """The offer was taken meanwhile; nothing was made.
+
+    Args:
+        scope: what else is gone with it; None: that offer alone.
+        lasts_s: for so long; None: as is usual for the scope.
+    """
+
+    def __init__(self, message: str, scope: RefusalScope | None = None, lasts_s: float | None = None) -> None:
+        super().__init__(message)
+        self.scope = scope
+        self.lasts_s = lasts_s
 
 
 class RefusalKind(StrEnum):
@@ -159,11 +180,24 @@ class RefusalKind(StrEnum):
 
 
 class OrderRefused(OrderError):
-    """The provider said no (or was never reached, `NOT_SENT`); nothing was made."""
+    """The provider said no (or was never reached, `NOT_SENT`); nothing was made.
 
-    def __init__(self, message: str, kind: RefusalKind = RefusalKind.OTHER) -> None:
+    Args:
+        scope: what it is about; None: as is usual for the kind.
+        lasts_s: for so long; None: as is usual for the scope.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        kind: RefusalKind = RefusalKind.OTHER,
+        scope: RefusalScope | None = None,
+        lasts_s: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.scope = scope
+        self.lasts_s = lasts_s
 
 
 def is_refusal(error: GpuwatchError) -> bool:

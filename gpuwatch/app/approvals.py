@@ -34,6 +34,7 @@ from gpuwatch.errors import UsageError
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -126,7 +127,10 @@ def _executor(
     balance = BalanceCache(adapter.launcher, monotonic)
     balance.refresh()
     commission, obligations = settings.providers[name].commission, obligation_file(settings)
-    context = ProviderContext(adapter.launcher, adapter.market, commission, balance, obligations=obligations)
+    scopes = SqlSkippedScopes(store)
+    context = ProviderContext(
+        adapter.launcher, adapter.market, commission, balance, obligations=obligations, scopes=scopes
+    )
     return LaunchExecutor(
         SqlLaunchRepository(store, obligations),
         {name: context},

@@ -11,8 +11,12 @@ from gpuwatch.domain.launches.machines import AvoidedMachine, MachineNote, Machi
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
+from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuwatch.domain.launches.scopes import SkippedScope
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
@@ -21,6 +25,12 @@ def machines_avoided(settings: Settings) -> list[AvoidedMachine]:
     """Machines that gpuwatch does not rent now, and why. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return _avoided(settings, store)
+
+
+def scopes_skipped(settings: Settings) -> Sequence[SkippedScope]:
+    """What is not ordered for a while, because an order within it was refused. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlSkippedScopes(store).in_force(real_now())
 
 
 def block_machine(
@@ -81,6 +91,20 @@ def avoided_machine_json(one: AvoidedMachine) -> dict[str, Any]:
         "provider": one.provider,
         "machine_id": one.machine_id,
         "reason": "blocked" if one.by_owner else "failed",
+        "why": one.why,
+        "since": rfc3339(one.since),
+        "until": rfc3339(one.until),
+        "launch_id": one.launch_id,
+    }
+
+
+def skipped_scope_json(one: SkippedScope) -> dict[str, Any]:
+    """JSON of one row of `gpuwatch machines --scopes`."""
+    return {
+        "provider": one.provider,
+        "scope": one.scope.value,
+        "key": one.key,
+        "watch": one.watch,
         "why": one.why,
         "since": rfc3339(one.since),
         "until": rfc3339(one.until),

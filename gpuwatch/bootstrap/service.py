@@ -17,7 +17,7 @@ from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_p
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import give_buttons
 from gpuwatch.bootstrap.keeper import obligation_file
-from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, providers_to_follow
+from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.engine.alert_delivery import AlertDelivery
@@ -58,6 +58,7 @@ from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import last_sweep
 from gpuwatch.storage.prices_on_sale import prices_on_sale
 from gpuwatch.storage.provider_holds import SqlHolds
+from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
 from gpuwatch.storage.watch_identities import SqlWatchIdentities
@@ -174,6 +175,9 @@ class Service:
             self.reconcilers[name],
             self.obligations,
             why_nothing=self.settings.rescue,
+            label_length=label_lengths([name])[name],
+            account_id=lambda: self.accounts[name].account_id,
+            scopes=SqlSkippedScopes(self.store),
         )
 
     def _reconciler(self, launcher: Launcher, account: ProviderAccount, guard: ProviderGuard) -> LaunchReconciler:

@@ -14,20 +14,36 @@ from gpuwatch.cli.tables import left, table, text
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
+_SCOPE_COLUMNS = (
+    left("provider"),
+    left("scope", drop=3),
+    left("skipped"),
+    text("why"),
+    left("launch", drop=2),
+    left("until", drop=1),
+)
 _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=2), left("until", drop=1))
 
 
 @click.group(
     invoke_without_command=True,
     cls=Group,
-    examples=("gpuwatch machines", "gpuwatch machines block 48211 --for 7d --why 'slow disk'"),
+    examples=(
+        "gpuwatch machines",
+        "gpuwatch machines --scopes",
+        "gpuwatch machines block 48211 --for 7d --why 'slow disk'",
+    ),
 )
+@click.option("--scopes", is_flag=True, help="List quotas, zones and accounts that are skipped after a refusal.")
 @json_option
 @config_option
 @click.pass_context
-def machines(ctx: click.Context, as_json: bool, config: str | None) -> None:
+def machines(ctx: click.Context, scopes: bool, as_json: bool, config: str | None) -> None:
     """List machines that are not rented: a launch failed on them within a day, or you blocked them."""
     if ctx.invoked_subcommand is not None:
+        return
+    if scopes:
+        _list_scopes(as_json, config)
         return
     from gpuwatch.app.machines import avoided_machine_json, machines_avoided
     from gpuwatch.bootstrap.settings_loading import load_settings
@@ -44,6 +60,31 @@ def machines(ctx: click.Context, as_json: bool, config: str | None) -> None:
         table(_COLUMNS, shown)
     else:
         click.echo("no machine is avoided")
+
+
+def _list_scopes(as_json: bool, config: str | None) -> None:
+    from gpuwatch.app.machines import scopes_skipped, skipped_scope_json
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    settings = load_settings(config)
+    found = scopes_skipped(settings)
+    if as_json:
+        json_out([skipped_scope_json(one) for one in found])
+    elif found:
+        shown = [
+            (
+                one.provider,
+                one.scope.value,
+                one.name,
+                one.why,
+                one.launch_id or "–",
+                local(one.until, settings.timezone),
+            )
+            for one in found
+        ]
+        table(_SCOPE_COLUMNS, shown)
+    else:
+        click.echo("nothing is skipped")
 
 
 @machines.command(examples=("gpuwatch machines forgive 48211",))

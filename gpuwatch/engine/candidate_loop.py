@@ -1,4 +1,9 @@
-"""Rents one launch: requests one candidate after the other, each once, until an instance is created or none is left."""
+"""Rents one launch: requests one candidate after the other, each once, until an instance is created or none is left.
+
+The candidates may be of several providers. A refusal says what it is about: nothing else within that is requested, and
+the next candidate beyond it is. An outcome that is unknown ends the launch's requests: nothing is requested beside an
+order that may have been carried out.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import msgspec
 
 from gpuwatch.domain.launches.events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
 from gpuwatch.domain.launches.hook_time import longest_hook_s
+from gpuwatch.domain.launches.labels import LABEL_LENGTH
 from gpuwatch.domain.launches.launch import (
     EndReason,
     Launch,
@@ -17,7 +23,9 @@ from gpuwatch.domain.launches.launch import (
     LaunchRefusal,
     RefusalReason,
     offer_fields,
+    place_fields,
 )
+from gpuwatch.domain.launches.scopes import SkippedScope, refused_order, skipped_by, whole_provider
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
@@ -29,15 +37,18 @@ from gpuwatch.engine.requoter import Requoter
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import (
     OfferGone,
+    OrderError,
     OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
     ProviderError,
     RefusalKind,
+    RefusalScope,
     StoreError,
 )
 from gpuwatch.ports import Launcher, LaunchRepository, Market
 from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
+from gpuwatch.ports.scopes import NO_SCOPE_LOG, ScopeLog
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +71,8 @@ _END_OF = {
 class ProviderContext(msgspec.Struct, frozen=True):
     """What belongs to one provider when renting. Without a reconciler (a command beside a daemon) nothing is listed.
 
-    `why_nothing`: why nothing at all is rented, in one line; empty: something may be.
+    `why_nothing`: why nothing at all is rented, in one line; empty: something may be. `account_id`: whose key it is,
+    once that is known. `scopes`: where it is kept what orders were refused for.
     """
 
     launcher: Launcher
@@ -70,6 +82,9 @@ class ProviderContext(msgspec.Struct, frozen=True):
     reconciler: LaunchReconciler | None = None
     obligations: ObligationLog = NO_OBLIGATION_LOG
     why_nothing: str = ""
+    label_length: int = LABEL_LENGTH
+    account_id: Callable[[], str | None] = lambda: None
+    scopes: ScopeLog = NO_SCOPE_LOG
 
     def not_ready(self, price_microusd_hour: int) -> str | None:
         """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
@@ -90,60 +105,85 @@ class ProviderContext(msgspec.Struct, frozen=True):
         return self.reconciler is not None and self.reconciler.belongs_to_another(instance_id, launch_id)
 
 
+class _Refused(msgspec.Struct, frozen=True):
+    """Nothing was created; `scope`: what need not be requested either; None: that offer alone."""
+
+    why: str
+    scope: SkippedScope | None = None
+
+
 class CandidateLoop:
-    """One launch's candidates: the reserved one first, then the next best, each at its current price."""
+    """One launch's candidates: the reserved one first, then the next best, each at its current price.
+
+    Args:
+        contexts: by provider; a candidate of any other is passed over.
+    """
 
     def __init__(
         self,
         repository: LaunchRepository,
         transitions: TransitionExecutor,
-        context: ProviderContext,
+        contexts: Mapping[str, ProviderContext],
         watch: Watch,
         budget: Budget,
         clock: Callable[[], datetime],
     ) -> None:
         self._repository = repository
         self._transitions = transitions
-        self._context = context
+        self._contexts = contexts
         self._watch = watch
         self._budget = budget
         self._clock = clock
         self._spec = watch.launch or LaunchSpec()
-        self._requoter = Requoter(context.market, context.commission, watch, clock)
+        self._requoters: dict[str, Requoter] = {}
 
     def try_candidates(self, launch: Launch, candidates: Sequence[Match]) -> Launch:
         """Request one after the other until an instance is created, an answer is lost, or going on makes no sense.
 
         Args:
-            candidates: the reserved offer first, then the next best of the same provider.
+            candidates: the reserved offer first, then the next best of any provider.
 
         Raises:
             LaunchConflict: somebody else took the launch over; nothing more was done.
             StoreError: what happened could not be stored.
         """
         until = self._clock() + timedelta(seconds=self._spec.try_for_s)
-        problem = EndReason.OFFERS_GONE.text()
-        for match in candidates[: self._spec.max_tries]:
+        refused = _Refused(EndReason.OFFERS_GONE.text())
+        skipped: list[SkippedScope] = []
+        tries = 0
+        for match in candidates:
+            if skipped_by(skipped, match.offer, self._watch.name) or match.offer.provider not in self._contexts:
+                continue
             try:
-                launch, outcome = self._try(launch, match)
+                launch, outcome = self._try(launch, match, refused.why if tries else None)
             except ProviderError as error:
-                return self._failed(launch, EndReason.NOT_CHECKED.text(str(error)))
+                gone = whole_provider(match.offer, str(error), self._clock())
+                outcome = _Refused(EndReason.NOT_CHECKED.text(str(error)), gone)
             if outcome is None:
                 return launch
-            problem = outcome
-            if self._clock() >= until:
+            refused = outcome
+            skipped += [] if outcome.scope is None else [outcome.scope]
+            tries += 1
+            if tries >= self._spec.max_tries or self._clock() >= until:
                 break
-        return self._failed(launch, problem)
+        return self._failed(launch, refused.why)
 
-    def _try(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
-        """One candidate. With a text: nothing was created, and the next may be requested. Raises ProviderError."""
-        quote = self._requoter.requote(match)
+    def _try(self, launch: Launch, match: Match, words: str | None) -> tuple[Launch, _Refused | None]:
+        """One candidate. With a refusal: nothing was created, and the next may be requested. Raises ProviderError.
+
+        Args:
+            words: why the candidate before was not rented; None: there was none.
+        """
+        quote = self._requoter(match.offer.provider).requote(match)
         if quote is None:
-            return launch, EndReason.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or dearer")
+            return launch, _Refused(EndReason.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or dearer"))
         try:
-            retargeted = self._retarget(launch, quote)
+            unready = self._why_not_there(launch, quote)
+            if unready is not None:
+                return launch, unready
+            retargeted = self._retarget(launch, quote, words)
             if isinstance(retargeted, LaunchRefusal):
-                return launch, _END_OF.get(retargeted.reason, EndReason.BUDGET).text(retargeted.text)
+                return launch, _Refused(_END_OF.get(retargeted.reason, EndReason.BUDGET).text(retargeted.text))
             failpoint("launch.before_look")
             refused = self._refused(retargeted)
         except LaunchConflict:  # another daemon, or the owner, has it: nothing was created so far
@@ -152,45 +192,60 @@ class CandidateLoop:
             return self._failed(retargeted, refused), None
         return self._send(retargeted, quote)
 
-    def _retarget(self, launch: Launch, match: Match) -> Launch | LaunchRefusal:
-        """Make the row say which offer is requested and at what price, before the request."""
-        fields = offer_fields(match, self._watch)
-        if all(getattr(launch, name) == value for name, value in fields.items()):
+    def _requoter(self, provider: str) -> Requoter:
+        if provider not in self._requoters:
+            context = self._contexts[provider]
+            self._requoters[provider] = Requoter(context.market, context.commission, self._watch, self._clock)
+        return self._requoters[provider]
+
+    def _why_not_there(self, launch: Launch, quote: Match) -> _Refused | None:
+        """Why it cannot go on at another provider, whose state may have changed since the launch was reserved."""
+        provider = quote.offer.provider
+        if provider == launch.provider:
+            return None
+        why = self._contexts[provider].not_ready(quote.price.price_microusd_hour)
+        return None if why is None else _Refused(EndReason.NOT_SENT.text(why))
+
+    def _retarget(self, launch: Launch, match: Match, words: str | None) -> Launch | LaunchRefusal:
+        """Make the row say which offer is requested, where and at what price, before the request."""
+        provider, fields = match.offer.provider, offer_fields(match, self._watch)
+        place = {}
+        if provider != launch.provider:
+            context = self._contexts[provider]
+            place = place_fields(launch, provider, context.account_id(), context.label_length, self._watch)
+        if not place and all(getattr(launch, name) == value for name, value in fields.items()):
             return launch
-        return self._repository.retarget(launch, match, self._watch, self._budget, self._clock())
+        now = self._clock()
+        return self._repository.retarget(launch, match, self._watch, self._budget, now, place=place, words=words)
 
     def _refused(self, launch: Launch) -> str | None:
         """The last check before money is spent; None: nothing stands against it, and the keeper knows of it."""
-        poor = self._context.why_unaffordable(launch.price_microusd_hour)
+        context = self._contexts[launch.provider]
+        poor = context.why_unaffordable(launch.price_microusd_hour)
         if poor is not None:
             return EndReason.NO_CREDIT.text(poor)
         refusal = self._repository.may_send(launch, self._clock())
         if refusal is not None:
             return _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
         try:
-            self._context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
+            context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
         except StoreError as error:  # without the database, nothing would end it
             return EndReason.NOT_SENT.text(str(error))
         return None
 
-    def _send(self, launch: Launch, match: Match) -> tuple[Launch, str | None]:
-        """Send the order, once. With a text: nothing was created, and the next candidate may be requested."""
+    def _send(self, launch: Launch, match: Match) -> tuple[Launch, _Refused | None]:
+        """Send the order, once. With a refusal: nothing was created, and the next candidate may be requested."""
         failpoint("launch.before_send")
+        context = self._contexts[launch.provider]
         try:
-            created = self._context.launcher.create(build_order(launch, match, self._watch))
-        except OfferGone as error:
-            return launch, EndReason.OFFERS_GONE.text(str(error))
-        except OrderRateLimited as error:
-            return self._failed(launch, EndReason.RATE_LIMITED.text(str(error))), None
-        except OrderRefused as error:
-            if error.kind is RefusalKind.BID_TOO_LOW:
-                return launch, EndReason.BID_LOST.text(str(error))
-            return self._failed(launch, _REFUSED[error.kind].text(str(error))), None
+            created = context.launcher.create(build_order(launch, match, self._watch))
+        except (OfferGone, OrderRateLimited, OrderRefused) as error:
+            return launch, self._skip(launch, match, error)
         except OutcomeUnknown as error:
             return self._lost(launch, str(error), error.instance_id), None
         except ProviderError as error:  # not an order's error: how far the request came is unknown
             return self._lost(launch, str(error)), None
-        if self._context.belongs_to_another(created.instance_id, launch.launch_id):
+        if context.belongs_to_another(created.instance_id, launch.launch_id):
             text = f"its answer names instance {created.instance_id}, which was there before"
             return self._lost(launch, text), None
         failpoint("launch.after_send")
@@ -198,11 +253,23 @@ class CandidateLoop:
         failpoint("launch.after_record")
         return recorded, None
 
+    def _skip(self, launch: Launch, match: Match, error: OrderError) -> _Refused:
+        """What the refusal is about, kept for the next launches where it lasts."""
+        found = refused_order(error, match.offer, self._watch.name, launch.launch_id, self._clock())
+        log.info("launch %s: %s: %s", launch.launch_id, found.scope.name, error)
+        if found.is_kept:
+            try:
+                self._contexts[launch.provider].scopes.skip(found.scope)
+            except StoreError as failed:  # this launch skips it all the same
+                log.warning("launch %s: a refusal is not kept: %s", launch.launch_id, failed)
+        return _Refused(_end_of(error).text(str(error)), found.scope)
+
     def _lost(self, launch: Launch, error: str, instance_id: str | None = None) -> Launch:
         """It may have been created. An instance that was listed before is another launch's: the label finds ours."""
         failpoint("launch.no_answer")
         log.warning("launch %s: its outcome is unknown: %s", launch.launch_id, error)
-        if instance_id is not None and self._context.belongs_to_another(instance_id, launch.launch_id):
+        context = self._contexts[launch.provider]
+        if instance_id is not None and context.belongs_to_another(instance_id, launch.launch_id):
             instance_id = None
         return self._record(launch, AnswerLost(error, instance_id))
 
@@ -216,3 +283,10 @@ class CandidateLoop:
         now = self._clock()
         launch, _ = self._transitions.apply_to_latest(launch, event, ClockReading(now, now))
         return launch
+
+
+def _end_of(error: OrderError) -> EndReason:
+    if isinstance(error, OrderRefused):
+        is_narrow = error.scope in {RefusalScope.ZONE, RefusalScope.REGION_FAMILY}
+        return EndReason.REFUSED if is_narrow else _REFUSED[error.kind]
+    return EndReason.RATE_LIMITED if isinstance(error, OrderRateLimited) else EndReason.OFFERS_GONE

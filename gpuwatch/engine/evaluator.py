@@ -355,9 +355,8 @@ def _is_same_offer(match: Match, reserved: Match) -> bool:
 
 
 def _reserved_first(reserved: Match, left: Sequence[Match]) -> tuple[Match, ...]:
-    """The candidates of a launch: the reserved offer, then the next best of its provider."""
-    provider = reserved.offer.provider
-    return (reserved, *(match for match in left if match is not reserved and match.offer.provider == provider))
+    """The candidates of a launch: the reserved offer, then the next best, whoever sells it."""
+    return (reserved, *(match for match in left if match is not reserved))
 
 
 def _is_under(watch: Watch, match: Match) -> bool:

@@ -69,7 +69,7 @@ class LaunchExecutor:
         """Rent the first candidate, or the next one if that is gone, and record the provider's answer.
 
         Args:
-            candidates: the reserved offer first, then the next best of the same provider.
+            candidates: the reserved offer first, then the next best of any provider.
 
         Raises:
             LaunchConflict: somebody else took the launch over; nothing more was done.
@@ -78,8 +78,7 @@ class LaunchExecutor:
         if launch.dry_run:
             return launch
         with self._slots.requesting(launch):
-            context = self._contexts[launch.provider]
-            loop = CandidateLoop(self._repository, self._transitions, context, watch, self._budget, self._clock)
+            loop = CandidateLoop(self._repository, self._transitions, self._contexts, watch, self._budget, self._clock)
             return loop.try_candidates(launch, candidates)
 
     def shutdown(self, wait: bool = False) -> None:
@@ -91,16 +90,20 @@ class LaunchExecutor:
         self._threads.shutdown(wait=wait, cancel_futures=not wait)
 
     def _run(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        asked = {launch.provider}
         try:
-            if self.execute(launch, watch, candidates).state is LaunchState.FAILED:
+            done = self.execute(launch, watch, candidates)
+            asked.add(done.provider)
+            if done.state is LaunchState.FAILED:
                 self._slots.free(watch.name)
         except GpuwatchError as error:
             log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
         except Exception:
             log.exception("launch %s stopped halfway; the reconciler takes it up again", launch.launch_id)
-        context = self._contexts.get(launch.provider)
-        if context is not None and context.reconciler is not None:
-            context.reconciler.run_soon()
+        for provider in asked:
+            context = self._contexts.get(provider)
+            if context is not None and context.reconciler is not None:
+                context.reconciler.run_soon()
         self._slots.run_now("deliver")
 
 

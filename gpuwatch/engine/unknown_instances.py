@@ -96,7 +96,7 @@ class UnknownInstances:
             launch = None if launch_id is None else self._repository.get(launch_id)
             if launch is not None and self._may_reopen(launch, instance, now):
                 returned.append(Returned(launch, instance))
-            elif (why := _why_unknown(launch, instance)) is not None:
+            elif (why := _why_unknown(launch, instance, self._provider)) is not None:
                 unknown.append((instance, why))
         returned += self._returned_by_id(listing, labelled, alive, now)
         # first of all, and before anything that may fail: nothing is rented beside them
@@ -127,7 +127,8 @@ class UnknownInstances:
         return [one for one in found if self._may_reopen(one.launch, one.instance, now)]
 
     def _may_reopen(self, launch: Launch, instance: Instance, now: datetime) -> bool:
-        return bool(self._owner.own([launch])) and may_reopen(launch, instance, now, self._watch_ended)
+        is_here = launch.provider == self._provider  # a launch that went on elsewhere was refused here
+        return is_here and bool(self._owner.own([launch])) and may_reopen(launch, instance, now, self._watch_ended)
 
     def _unsettled(self, labelled: Sequence[Instance], alive: Sequence[Launch]) -> list[Instance]:
         """Those of no living launch, and that the owner did not disown, alone or with their installation."""
@@ -207,9 +208,11 @@ def _installation(label: str | None) -> str | None:
     return None if ids is None else ids.install_id
 
 
-def _why_unknown(launch: Launch | None, instance: Instance) -> str | None:
+def _why_unknown(launch: Launch | None, instance: Instance, provider: str) -> str | None:
     if launch is None:
         return "No launch in this database has that label: another gpuwatch created it, or the database was lost."
+    if launch.provider != provider:
+        return f"{provider} refused the order of launch {launch.launch_id}, which went on at {launch.provider}."
     if launch.is_over:
         return f"Launch {launch.launch_id} is over: {launch.end_reason}."
     if launch.instance_id is not None and launch.instance_id != instance.instance_id:

@@ -145,10 +145,23 @@ class LaunchRepository(Protocol):
             hook: the owner's hook that it calls for; it is run afterwards.
         """
 
-    def retarget(
-        self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
+    def retarget(  # noqa: PLR0913 the two last are what the row says beside
+        self,
+        launch: Launch,
+        match: Match,
+        watch: Watch,
+        budget: Budget,
+        now: datetime,
+        *,
+        place: Mapping[str, Any] | None = None,
+        words: str | None = None,
     ) -> Launch | LaunchRefusal:
-        """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchConflict, StoreError."""
+        """Ask for another offer instead, if pause, machine and budget allow it. Raises LaunchConflict, StoreError.
+
+        Args:
+            place: fields that change because the offer is another provider's (`place_fields`).
+            words: why the offer before was not rented.
+        """
 
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
         """The last look before an order is sent: None: it may be. Raises LaunchConflict, StoreError: it may not."""

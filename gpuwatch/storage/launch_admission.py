@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches
+from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches, rest_refusal
 from gpuwatch.domain.launches.budget import all_budgets_refusal
 from gpuwatch.domain.launches.launch import (
     EndReason,
@@ -36,6 +36,7 @@ from gpuwatch.domain.launches.machines import (
     offer_machine_refusal,
 )
 from gpuwatch.domain.launches.pause import pause_refusal
+from gpuwatch.domain.launches.scopes import scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.stored_terms import terms_of
 from gpuwatch.domain.launches.watch_limits import free_offer_slot
 from gpuwatch.domain.watches.decide import Match
@@ -46,7 +47,8 @@ from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
 from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
 from gpuwatch.storage.rows import to_ms
-from gpuwatch.storage.tables import OVER_STATES, launch_event, machine_note, pause, unknown_instance
+from gpuwatch.storage.skipped_scopes import load_scopes
+from gpuwatch.storage.tables import OVER_STATES, launch_event, machine_note, pause, skipped_scope, unknown_instance
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.unknown_instances import unknown_refusals
 from gpuwatch.storage.watch_identities import WATCH_ID, abandoned_by, identify
@@ -76,6 +78,7 @@ _DECIDED = (
     exists(select(pause)).label("pauses"),
     exists(select(machine_note)).label("notes"),
     exists(select(unknown_instance)).label("unknown"),
+    exists(select(skipped_scope)).label("scopes"),
 )
 _STANDING = {
     relaunching: select(
@@ -137,6 +140,7 @@ def _standing(connection: Connection, found: Row[Any], watch: Watch, now: dateti
         ticked=lambda: ticked_items(connection, watch),
         pauses=pauses.by_hand,
         breaker=pauses.breaker_of(watch.name),
+        scopes=lambda: load_scopes(connection) if found.scopes else (),
         unknown=lambda: unknown_refusals(connection) if found.unknown else {},
     )
 
@@ -153,19 +157,39 @@ def _identify(connection: Connection, watch: Watch, now: datetime) -> str | Laun
     )
 
 
-def admit_retarget(
-    connection: Connection, pointed: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
+def admit_retarget(  # noqa: PLR0913 everything that it depends on
+    connection: Connection,
+    pointed: Launch,
+    match: Match,
+    watch: Watch,
+    budget: Budget,
+    now: datetime,
+    *,
+    came_from: str,
 ) -> Launch | LaunchRefusal:
     """May a launch be pointed at another offer, or at the same at another price? The rules of `reserve`, but for the
-    slot, which it has, and the rests, which it has passed.
+    slot, which it has, and the rests of its provider, which it has passed.
+
+    Args:
+        came_from: the provider where it was reserved or asked for last.
 
     Returns:
         The launch as it is to be written, or why not.
     """
-    paused = pause_refusal(load_pauses(connection).by_hand, pointed.watch, now)
+    pauses = load_pauses(connection)
+    paused = pause_refusal(pauses.by_hand, pointed.watch, now)
     if paused is not None:
         return paused
+    breaker = pauses.breaker_of(pointed.watch)
+    skipped = scope_refusal(scopes_in_force(load_scopes(connection), now, breaker), match.offer, pointed.watch)
+    if skipped is not None:
+        return skipped
     others = [one for one in _relevant_launches(connection, now) if one.launch_id != pointed.launch_id]
+    if pointed.provider != came_from:
+        resting = rest_refusal(others, breaker, pointed.watch, pointed.provider, now)
+        held = resting or unknown_refusals(connection).get(pointed.provider)
+        if held is not None:
+            return held
     number = free_offer_slot(alive_launches(others), match.offer)
     if number is None:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -139,24 +139,36 @@ class SqlLaunchRepository:
             raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else")
         connection.execute(insert(launch_event), row_of_event(moved, launch.state, cause, now, words))
 
-    def retarget(
-        self, launch: Launch, match: Match, watch: Watch, budget: Budget, now: datetime
+    def retarget(  # noqa: PLR0913 the two last are what the row says beside
+        self,
+        launch: Launch,
+        match: Match,
+        watch: Watch,
+        budget: Budget,
+        now: datetime,
+        *,
+        place: Mapping[str, Any] | None = None,
+        words: str | None = None,
     ) -> Launch | LaunchRefusal:
         """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
+
+        Args:
+            place: fields that change because the offer is another provider's (`place_fields`).
+            words: why the offer before was not rented.
 
         Raises:
             LaunchConflict: somebody changed the launch meanwhile.
             StoreError: it was not written; the offer must not be asked for.
         """
-        pointed = msgspec.structs.replace(
-            launch, state=LaunchState.REQUESTED, version=launch.version + 1, **offer_fields(match, watch)
-        )
+        fields = {**offer_fields(match, watch), **(place or {})}
+        pointed = msgspec.structs.replace(launch, state=LaunchState.REQUESTED, version=launch.version + 1, **fields)
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
-                found = admit_retarget(connection, pointed, match, watch, budget, now)
+                found = admit_retarget(connection, pointed, match, watch, budget, now, came_from=launch.provider)
                 if isinstance(found, Launch):
-                    self._step(connection, launch, found, f"offer {found.offer_id}", now)
+                    where = "" if found.provider == launch.provider else f" at {found.provider}"
+                    self._step(connection, launch, found, f"offer {found.offer_id}{where}", now, words)
         except IntegrityError:
             return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
         return found

@@ -17,6 +17,7 @@ from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, closed_brea
 from gpuwatch.domain.launches.pause import Pause
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.provider_tables import skipped_scope
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import pause as pause_rows
 
@@ -113,6 +114,8 @@ class SqlPauseRepository:
             before = load_pauses(connection)
             stood = any(pause.watch == watch and pause.holds(now) for pause in before.by_hand)
             delete_pause(connection, watch)
+            if watch is None:
+                connection.execute(delete(skipped_scope))
             if watch is not None:
                 stood = stood or any(breaker.watch == watch for breaker in before.open_breakers())
                 save_breaker(connection, closed_breaker(watch, now, why))

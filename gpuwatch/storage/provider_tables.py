@@ -19,6 +19,20 @@ provider_hold = Table(
     "are used up, and until_ms is the next probe",
 )
 
+skipped_scope = Table(
+    "skipped_scope",
+    metadata,
+    Column("provider", String(32), primary_key=True),
+    Column("scope", String(16), primary_key=True),
+    Column("key", String(200), primary_key=True),
+    Column("watch", String(200), primary_key=True),
+    Column("why", Text, nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("launch_id", String(32)),
+    comment="what is not ordered before until_ms, because an order within it was refused; watch '': by no watch",
+)
+
 provider_health = Table(
     "provider_health",
     metadata,

@@ -43,6 +43,7 @@ from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a pa
 from gpuwatch.storage.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import seen_value as seen_value  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.provider_tables import skipped_scope as skipped_scope  # noqa: PLC0414 a part of the schema
 
 _COVERS = text("covers = 1")
 

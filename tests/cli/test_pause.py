@@ -10,10 +10,13 @@ import pytest
 from gpuwatch.bootstrap import real_now
 from gpuwatch.daemon.status_line import pause_summary
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.scopes import SkippedScope
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
+from gpuwatch.errors import RefusalScope
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.pauses import SqlPauseRepository
+from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
 from tests.builders import a_match, a_watch, an_offer
 from tests.cli.conftest import Shell
 from tests.reserving import launch_or_refusal
@@ -155,6 +158,27 @@ def test_a_machine_that_failed_is_listed_with_its_launch_and_end(shell: Shell, s
     until, since = (datetime.fromisoformat(one[key]) for key in ("until", "since"))
     assert until - since == timedelta(days=1)
     assert "77" in shell("machines").out
+
+
+def test_what_a_refusal_was_about_is_listed_until_it_expires(shell: Shell, store: Database) -> None:
+    now = real_now()
+    scope = SkippedScope(
+        provider="aws",
+        scope=RefusalScope.REGION_FAMILY,
+        key="us-east-1 P on demand",
+        why="VcpuLimitExceeded",
+        since=now,
+        until=now + timedelta(hours=1),
+        launch_id="a" * 12,
+    )
+    assert shell("machines", "--scopes").out == "nothing is skipped\n"
+    SqlSkippedScopes(store).skip(scope)
+    (one,) = shell("machines", "--scopes", "--json").json
+    assert (one["provider"], one["scope"], one["key"]) == ("aws", "region_family", "us-east-1 P on demand")
+    assert (one["why"], one["launch_id"], one["watch"]) == ("VcpuLimitExceeded", "a" * 12, None)
+    assert "us-east-1 P on demand" in shell("machines", "--scopes").out
+    shell("resume")
+    assert shell("machines", "--scopes", "--json").json == []
 
 
 def test_a_forgiven_machine_is_rented_again(shell: Shell, store: Database) -> None:

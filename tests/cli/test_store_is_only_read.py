@@ -33,6 +33,7 @@ READING = [
     ("silence", "--list"),
     ("asks",),
     ("machines",),
+    ("machines", "--scopes"),
     ("checklist",),
     ("job", "list"),
     ("job", "show", "train"),

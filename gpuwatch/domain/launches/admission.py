@@ -17,6 +17,7 @@ from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, breaker_ref
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
 from gpuwatch.domain.launches.machines import AvoidedMachine, ProviderMachine, offer_machine_refusal
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
+from gpuwatch.domain.launches.scopes import SkippedScope, scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.watch_limits import (
     cooldown_refusal,
     free_offer_slot,
@@ -40,6 +41,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
     pauses: Sequence[Pause] = ()
     breaker: CircuitBreaker | None = None
+    scopes: Callable[[], Sequence[SkippedScope]] = tuple  # what orders were refused for lately
     install_id: str | None = None
     watch_id: str | None = None
 
@@ -66,7 +68,8 @@ def admit_launch(
     sellers = {one.offer.provider for one in (intent.match, *intent.others)}
     unknown = {} if intent.dry_run else standing.unknown()
     rests = {one: unknown.get(one) or cooldown_refusal(failed, watch.name, one, now) for one in sellers}
-    match = _first_free(intent, known, standing.avoided(known), rests)
+    skipped = scopes_in_force(standing.scopes(), now, breaker)
+    match = _first_free(intent, known, standing.avoided(known), rests, skipped)
     if isinstance(match, LaunchRefusal):
         return match
     launch = new_launch(msgspec.structs.replace(intent, match=match), slot, now, standing.install_id, standing.watch_id)
@@ -83,6 +86,13 @@ def alive_launches(known: Sequence[Launch]) -> list[Launch]:
     return [launch for launch in known if not launch.is_over]
 
 
+def rest_refusal(
+    known: Sequence[Launch], breaker: CircuitBreaker | None, watch: str, provider: str, now: datetime
+) -> LaunchRefusal | None:
+    """Return why a watch must wait at a provider after failures there, or None; see `cooldown_refusal`."""
+    return cooldown_refusal(_remembered(known, breaker), watch, provider, now)
+
+
 def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list[Launch]:
     """The failures without those that the owner, or a launch that ran, has cleared since."""
     failed = [launch for launch in known if launch.state is LaunchState.FAILED]
@@ -96,6 +106,7 @@ def _first_free(
     known: Sequence[Launch],
     machines: Mapping[ProviderMachine, AvoidedMachine],
     rests: Mapping[str, LaunchRefusal | None],
+    skipped: Sequence[SkippedScope],
 ) -> Match | LaunchRefusal:
     """The cheapest match that may be ordered. A provider in cooldown does not hold up the others."""
     alive = alive_launches(known)
@@ -104,6 +115,7 @@ def _first_free(
         if free_offer_slot(alive, match.offer) is None:
             continue
         refused = offer_machine_refusal(machines, match.offer) or rests[match.offer.provider]
+        refused = refused or scope_refusal(skipped, match.offer, intent.watch.name)
         if refused is None:
             return match
         if reason.reason is not RefusalReason.COOLING:  # a cooldown ends soon

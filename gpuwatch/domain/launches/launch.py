@@ -338,6 +338,20 @@ def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
     }
 
 
+def place_fields(
+    launch: Launch, provider: str, account_id: str | None, label_length: int, watch: Watch
+) -> dict[str, Any]:
+    """Return the fields of a launch that change when it goes on at another provider."""
+    label = label_of(
+        launch.launch_id,
+        (watch.launch or LaunchSpec()).label_extra,
+        install_id=launch.install_id,
+        watch_id=launch.watch_id,
+        length=label_length,
+    )
+    return {"provider": provider, "account_id": account_id, "label": label}
+
+
 def most_microusd_hour(match: Match, watch: Watch) -> int:
     """Return the highest price per hour: a bid may be raised to its maximum (with disk and commission)."""
     return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))

@@ -159,6 +159,7 @@ def obligation_of(
         key_hash: of the key that orders it; else what the file said stays.
     """
     is_ending = launch.state is LaunchState.STOPPING
+    same_key = before is not None and before.provider == launch.provider  # it may have gone on at another provider
     hook_s = hook_s or (before.hook_s if before else 0.0)
     ends_at = latest_end(launch)
     if is_ending:
@@ -169,7 +170,7 @@ def obligation_of(
         watch=launch.watch,
         provider=launch.provider,
         account=launch.account_id,
-        key_hash=key_hash or (before.key_hash if before else None),
+        key_hash=key_hash or (before.key_hash if before and same_key else None),
         install=launch.install_id,
         label=launch.label,
         instance_id=launch.instance_id,

@@ -29,6 +29,8 @@ class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     seller: str | None = None  # whose hardware it is, if the provider resells it: "lambda", "oracle"
     instance_type: str | None = None  # the seller's name of the configuration: "p5.48xlarge"
+    zone: str | None = None  # within the region, where the provider has zones: "us-east-1a"
+    quota: str | None = None  # the account's quota that it counts against: "us-east-1 P on demand"
     fungible: bool = False  # stock and not one machine: several launches may have the same offer
     gpu_fraction: float = 1.0  # below 1: a slice (MIG, vGPU), which no watch accepts as a GPU
     interconnect: str | None = None  # between the GPUs, if known: "NVLink", "PCIe"

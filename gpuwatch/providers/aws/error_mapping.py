@@ -21,6 +21,7 @@ from gpuwatch.errors import (
     ProviderUnreachable,
     RateLimited,
     RefusalKind,
+    RefusalScope,
 )
 from gpuwatch.redaction import redact
 
@@ -45,6 +46,12 @@ _QUOTA: Final = frozenset({
     "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded",
     "AddressLimitExceeded", "SpotInstanceRequestLimitExceeded", "MaxSpotFleetRequestCountExceeded",
 })  # fmt: skip
+# What a code is about: default subnets and free addresses are per zone, quotas per region, family and rental type,
+# capacity per zone and type, which is the offer.
+_OF_ZONE: Final = frozenset({"InsufficientFreeAddressesInSubnet", "VPCIdNotSpecified"})
+_NOT_SOLD: Final = frozenset({"Unsupported", "UnsupportedHostConfiguration"})
+_NOT_SOLD_S: Final = 3600.0  # assumed: a zone without a type has none all day
+_NO_SUBNET: Final = "default subnet"
 _BAD: Final = ("Invalid", "Missing", "Malformed", "Unknown", "ParameterNot", "OptIn", "IncorrectState")
 _NO_IAM: Final = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 # Raised before anything left. botocore's names; matched by name, so that this module works without botocore.
@@ -104,11 +111,15 @@ def ordering_error(error: Exception, where: str) -> OrderError:
     if code in _TOO_FAST or status == 429:
         return OrderRateLimited(line)
     if code in _GONE or status == 410:
-        return OfferGone(line)
+        scope = RefusalScope.ZONE if code in _OF_ZONE else RefusalScope.OFFER
+        return OfferGone(line, scope, _NOT_SOLD_S if code in _NOT_SOLD else None)
     kind = _kind_of(name, code, status)
     if kind is None:
         return OutcomeUnknown(line)
-    return OrderRefused(f"{line} (a quota of the account)" if code in _QUOTA else line, kind)
+    if code in _QUOTA:
+        return OrderRefused(f"{line} (a quota of the account)", kind, RefusalScope.REGION_FAMILY)
+    is_of_zone = 400 <= status < 500 and (code in _OF_ZONE or _NO_SUBNET in line.lower())
+    return OrderRefused(line, kind, RefusalScope.ZONE if is_of_zone else None)
 
 
 def _kind_of(name: str, code: str, status: int) -> RefusalKind | None:

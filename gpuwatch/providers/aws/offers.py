@@ -124,17 +124,25 @@ def _offer(  # noqa: PLR0913 - two of them are the offer's own
         ram_gib=None if size is None else size.ram_gib,
         cpu_arch=machine.arch,
         kind=OfferKind.LIVE,
-        terms=_terms(machine, priced_disk=disk_usd is not None),
+        terms=_terms(place.region, zone, machine, spot=spot, priced_disk=disk_usd is not None),
         **own,
     )
 
 
-def _terms(machine: InstanceType, priced_disk: bool) -> OfferTerms:
+def _terms(region: str, zone: str, machine: InstanceType, *, spot: bool, priced_disk: bool) -> OfferTerms:
     return OfferTerms(
         instance_type=machine.name,
+        zone=zone,
+        quota=f"{region} {_quota_family(machine.name)} {'spot' if spot else 'on demand'}",
         fungible=True,
         gpu_fraction=machine.fraction,
         interconnect=machine.interconnect,
         multi_node=machine.multi_node,
         note=None if priced_disk else _NO_DISK,
     )
+
+
+def _quota_family(machine_type: str) -> str:
+    """The letters before the generation: EC2 counts vCPUs by region, such family ("P instances") and rental type."""
+    letters = re.match(r"[a-z]+", machine_type)
+    return letters[0].upper() if letters else machine_type

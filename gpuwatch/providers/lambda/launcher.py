@@ -19,6 +19,7 @@ from gpuwatch.errors import (
     PayloadChanged,
     ProviderError,
     RefusalKind,
+    RefusalScope,
 )
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
@@ -209,7 +210,7 @@ def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
             return OfferGone(line)
         return _InstanceGone(f"{line} (an SSH key, image or instance of that name)", RefusalKind.BAD_ORDER)
     if body.code in _ACCOUNT:
-        return OrderRefused(line, _ACCOUNT[body.code])
+        return OrderRefused(line, _ACCOUNT[body.code], RefusalScope.ACCOUNT)
     if reply.status == 429:
         return OrderRateLimited(line, retry_after_s(reply, now) or _LAUNCH_S)
     return ordering_error(name, body, reply, now)

@@ -16,6 +16,7 @@ from gpuwatch.errors import (
     OrderRefused,
     OutcomeUnknown,
     RefusalKind,
+    RefusalScope,
 )
 from gpuwatch.ports import Launcher
 from gpuwatch.providers.aws.error_mapping import ordering_error
@@ -136,6 +137,28 @@ def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place:
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "sentence", "scope"),
+    [
+        (500, "InsufficientInstanceCapacity", "", RefusalScope.OFFER),
+        (400, "InsufficientFreeAddressesInSubnet", "", RefusalScope.ZONE),
+        (400, "VcpuLimitExceeded", "", RefusalScope.REGION_FAMILY),
+        (400, "MaxSpotInstanceCountExceeded", "", RefusalScope.REGION_FAMILY),
+        (400, "MissingInput", "No default subnet for availability zone: 'us-east-1a'.", RefusalScope.ZONE),
+        (400, "InvalidInput", "No default subnet for availability zone: 'us-east-1a'.", RefusalScope.ZONE),
+        (400, "VPCIdNotSpecified", "No default VPC for this user.", RefusalScope.ZONE),
+        (400, "InvalidAMIID.NotFound", "", None),
+    ],
+)
+def test_a_refusal_of_aws_says_what_it_is_about(
+    place: Ec2, launcher: Launcher, status: int, code: str, sentence: str, scope: RefusalScope | None
+) -> None:
+    place.fail("POST /RunInstances", status, refusal(code, sentence))
+    with pytest.raises(OrderError) as caught:
+        launcher.create(order())
+    assert getattr(caught.value, "scope", None) is scope
 
 
 @pytest.mark.parametrize(

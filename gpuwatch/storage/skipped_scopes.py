@@ -1,0 +1,69 @@
+"""What orders were refused for, as rows: every process on this database skips it until it expires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, delete, select
+
+from gpuwatch.domain.launches.scopes import SkippedScope, scopes_in_force
+from gpuwatch.errors import RefusalScope
+from gpuwatch.storage.answer_changes import clean
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.pauses import lock_reservations
+from gpuwatch.storage.rows import from_ms, to_ms, upsert
+from gpuwatch.storage.tables import skipped_scope
+
+_KEPT = timedelta(days=1)  # after it expired
+_LONGEST_KEY, _LONGEST_WHY = 200, 300
+_ROWS = skipped_scope.c
+_ALL = select(skipped_scope).order_by(_ROWS.provider, _ROWS.scope, _ROWS.key, _ROWS.watch)
+
+
+def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
+    """All of them, also those that no longer hold. A kind that only a newer gpuwatch knows is left out."""
+    known = {one.value for one in RefusalScope}
+    return [
+        SkippedScope(
+            provider=row.provider,
+            scope=RefusalScope(row.scope),
+            key=row.key,
+            watch=row.watch or None,
+            why=row.why,
+            since=from_ms(row.since_ms),
+            until=from_ms(row.until_ms),
+            launch_id=row.launch_id,
+        )
+        for row in connection.execute(_ALL)
+        if row.scope in known
+    ]
+
+
+class SqlSkippedScopes:
+    """What `gpuwatch machines --scopes` shows, and what launches add."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def in_force(self, now: datetime) -> Sequence[SkippedScope]:
+        """What is skipped now. Raises StoreError."""
+        with self._database.read() as connection:
+            return scopes_in_force(load_scopes(connection), now)
+
+    def skip(self, scope: SkippedScope) -> None:
+        """Skip it from now on; every later reservation obeys it. Raises StoreError."""
+        row = {
+            "provider": clean(scope.provider, 32),
+            "scope": scope.scope.value,
+            "key": clean(scope.key, _LONGEST_KEY),
+            "watch": scope.watch or "",
+            "why": clean(scope.why, _LONGEST_WHY),
+            "since_ms": to_ms(scope.since),
+            "until_ms": to_ms(scope.until),
+            "launch_id": scope.launch_id,
+        }
+        with self._database.write() as connection:
+            lock_reservations(connection)
+            connection.execute(delete(skipped_scope).where(_ROWS.until_ms < to_ms(scope.since - _KEPT)))
+            upsert(connection, skipped_scope, row)
