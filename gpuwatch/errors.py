@@ -159,7 +159,7 @@ class OfferGone(OrderError):
 
     Args:
         scope: what else is gone with it; None: that offer alone.
-        lasts_s: for so long; None: as is usual for the scope.
+        lasts_s: how long, in seconds; None: as is usual for the scope.
     """
 
     def __init__(self, message: str, scope: RefusalScope | None = None, lasts_s: float | None = None) -> None:
@@ -184,7 +184,7 @@ class OrderRefused(OrderError):
 
     Args:
         scope: what it is about; None: as is usual for the kind.
-        lasts_s: for so long; None: as is usual for the scope.
+        lasts_s: how long, in seconds; None: as is usual for the scope.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """What a refused order is about, and for how long nothing within it is ordered again. Pure.
 
-A quota of one region says nothing of another, and no refusal of one provider stops an order at the next.
+A quota of one region does not limit another, and no refusal of one provider stops an order at the next.
 """
 
 from __future__ import annotations
