@@ -64,7 +64,7 @@ def test_a_job_is_cancelled_twice_and_retried(shell: Shell) -> None:
 def test_a_retry_may_take_the_file_as_it_is_now(shell: Shell) -> None:
     shell("job", "submit", "train.toml")
     shell("job", "cancel", "train")
-    (shell.folder / "train.toml").write_text(JOB.replace("10", "25") + 'deadline = "2d"\n')
+    (shell.folder / "train.toml").write_text(JOB.replace("= 10", "= 25") + 'deadline = "2d"\n')
     assert shell("job", "retry", "train", "--file", "train.toml", "--json").json["deadline"] is not None
     assert shell("job", "show", "train", "--json").json["definition"]["limit"]["max_usd"] == 25
     shell("job", "cancel", "train")
