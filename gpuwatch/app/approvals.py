@@ -29,11 +29,13 @@ from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.candidate_loop import ProviderContext
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
+from gpuwatch.engine.prerequisite_gate import why_held
 from gpuwatch.engine.provider_account import other_account_reason
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
 
 if TYPE_CHECKING:
@@ -123,6 +125,8 @@ def _executor(
     elsewhere = [one for one in SqlLaunchRepository(store).alive(name) if account.is_elsewhere(one)]
     if (reason := other_account_reason(elsewhere)) is not None:
         raise UsageError(f"nothing was rented: {reason}")
+    if lacks := why_held(SqlHolds(store), name, real_now()):
+        raise UsageError(f"nothing was rented: {lacks}")
     accounts[name] = account.identify(real_now())
     balance = BalanceCache(adapter.launcher, monotonic)
     balance.refresh()

@@ -17,6 +17,7 @@ from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_p
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import give_buttons
 from gpuwatch.bootstrap.keeper import obligation_file
+from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
@@ -128,6 +129,9 @@ class Service:
             for name, launcher in self.launchers.items()
         }
         self._follow_previous_keys(http)
+        self.gates = build_gates(
+            settings, self.adapters, self.launchers, SqlHolds(store), self.launch_repository.enqueue, time_source
+        )
         self._contexts = {name: self._context(name, launcher) for name, launcher in self.launchers.items()}
         self.executor = LaunchExecutor(
             self.launch_repository, self._contexts, self.launch_alerts, time_source.now, settings.budget, self.slots
@@ -178,6 +182,7 @@ class Service:
             label_length=label_lengths([name])[name],
             account_id=lambda: self.accounts[name].account_id,
             scopes=SqlSkippedScopes(self.store),
+            gate=self.gates.get(name),
         )
 
     def _reconciler(self, launcher: Launcher, account: ProviderAccount, guard: ProviderGuard) -> LaunchReconciler:

@@ -25,6 +25,7 @@ HEALTH_EVERY_S = 5.0
 SWEEP_CHECK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
+PREREQUISITES_EVERY_S = 15.0  # only checks whether it is time
 HOOKS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
@@ -76,12 +77,17 @@ def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicT
 
 
 def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], None]:
-    """The first round waits a moment for the first list of instances: until then nothing may be rented there."""
-    source, reconciler = service.time_source, service.reconcilers.get(name)
+    """The first round waits a moment for the first list of instances, and for the prerequisites: until then nothing
+    may be rented there.
+    """
+    source, reconciler, gate = service.time_source, service.reconcilers.get(name), service.gates.get(name)
     until_s = 0.0 if service.settings.dry_run else source.monotonic() + _FIRST_LIST_S
 
+    def is_known() -> bool:
+        return (reconciler is None or reconciler.reconciled) and (gate is None or gate.has_looked)
+
     def run() -> None:
-        while reconciler is not None and not reconciler.reconciled and source.monotonic() < until_s:
+        while not is_known() and source.monotonic() < until_s:
             if service.stopping.is_set():
                 return
             source.wait(service.stopping, 0.05)
@@ -104,6 +110,9 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
     if not service.settings.dry_run:
         for name, balance in service.balances.items():
             yield PeriodicTask(name=f"balance {name}", run=_if_rents(service, balance.refresh), every_s=REFRESH_S)
+    for name, gate in service.gates.items():
+        run = _at_now(service, gate.run_if_due)
+        yield PeriodicTask(name=f"prerequisites {name}", run=run, every_s=PREREQUISITES_EVERY_S)
     for name, guard in service.guards.items():
         yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():

@@ -33,6 +33,7 @@ from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.orders import build_order
+from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
 from gpuwatch.engine.requoter import Requoter
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import (
@@ -85,14 +86,16 @@ class ProviderContext(msgspec.Struct, frozen=True):
     label_length: int = LABEL_LENGTH
     account_id: Callable[[], str | None] = lambda: None
     scopes: ScopeLog = NO_SCOPE_LOG
+    gate: PrerequisiteGate | None = None  # what must be in place before the first rent there
 
     def not_ready(self, price_microusd_hour: int) -> str | None:
         """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
 
         What was rented before must be reconciled first, and the balance must cover one hour.
         """
-        if self.why_nothing:
-            return self.why_nothing
+        lacks = self.why_nothing or (self.gate.why_not() if self.gate else None)
+        if lacks:
+            return lacks
         unreconciled = self.reconciler.not_ready() if self.reconciler else None
         return unreconciled or self.why_unaffordable(price_microusd_hour)
 

@@ -64,14 +64,26 @@ class PrerequisiteGate:
         except GpuwatchError as error:  # what is unknown refuses nothing: the request itself would tell
             log.info("prerequisites: cannot tell: %s", error, extra={"provider": self._provider})
             found, offer_ids = (), ()
+        except Exception as error:  # a plugin's probe may raise anything: it must not close its provider for ever
+            log.warning(
+                "prerequisites: the probe failed (%s)", type(error).__name__, extra={"provider": self._provider}
+            )
+            found, offer_ids = (), ()
         blocked = is_blocked(found, offer_ids)
         settled = bool(found) and all(one.met for one in found)
         self._next_at = now + timedelta(seconds=LOOK_EVERY_S if settled else LOOK_AGAIN_S)
         missing = [one for one in found if one.met is False]
         if found or not self.has_looked:
-            self._take(missing if blocked else [], known=bool(found), now=now)
+            self._take(missing if blocked else [], known=blocked or self._is_answered(found, now), now=now)
         self.has_looked = True
         return True
+
+    def _is_answered(self, found: Sequence[Prerequisite], now: datetime) -> bool:
+        """Whether what was missing is known to be there now: no answer is no mend."""
+        held = self._held(now)
+        return bool(found) and (
+            held is None or not any(one.met is None and _title(one) in held.reason for one in found)
+        )
 
     def _take(self, missing: Sequence[Prerequisite], *, known: bool, now: datetime) -> None:
         """Keep the verdict, and report a change of it. Without an answer, that of before stands."""
@@ -99,14 +111,23 @@ class PrerequisiteGate:
         return next((one for one in self._holds.load(self._provider) if one.kind == RENTING and one.until > now), None)
 
 
+def why_held(holds: HoldStore, provider: str, now: datetime) -> str:
+    """What a daemon last found missing there, in one line; empty: nothing."""
+    held = next((one for one in holds.load(provider) if one.kind == RENTING and one.until > now), None)
+    return "" if held is None else f"{provider}: {held.reason}"
+
+
 def summary(missing: Sequence[Prerequisite]) -> str:
     """What is missing, each with its mend, in one line; empty: nothing."""
     return "; ".join(dict.fromkeys(_line(one) for one in missing))
 
 
 def _line(one: Prerequisite) -> str:
-    where = f" ({one.place})" if one.place else ""
-    return f"{one.name.value}{where}: {one.text}" + (f" → {one.mend}" if one.mend else "")
+    return f"{_title(one)} {one.text}" + (f" → {one.mend}" if one.mend else "")
+
+
+def _title(one: Prerequisite) -> str:
+    return f"{one.name.value} ({one.place}):" if one.place else f"{one.name.value}:"
 
 
 def _missing_alert(provider: str, missing: Sequence[Prerequisite], alert_id: str, now: datetime) -> Alert:

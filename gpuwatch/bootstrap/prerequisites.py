@@ -1,0 +1,51 @@
+"""The gates of the providers: built where a watch rents for real, and the provider can say what it wants before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import TimeSource, new_id
+from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.domain.watches.watch import Action
+from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
+from gpuwatch.engine.rehearsal import prerequisites_of, rehearsed_offers
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteProbe
+
+if TYPE_CHECKING:
+    from gpuwatch.ports import Launcher, OutboxAlert
+    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.ports.holds import HoldStore
+    from gpuwatch.settings import Settings
+
+
+def build_gates(
+    settings: Settings,
+    adapters: Mapping[str, Adapter],
+    launchers: Mapping[str, Launcher],
+    holds: HoldStore,
+    enqueue: Callable[[OutboxAlert], object],
+    time_source: TimeSource,
+) -> dict[str, PrerequisiteGate]:
+    """By provider. Where nothing is rented (dry run, rescue mode, no such watch) nobody is asked."""
+    if settings.dry_run or settings.rescue:
+        return {}
+    renting = [watch for watch in settings.watches if watch.action is not Action.ALERT]
+
+    def looks_at(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
+        adapter, launcher = adapters[name], launchers[name]
+        commission = settings.providers[name].commission
+        mine = [watch for watch in renting if is_polled_for(name, watch)]
+
+        def look() -> tuple[Sequence[Prerequisite], Sequence[str]]:
+            found = [rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in mine]
+            orders = {order.offer_id: order for one in found for order in one.orders}
+            return prerequisites_of(launcher, adapter.info, orders.values()), tuple(orders)
+
+        return look
+
+    return {
+        name: PrerequisiteGate(name, looks_at(name), holds, enqueue, new_id)
+        for name, launcher in launchers.items()
+        if isinstance(launcher, PrerequisiteProbe) and any(is_polled_for(name, watch) for watch in renting)
+    }
