@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from typing import Any
 
 from tests.telegram_formatting import CannotParse, Entity, parse
@@ -93,6 +94,9 @@ class TelegramDouble(WebhookSender):
         self.edits: list[tuple[int, str]] = []  # (message, text)
         self.photos: list[bytes] = []
         self.methods: list[str] = []
+        self.hanging: dict[int, str] = {}  # requests that get no answer, by number: their methods
+        self.conflicts = 0  # requests that another getUpdates ended
+        self._numbers = count()
         self._next_update = 700_000_001
         self._lock = threading.Lock()
 
@@ -121,6 +125,13 @@ class TelegramDouble(WebhookSender):
             if fault is not None and not fault.accepted:
                 return fault, _refusal(fault)
             return known[method](request, fault or Fault())
+
+    def hangs(self, method: str, seconds: float) -> None:
+        """Keep the program waiting for an answer that never comes."""
+        number = next(self._numbers)
+        self.hanging[number] = method
+        self.released.wait(seconds)
+        del self.hanging[number]
 
     def _next_fault(self) -> Fault | None:
         return self.faults.pop(0) if self.faults else self.always
@@ -190,6 +201,7 @@ class TelegramDouble(WebhookSender):
                 max(ends_s - time.monotonic(), 0.0),
             )
             if self._polls != mine:
+                self.conflicts += 1
                 said = (
                     "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
                 )
@@ -343,7 +355,7 @@ def telegram() -> Iterator[TelegramDouble]:
         def do_POST(self) -> None:
             fault, body = double.answer(self.path, self.rfile.read(int(self.headers["Content-Length"])))
             if fault.hangs_s:
-                double.released.wait(fault.hangs_s)
+                double.hangs(self.path.rpartition("/")[2], fault.hangs_s)
             if fault.hangs_up or fault.hangs_s:
                 self.close_connection = True
                 return
