@@ -29,7 +29,13 @@ from gpuwatch.domain.watches.match import failures, price_for
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import StoreError
-from gpuwatch.storage.counters import SearchCounter, alerts_stored, reaction_times_s, rows_returned
+from gpuwatch.storage.counters import (
+    SearchCounter,
+    alerts_stored,
+    newest_complete_polls,
+    reaction_times_s,
+    rows_returned,
+)
 from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
@@ -87,7 +93,8 @@ class MetricsReader:
                     **_outbox_values(settings, store, now),
                     **_forecast_values(SqlForecasts(store, {}).all()),
                 }
-            stored |= _provider_values(settings, now) | _market_values(settings, limits, now)
+                polled = newest_complete_polls(store, settings.providers)
+            stored |= _provider_values(settings, polled, now) | _market_values(settings, limits, now)
             waiting = [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN]
             stored["gpuwatch_approvals_open"] = {(): float(len(waiting))}
         except StoreError:
@@ -103,14 +110,16 @@ class MetricsReader:
 
 
 def with_check(found: MetricValues, check: MarketCheck) -> MetricValues:
-    """What one check has just seen, in place of what the store says: it may not have been stored."""
+    """What one check has just seen, in place of what the store says: it may not have been stored.
+
+    An age is left out: in a file it would stand still while it grows.
+    """
     at_s = check.at.timestamp()
     seen: Values = {
         "gpuwatch_provider_healthy": {(one.report.provider,): float(one.report.ok) for one in check.providers},
         "gpuwatch_provider_last_complete_poll_timestamp_seconds": {
             (one.report.provider,): at_s for one in check.providers if one.report.ok
         },
-        "gpuwatch_poll_age_seconds": {(one.report.provider,): 0.0 for one in check.providers if one.report.ok},
         "gpuwatch_watch_best_price_usd_gpu_hour": {
             (name,): min(_gpu_price(match.offer, match.price) for match in matches)
             for name, matches in check.matches.items()
@@ -118,7 +127,9 @@ def with_check(found: MetricValues, check: MarketCheck) -> MetricValues:
         },
     }
     merged = {name: found.values.get(name, {}) | values for name, values in seen.items()}
-    return msgspec.structs.replace(found, values=found.values | merged)
+    values = found.values | merged
+    values.pop("gpuwatch_poll_age_seconds", None)
+    return msgspec.structs.replace(found, values=values)
 
 
 def _task_values(tasks: TaskHealth | None) -> Values:
@@ -133,7 +144,7 @@ def _task_values(tasks: TaskHealth | None) -> Values:
     }
 
 
-def _provider_values(settings: Settings, now: datetime) -> Values:
+def _provider_values(settings: Settings, polled: Mapping[str, datetime], now: datetime) -> Values:
     found: Values = {
         "gpuwatch_provider_healthy": {},
         "gpuwatch_provider_last_complete_poll_timestamp_seconds": {},
@@ -149,8 +160,8 @@ def _provider_values(settings: Settings, now: datetime) -> Values:
         is_answering = health.complete_at is not None and health.blind_since is None
         found["gpuwatch_provider_healthy"][name] = float(is_answering)
         found["gpuwatch_format_changes"][name] = float(len(one.drift))
-        if health.complete_at is not None:
-            complete_s = health.complete_at.timestamp()
+        if complete_at := max((at for at in (health.complete_at, polled.get(one.provider)) if at), default=None):
+            complete_s = complete_at.timestamp()
             found["gpuwatch_provider_last_complete_poll_timestamp_seconds"][name] = complete_s
             found["gpuwatch_poll_age_seconds"][name] = max(now.timestamp() - complete_s, 0.0)
         if one.plan.rows_left is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from sqlalchemy import func, select
 
+from gpuwatch.ports.market import Completeness
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.tables import alert, launch, launch_event, poll, quota_day
 
@@ -30,6 +32,18 @@ class SearchCounter:
             self._counts[provider, lane] = self._counts.get((provider, lane), 0) + count
             self._counted_to = max(self._counted_to, newest)
         return dict(self._counts)
+
+
+def newest_complete_polls(database: Database, providers: Iterable[str]) -> Mapping[str, datetime]:
+    """Provider → the newest complete answer that is recorded, by whatever asked for it. Raises StoreError."""
+    complete = select(poll.c.at_s).where(poll.c.completeness == Completeness.COMPLETE.value)
+    found = {}
+    with database.read() as connection:
+        for name in providers:  # each ends at its first row of the index
+            newest = complete.where(poll.c.provider == name).order_by(poll.c.at_s.desc()).limit(1)
+            if (at_s := connection.execute(newest).scalar()) is not None:
+                found[name] = datetime.fromtimestamp(at_s, UTC)
+    return found
 
 
 def rows_returned(database: Database) -> Mapping[str, int]:

@@ -13,6 +13,14 @@ from gpuwatch.errors import GpuwatchError, ProviderError, ProviderStateUnknown, 
 from gpuwatch.redaction import redact
 
 
+_PATTERNS = {
+    "since": 'a duration, such as "24h" or "7d"',
+    "for": 'a duration, such as "12h"',
+    "count": 'a number of GPUs, or a range such as "1-8"',
+    "month": 'a month, such as "2026-11"',
+}
+
+
 class HttpProblem(Exception):
     """An answer that is an error.
 
@@ -40,6 +48,16 @@ def problem_of(error: GpuwatchError) -> HttpProblem:
     elif isinstance(error, StoreError | SettingsError | ProviderError | ProviderStateUnknown):
         status = HTTPStatus.SERVICE_UNAVAILABLE
     return HttpProblem(status, redact(str(error)))
+
+
+def validation_text(error: msgspec.ValidationError) -> str:
+    """What is wrong with a value, and where; a pattern is for the document, not for a person."""
+    text = str(error)
+    head, found, rest = text.partition(" matching regex ")
+    if not found:
+        return text
+    where = rest.rpartition("`$.")[2].rstrip("`")
+    return f"{where}: expected {_PATTERNS.get(where, 'another form')}"
 
 
 def problem_json(problem: HttpProblem) -> dict[str, Any]:

@@ -86,6 +86,21 @@ def test_wrong_parameters_are_named(web: Served, query: str, status: int) -> Non
     assert_problem(web.client.get(f"/api/v1/offers?{query}"), status)
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "detail"),
+    [
+        ("offers?provider=vast", 404, "there is no provider 'vast'"),
+        ("offers?gpu=ZZZ9", 404, "gpu 'ZZZ9'"),
+        ("alerts?since=soon", 422, 'since: expected a duration, such as "24h" or "7d"'),
+        ("offers?count=many", 422, 'count: expected a number of GPUs, or a range such as "1-8"'),
+        ("costs?month=May", 422, 'month: expected a month, such as "2026-11"'),
+    ],
+)
+def test_a_wrong_value_is_explained_in_words(web: Served, path: str, status: int, detail: str) -> None:
+    answer = web.client.get(f"/api/v1/{path}")
+    assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail)
+
+
 @pytest.mark.parametrize("query", ["since=x", "kind=nonsense", "severity=loud"])
 def test_wrong_filters_of_alerts_are_named(web: Served, query: str) -> None:
     assert_problem(web.client.get(f"/api/v1/alerts?{query}"), 422)

@@ -118,7 +118,11 @@ def test_a_token_does_what_its_scopes_say_and_no_more(locked: Served) -> None:
     ):
         assert locked.client.post(path, headers=bearer(token)).status_code == status, (token, path)
     assert_problem(locked.client.get("/api/v1/offers", headers=bearer("unknown")), 401)
-    assert_problem(locked.client.get("/api/v1/offers", headers=bearer(MANAGE)), 403)
+    for token in (MANAGE, APPROVE):
+        for path in ("/api/v1/offers", "/api/v1/approvals", "/metrics", "/", "/api/v1/events"):
+            refused = locked.client.get(path, headers=bearer(token))
+            assert_problem(refused, 403)
+            assert "no scope includes another" in refused.json()["detail"]
 
 
 def test_a_token_in_an_address_is_refused(plain: Served, tmp_path: Path) -> None:

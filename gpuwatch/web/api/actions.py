@@ -22,7 +22,7 @@ from gpuwatch.web.api.lists import PREFIX
 from gpuwatch.web.api.resources import seconds_of
 from gpuwatch.web.guard import access_in
 from gpuwatch.web.page_routes import form_fields
-from gpuwatch.web.problems import HttpProblem
+from gpuwatch.web.problems import HttpProblem, validation_text
 from gpuwatch.web.security.access import CSRF_HEADERS, require_csrf_token, require_scope
 
 if TYPE_CHECKING:
@@ -153,6 +153,6 @@ def _body(given: bytes, content_type: str, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(given.strip() or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise HttpProblem(422, str(error)) from None
+        raise HttpProblem(422, validation_text(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HttpProblem(400, "expected JSON") from None

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from gpuwatch.errors import UsageError
 from gpuwatch.web.api.resources import RESOURCES, ListParameters, Resource
-from gpuwatch.web.problems import HttpProblem
+from gpuwatch.web.problems import HttpProblem, validation_text
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
@@ -51,14 +51,14 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise HttpProblem(422, str(error)) from None
+        raise HttpProblem(422, validation_text(error)) from None
 
 
 def _page(context: WebContext, resource: Resource, asked: ListParameters) -> bytes:
     try:
         found = resource.read(context.settings, asked)
     except UsageError as error:  # each value is one that the document allows: there is no such GPU or provider
-        raise HttpProblem(404, str(error)) from None
+        raise HttpProblem(404, str(error).removeprefix("--")) from None  # options are called so, parameters are not
     end = asked.offset + asked.limit
     items = found.items[asked.offset : end]
     following = _next(resource, asked, end) if end < len(found.items) else None

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gpuwatch import providers
 from gpuwatch.app.alerts import event_filter, event_with_delivery, stored_events
 from gpuwatch.app.approvals import approval_json, recent_approvals
 from gpuwatch.app.costs import cost_report, cost_report_json
@@ -21,6 +22,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.engine.browse import offer_filter
+from gpuwatch.errors import UsageError
 from gpuwatch.ports import AlertKind
 from gpuwatch.settings import Settings
 
@@ -91,6 +93,8 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 def _offers(settings: Settings, asked: OfferParameters) -> ResourceAnswer:
     wanted = offer_filter([asked.gpu] if asked.gpu else [], count=asked.count, spot=asked.spot, verified=asked.verified)
+    if asked.provider is not None and asked.provider not in providers.names():  # never "no offers"
+        raise UsageError(f"there is no provider {asked.provider!r}; providers: {', '.join(providers.names())}")
     found = current_offers(settings, wanted, [asked.provider] if asked.provider else [])
     most = None if asked.max_price is None else round(asked.max_price * 1e6)
     fitting = [

@@ -100,7 +100,8 @@ def require_scope(access: Access, scope: str) -> None:
         return
     if access.name is None:
         raise HttpProblem(401, "log in first, or send Authorization: Bearer TOKEN", CHALLENGE)
-    raise HttpProblem(403, f"the scope {scope!r} is needed; this token has {', '.join(sorted(access.scopes))}")
+    has = ", ".join(sorted(access.scopes))
+    raise HttpProblem(403, f"the scope {scope!r} is needed; this token has {has}, and no scope includes another")
 
 
 def require_own_page(connection: HTTPConnection) -> None:
