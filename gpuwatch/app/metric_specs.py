@@ -64,7 +64,7 @@ METRICS = (
     MetricSpec(
         "gpuwatch_reaction_seconds",
         _HISTOGRAM,
-        "From the decision to rent, made as the offer is seen, until the provider accepted the order",
+        "From the decision to rent until the provider accepted the order",
     ),
     MetricSpec("gpuwatch_launches", _GAUGE, "Launches by state, those of dry runs included", ("state",)),
     MetricSpec("gpuwatch_approvals_open", _GAUGE, "Quotes that wait for your approval"),

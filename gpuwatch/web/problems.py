@@ -12,7 +12,6 @@ from starlette.responses import Response
 from gpuwatch.errors import GpuwatchError, ProviderError, ProviderStateUnknown, SettingsError, StoreError, UsageError
 from gpuwatch.redaction import redact
 
-
 _PATTERNS = {
     "since": 'a duration, such as "24h" or "7d"',
     "for": 'a duration, such as "12h"',
@@ -53,7 +52,7 @@ def problem_of(error: GpuwatchError) -> HttpProblem:
 def validation_text(error: msgspec.ValidationError) -> str:
     """What is wrong with a value, and where; a pattern is for the document, not for a person."""
     text = str(error)
-    head, found, rest = text.partition(" matching regex ")
+    _, found, rest = text.partition(" matching regex ")
     if not found:
         return text
     where = rest.rpartition("`$.")[2].rstrip("`")
