@@ -61,7 +61,7 @@ def test_a_timer_s_check_writes_what_it_saw(shell: Shell, market: Marketplace) -
     judged(path)
 
 
-def test_what_cannot_be_told_is_in_the_file_too(shell: Shell, market: Marketplace) -> None:
+def test_a_provider_that_does_not_answer_is_in_the_file_too(shell: Shell, market: Marketplace) -> None:
     """Exit code 3 and a file that says so: a timer that fails must not leave the figures of before."""
     shell.settings(SETTINGS)
     path = shell.folder / "gpuwatch.prom"
