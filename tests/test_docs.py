@@ -76,10 +76,10 @@ def test_the_example_loads_with_every_line_taken_in(tmp_path: Path) -> None:
 
 
 def test_the_readme_names_every_command_and_the_documents_none_that_is_not() -> None:
-    listed = set(re.findall(r"gpuwatch ([a-z]+)", "\n".join(re.findall(r"(?m)^\| `.*$", README))))
+    listed = set(re.findall(r"gpuwatch ([a-z]+(?:-[a-z]+)*)", "\n".join(re.findall(r"(?m)^\| `.*$", README))))
     assert listed == set(COMMANDS)
     for page in PAGES:
-        named = set(re.findall(r"`gpuwatch ([a-z]+)", page.read_text(encoding="utf-8")))
+        named = set(re.findall(r"`gpuwatch ([a-z]+(?:-[a-z]+)*)", page.read_text(encoding="utf-8")))
         assert named <= set(COMMANDS), page
 
 

@@ -72,6 +72,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": ("Check settings, database, keys, channels and clock.", "doctor:doctor"),
         "config": ("Show the effective settings or their JSON Schema.", "config:config"),
         "providers": ("List providers: status, credentials, quota plan.", "providers:providers"),
+        "new-provider": ("Write the package of a provider of your own.", "new_provider:new_provider"),
         "notify": ("Send a test message through each channel.", "notify:notify"),
         "docs": ("Read the documentation.", "docs:docs"),
         "emulator": ("Serve the embedded marketplace, for tests of your own.", "emulator:emulator"),

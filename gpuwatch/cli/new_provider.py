@@ -1,0 +1,44 @@
+"""`gpuwatch new-provider`: the package of a provider of your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import json_option
+from gpuwatch.cli.output import json_out
+
+
+@click.command(
+    "new-provider", cls=Command, examples=("gpuwatch new-provider mycloud", "gpuwatch new-provider mycloud --into src")
+)
+@click.argument("name")
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="A new or empty folder. Default: gpuwatch-NAME, here.",
+)
+@json_option
+def new_provider(name: str, into: Path | None, as_json: bool) -> int:
+    """Write the package of a provider of your own: a module, a stand-in with the conformance kit, pyproject.toml.
+
+    It works as it stands, for a cloud that does not exist: the kit passes on it, and each line that is left to you is
+    one red test that names it. See: gpuwatch docs write-a-provider
+
+    Exit codes: 0 written, 2 the name or the folder cannot be used.
+    """
+    from gpuwatch.app.new_provider import new_package_json, write_package
+
+    made = write_package(name, into)
+    if as_json:
+        json_out(new_package_json(made))
+        return Exit.DONE
+    click.echo(f"{made.folder}: {', '.join(made.files)}")
+    click.echo(f"{made.to_write} lines are left to you, each marked and a red test. Next:")
+    click.echo(f"  cd {made.folder} && pip install -e '.[test]' && pytest -q")
+    return Exit.DONE
