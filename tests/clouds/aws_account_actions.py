@@ -62,6 +62,9 @@ class AccountActions:
             raise refuse("InvalidGroup.Duplicate", f"The security group '{name}' already exists")
         group_id = f"sg-{len(self.account.groups) + 100:017x}"
         made = {"groupId": group_id, "groupName": name, "vpcId": request.params.get("VpcId", VPC), "ipPermissions": []}
+        tag = "TagSpecification.1.Tag.1."
+        if tag + "Key" in request.params:
+            made["tagSet"] = [{"key": request.params[tag + "Key"], "value": request.params[tag + "Value"]}]
         self.account.groups[group_id] = made | {"region": region}
         return xml_reply(request, {"groupId": group_id, "return": True})
 
@@ -69,10 +72,13 @@ class AccountActions:
         """One rule."""
         sent, rule = request.params, "IpPermissions.1."
         group = self.account.groups[sent["GroupId"]]
-        group["ipPermissions"].append({
+        opened = {
             "ipProtocol": sent[rule + "IpProtocol"], "fromPort": int(sent[rule + "FromPort"]),
             "toPort": int(sent[rule + "ToPort"]), "ipRanges": [{"cidrIp": sent[rule + "IpRanges.1.CidrIp"]}],
-        })  # fmt: skip
+        }  # fmt: skip
+        if opened in group["ipPermissions"]:
+            raise refuse("InvalidPermission.Duplicate", "the specified rule already exists")
+        group["ipPermissions"].append(opened)
         return xml_reply(request, {"return": True})
 
     def delete_group(self: _Server, request: EmulatorRequest) -> EmulatorReply:

@@ -21,6 +21,7 @@ from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import read_offer_id
 from gpuwatch.providers.aws.prerequisites import AwsPrerequisites
 from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
+from gpuwatch.providers.aws.ssh_group import SshGroups
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import at, objects
@@ -42,6 +43,7 @@ class AwsLauncher(BasicLauncher):
         self._catalog = catalog
         self._options = settings.options
         self._prerequisites = AwsPrerequisites(account, catalog, settings.options)
+        self._ssh_groups = SshGroups(account, settings.options, account.tools.monotonic)
         self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
 
     def create(self, order: Order) -> Created:
@@ -54,7 +56,12 @@ class AwsLauncher(BasicLauncher):
         wanted = read_offer_id(order.offer_id)
         if wanted is None:
             raise not_sent(PROVIDER, "that is no id of an offer of AWS")
-        request = run_request(order, wanted, self._options, self._account.tools.now())
+        run_request(order, wanted, self._options, self._account.tools.now())  # what cannot be sent makes no group
+        try:
+            group = self._ssh_groups.ensure(wanted.region, wanted.zone)
+        except OutcomeUnknown as error:  # a group costs nothing, and the next order finds it
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+        request = run_request(order, wanted, self._options, self._account.tools.now(), group)
         answer = self._account.order("create", wanted.region, "run_instances", **request)
         return created(answer or {}, wanted.region)
 
@@ -154,7 +161,10 @@ class AwsLauncher(BasicLauncher):
 
     def _listed(self, region: str) -> list[Instance]:
         rows = self._account.pages("ec2", region, "describe_instances", "Reservations", MaxResults=1000)
-        return self._read(rows, region)
+        found = self._read(rows, region)
+        if region in self._account.regions:
+            self._ssh_groups.listed(region, alive=any(one.label for one in found))
+        return found
 
     def _read(self, rows: list[object], region: str) -> list[Instance]:
         user = self._options.get("ssh_user")

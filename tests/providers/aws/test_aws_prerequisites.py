@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.errors import OrderRefused
 from gpuwatch.ports import Order
 from gpuwatch.ports.prerequisites import OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe, is_blocked
+from tests.clocks import Clock
 from tests.clouds.aws import Ec2
 from tests.clouds.aws_account import DEFAULT_GROUP, KEY_PAIR, SSH_GROUP, Ec2Account
 from tests.providers.aws.aws_bench import NOW, SPOT_ID, asking, launcher_of, order
@@ -217,3 +219,53 @@ def test_quotas_are_counted_by_family_and_market(strict: Ec2) -> None:
         launcher_of(adapter).create(order(SPOT_ID, bid_usd_hour=0.5))
         with pytest.raises(Exception, match="VcpuLimitExceeded"):
             launcher_of(adapter).create(order(label="gpuwatch-zzzzzzzzzzzz"))
+
+
+# --- the security group that gpuwatch makes ---------------------------------------------------------------------------
+FROM = {"key_name": KEY_PAIR, "security_groups": (), "ssh_from": "203.0.113.7/32", "list_regions": ("us-east-1",)}
+
+
+def test_a_group_is_made_with_the_first_rent_and_deleted_after_the_last(strict: Ec2) -> None:
+    clock = Clock()
+    with asking(strict.url, clock=clock, **FROM) as adapter:
+        launcher = launcher_of(adapter)
+        assert missing(looked(strict, **FROM)) == []
+        made = [launcher.create(order()), launcher.create(order(label="gpuwatch-zzzzzzzzzzzz"))]
+        ((group_id, group),) = strict.account.groups.items()
+        assert group["ipPermissions"][0]["ipRanges"] == [{"cidrIp": "203.0.113.7/32"}]
+        assert len(group["ipPermissions"]) == 1
+        assert {one["sent"]["SecurityGroupId.1"] for one in strict.instances.values()} == {group_id}
+        clock.sleep(1000.0)
+        launcher.list_instances()
+        assert group_id in strict.account.groups
+        for one in made:
+            launcher.destroy(one.instance_id)
+        launcher.list_instances()
+        assert group_id in strict.account.groups  # EC2 refuses while the machines shut down
+        for instance_id in list(strict.instances):
+            strict.turn(instance_id, "terminated")
+        clock.sleep(60.0)
+        launcher.list_instances()
+        assert strict.account.groups == {}
+
+
+def test_a_group_of_the_owner_with_that_name_is_not_touched(strict: Ec2) -> None:
+    theirs = {"groupId": "sg-9", "groupName": "gpuwatch-ssh", "ipPermissions": [], "region": "us-east-1"}
+    strict.account.groups["sg-9"] = dict(theirs)
+    with asking(strict.url, **FROM) as adapter:
+        with pytest.raises(OrderRefused, match=r"InvalidGroup\.Duplicate"):
+            launcher_of(adapter).create(order())
+        launcher_of(adapter).list_instances()
+    assert strict.account.groups == {"sg-9": theirs}
+    assert strict.instances == {}
+
+
+def test_a_group_left_by_an_earlier_process_is_deleted(strict: Ec2) -> None:
+    with asking(strict.url, **FROM) as adapter:
+        made = launcher_of(adapter).create(order())
+        launcher_of(adapter).destroy(made.instance_id)
+    strict.turn(made.instance_id.partition("/")[2], "terminated")
+    assert strict.account.groups
+    with asking(strict.url, **FROM) as adapter:
+        launcher_of(adapter).list_instances()
+    assert strict.account.groups == {}

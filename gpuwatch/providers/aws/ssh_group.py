@@ -1,0 +1,119 @@
+"""The security group that gpuwatch makes on request: it lets SSH in, and is deleted after the last machine.
+
+EC2 refuses to delete a group that a machine has, so a deletion is tried, not reasoned about.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.aws.client import AwsClient
+from gpuwatch.providers.aws.network import network_options, ssh_group_name
+from gpuwatch.providers.toolkit.validation import at, objects, word
+
+log = logging.getLogger(__name__)
+
+_TAG: Final = {"Key": "gpuwatch-made", "Value": "ssh"}
+_KEPT_S: Final = 300.0  # after a rent: its machine may not be listed yet
+_RETRY_S: Final = 30.0
+_SSH: Final = 22
+
+
+class SshGroups:
+    """One group for each region and network; only a group with gpuwatch's own tag is changed or deleted.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(self, account: AwsClient, options: Mapping[str, Option], monotonic: Callable[[], float]) -> None:
+        self._account = account
+        self._options = options
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._delete_at_s: dict[str, float] = {}  # region → not before
+
+    def wanted(self, region: str) -> bool:
+        """Whether gpuwatch makes one in this region."""
+        network = network_options(self._options)
+        return bool(network.ssh_from and self._options.get("key_name")) and region not in network.groups
+
+    def ensure(self, region: str, zone: str) -> str | None:
+        """The group for a machine in a zone, made if there is none; None: none is wanted. Raises OrderError."""
+        if not self.wanted(region):
+            return None
+        with self._lock:
+            self._delete_at_s[region] = self._monotonic() + _KEPT_S
+            try:
+                vpc = self._vpc(region, zone)
+                found = self._found(region, vpc)
+            except ProviderError as error:
+                raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+            group = found[0] if found else self._made(region, vpc)
+            self._open(region, group)
+            return group
+
+    def listed(self, region: str, alive: bool) -> None:
+        """The region's machines were listed: delete the group once no machine of gpuwatch is alive. Raises nothing."""
+        if not self.wanted(region):
+            return
+        with self._lock:
+            now_s = self._monotonic()
+            due_s = self._delete_at_s.setdefault(region, now_s)  # after a start: one may be left from before
+            if alive or now_s < due_s:
+                return
+            try:
+                for group in self._found(region, None):
+                    self._account.order(
+                        "order", region, "delete_security_group", harmless="DependencyViolation", GroupId=group
+                    )
+                left = self._found(region, None)
+            except (OrderError, ProviderError) as error:
+                log.info("the security group is not deleted yet: %s", error, extra={"provider": "aws"})
+                left = [region]
+            self._delete_at_s[region] = now_s + (_RETRY_S if left else float("inf"))
+
+    def _vpc(self, region: str, zone: str) -> str | None:
+        """The network of the owner's subnet; None: the default one."""
+        subnet = network_options(self._options).subnets.get(zone)
+        if subnet is None:
+            return None
+        filters = [{"Name": "subnet-id", "Values": [subnet]}]
+        rows = objects(self._account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
+        return word(rows[0].get("VpcId"), 40) if rows else None
+
+    def _found(self, region: str, vpc: str | None) -> list[str]:
+        filters = [{"Name": "group-name", "Values": [ssh_group_name()]}]
+        rows = objects(
+            self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=filters)
+        )
+        mine = [row for row in rows if _TAG in objects(row.get("Tags"))]
+        return [str(row.get("GroupId")) for row in mine if vpc is None or row.get("VpcId") == vpc]
+
+    def _made(self, region: str, vpc: str | None) -> str:
+        place = {} if vpc is None else {"VpcId": vpc}
+        answer = self._account.order(
+            "order", region, "create_security_group", GroupName=ssh_group_name(),
+            Description="gpuwatch: SSH to machines that it rents",
+            TagSpecifications=[{"ResourceType": "security-group", "Tags": [_TAG]}], **place,
+        )  # fmt: skip
+        group = at(answer, "GroupId")
+        if not isinstance(group, str):
+            raise OutcomeUnknown(f"aws: {region}: an unexpected answer to the making of a security group")
+        return group
+
+    def _open(self, region: str, group: str) -> None:
+        ranges = [{"CidrIp": network_options(self._options).ssh_from}]
+        if ":" in ranges[0]["CidrIp"]:
+            ranges = [{"CidrIpv6": ranges[0]["CidrIp"]}]
+        kind = "IpRanges" if "CidrIp" in ranges[0] else "Ipv6Ranges"
+        rule = {"IpProtocol": "tcp", "FromPort": _SSH, "ToPort": _SSH, kind: ranges}
+        self._account.order(
+            "order", region, "authorize_security_group_ingress", harmless="InvalidPermission.Duplicate",
+            GroupId=group, IpPermissions=[rule],
+        )  # fmt: skip
