@@ -24,6 +24,7 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "idle": ("a daemon that finds nothing", [], ["--seconds", "40"]),
     "keeper": ("what the keeper costs, and how late it ends an instance", [], []),
     "polling_day": ("a day of polling at vast.ai's spacing and quota", [], ["--hours", "3"]),
+    "seen": ("visible to seen for 1 to 100 watches", ["--days", "1"], ["--hours", "6", "--days", "1"]),
     "outage_days": ("two days of alerts while channels fail", [], ["--hours", "6"]),
     "watches": ("all watches against all offers", [], ["--rounds", "5"]),
     "store": ("storing polls", ["--rounds", "3"], ["--rounds", "1"]),

@@ -28,10 +28,22 @@ DAY_S = 86_400.0
 _COUNTS, _COUNT_WEIGHTS = [1, 2, 4, 8], [55, 15, 15, 15]
 
 
+class Habits(msgspec.Struct, frozen=True, kw_only=True):
+    """How bargains come and go; assumed."""
+
+    limit_share: float = LIMIT_SHARE  # a watch's limit, of the model's usual price
+    bargain_every_s: float = BARGAIN_EVERY_S  # mean time between two of one GPU
+    bargain_life_s: float = BARGAIN_LIFE_S  # median
+
+
+HABITS = Habits()
+
+
 class Bargain(msgspec.Struct, kw_only=True):
     """An offer while it is at or under a watch's limit; times in Unix seconds."""
 
     gpu: str
+    usd_hour: float
     appears_s: float
     vanishes_s: float
     seen_s: float | None = None  # when the first answer to a hunt that holds it had arrived
@@ -43,19 +55,19 @@ def models() -> dict[str, GpuModel]:
     return dict(sorted(named.items(), key=lambda item: -item[1].weight))
 
 
-def limit_usd(model: GpuModel) -> float:
+def limit_usd(model: GpuModel, habits: Habits = HABITS) -> float:
     """The limit of a model's watch, USD per GPU-hour."""
-    return round(model.usd_hour * LIMIT_SHARE, 4)
+    return round(model.usd_hour * habits.limit_share, 4)
 
 
-def describe(refusals_a_day: float) -> str:
+def describe(refusals_a_day: float, habits: Habits = HABITS) -> str:
     """The assumptions, for whoever reads the figures."""
     low, high = REFUSES_FOR_S
     return (
-        f"bargains of a GPU appear every {BARGAIN_EVERY_S / 60:.0f} min on average and stay for "
-        f"{BARGAIN_LIFE_S / 60:.0f} min (median; lognormal, sigma {BARGAIN_SPREAD}, at least 15 s); standing offers "
-        f"change every {STANDING_LIFE_S / 3600:.0f} h; {refusals_a_day:g} times a day every search is refused for "
-        f"{low:.0f} to {high:.0f} s, with a Retry-After"
+        f"bargains of a GPU appear every {habits.bargain_every_s / 60:.0f} min on average and stay for "
+        f"{habits.bargain_life_s / 60:.0f} min (median; lognormal, sigma {BARGAIN_SPREAD}, at least 15 s); standing "
+        f"offers change every {STANDING_LIFE_S / 3600:.0f} h; {refusals_a_day:g} times a day every search is refused "
+        f"for {low:.0f} to {high:.0f} s, with a Retry-After"
     )
 
 
@@ -69,8 +81,15 @@ class DayMarket:
     """
 
     def __init__(
-        self, market: Marketplace, gpus: list[str], clock: VirtualTime, seed: int, refusals_a_day: float
+        self,
+        market: Marketplace,
+        gpus: list[str],
+        clock: VirtualTime,
+        seed: int,
+        refusals_a_day: float,
+        habits: Habits = HABITS,
     ) -> None:
+        self._habits = habits
         self.bargains: list[Bargain] = []
         self._open: dict[int, Bargain] = {}  # by offer id
         self._market = market
@@ -107,7 +126,7 @@ class DayMarket:
         self._standing[gpu] = {}
         for _ in range(10 + 2 * model.weight):
             self._list(gpu, model)
-        self._after(self._rng.expovariate(1 / BARGAIN_EVERY_S), lambda: self._bargain(gpu, model))
+        self._after(self._rng.expovariate(1 / self._habits.bargain_every_s), lambda: self._bargain(gpu, model))
 
     def _list(self, gpu: str, model: GpuModel) -> None:
         count = self._rng.choices(_COUNTS, _COUNT_WEIGHTS)[0]
@@ -130,23 +149,23 @@ class DayMarket:
     def _usual_usd(self, model: GpuModel) -> float:
         """A GPU's price above the limit: cheaper at night (UTC), dearer in the afternoon."""
         tide = 1 + 0.06 * math.sin((self._clock.unix() % DAY_S / DAY_S - 0.375) * math.tau)
-        return max(model.usd_hour * tide * self._rng.lognormvariate(0.0, 0.15), limit_usd(model) * 1.02)
+        return max(model.usd_hour * tide * self._rng.lognormvariate(0.0, 0.15), limit_usd(model, self._habits) * 1.02)
 
     # --- bargains -----------------------------------------------------------------------------------------------------
 
     def _bargain(self, gpu: str, model: GpuModel) -> None:
         """A cheap machine is listed, or, one time in three, a standing one gets cheap for a while."""
-        usd = limit_usd(model) * self._rng.uniform(0.8, 0.995)
-        life_s = max(15.0, BARGAIN_LIFE_S * self._rng.lognormvariate(0.0, BARGAIN_SPREAD))
+        usd = limit_usd(model, self._habits) * self._rng.uniform(0.8, 0.995)
+        life_s = max(15.0, self._habits.bargain_life_s * self._rng.lognormvariate(0.0, BARGAIN_SPREAD))
         offer_id = self._cheapened(gpu, usd) if self._rng.random() < 1 / 3 else None
         stands = offer_id is not None
         if offer_id is None:
             offer_id = self._market.publish(gpu=model.name, count=1, usd_hour=usd)
         now = self._clock.unix()
-        self._open[offer_id] = found = Bargain(gpu=gpu, appears_s=now, vanishes_s=now + life_s)
+        self._open[offer_id] = found = Bargain(gpu=gpu, usd_hour=usd, appears_s=now, vanishes_s=now + life_s)
         self.bargains.append(found)
         self._after(life_s, lambda: self._vanish(model, offer_id, stands))
-        self._after(self._rng.expovariate(1 / BARGAIN_EVERY_S), lambda: self._bargain(gpu, model))
+        self._after(self._rng.expovariate(1 / self._habits.bargain_every_s), lambda: self._bargain(gpu, model))
 
     def _cheapened(self, gpu: str, usd: float) -> int | None:
         able = [one for one, count in self._standing[gpu].items() if count == 1 and one not in self._open]

@@ -114,7 +114,8 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
     random.seed(seed)  # tenacity draws its waits there
     clock = VirtualTime(scenario.start, seed)
     known = list(models())
-    watched, recorded = known[: scenario.watches], known[: scenario.watches + RECORDED_BESIDES]
+    watched = known[: scenario.gpus or scenario.watches]
+    recorded = known[: scenario.recorded or len(watched) + RECORDED_BESIDES]
     marketplace = Marketplace(
         clock=clock.unix,
         size=0,
@@ -123,10 +124,11 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
         interval_shape="headers",
         rows_per_day=scenario.granted_rows or scenario.rows_per_day or None,
     )
-    market = DayMarket(marketplace, recorded, clock, seed, scenario.refusals_a_day)
+    market = DayMarket(marketplace, recorded, clock, seed, scenario.refusals_a_day, scenario.habits)
+    decided = DecisionLog(clock)
     wire = Wire(clock, marketplace, market, seed)
     loaded = settings.load(str(_settings(scenario, watched, recorded, folder)), env={"HOME": str(folder)})
-    with ExitStack() as opened:
+    with ExitStack() as opened, decided:
         store = opened.enter_context(open_store(loaded))
         http = PooledHttpClient(transport=wire, monotonic=clock.monotonic)
         opened.callback(http.close)
@@ -151,14 +153,48 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
         covered_s=_covered(folder / "gpuwatch.db", worker.sweeper.targets, scenario.start.timestamp()),
         alerts=_count(folder / "gpuwatch.db", "SELECT count(*) FROM alert WHERE kind = 'match'"),
         processor_s=time.process_time() - began,
+        decided=decided.found,
     )
 
 
+def watches_of(scenario: Scenario, watched: Sequence[str]) -> list[tuple[str, str, float]]:
+    """Each watch by name, with its GPU and its limit: those that share a GPU have limits of their own, 4 % apart."""
+    known, found = models(), []
+    for number in range(scenario.watches):
+        turn, gpu = number // len(watched), watched[number % len(watched)]
+        limit = round(limit_usd(known[gpu], scenario.habits) * (1 - 0.04 * turn), 4)
+        found.append((f"{gpu} {turn}" if turn else gpu, gpu, limit))
+    return found
+
+
+class DecisionLog(logging.Handler):
+    """What the daemon logs of its watches, with the moment on the virtual clock."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        super().__init__()
+        self.found: list[tuple[float, str, str]] = []
+        self._clock = clock
+        self._logger = logging.getLogger("gpuwatch.engine.evaluator")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """ "watch NAME: reason, best …"."""
+        watch = getattr(record, "watch", None)
+        if watch is not None:
+            said = record.getMessage().removeprefix(f"watch {watch}: ")
+            self.found.append((self._clock.unix(), watch, said.partition(",")[0]))
+
+    def __enter__(self) -> None:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.INFO)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+
+
 def _settings(scenario: Scenario, watched: Sequence[str], recorded: Sequence[str], folder: Path) -> Path:
-    known = models()
     listed = "".join(
-        f'[[watch]]\nname = "{gpu}"\ngpu = "{gpu}"\ngpu_count = 1\nmax_price = {limit_usd(known[gpu])}\n\n'
-        for gpu in watched
+        f'[[watch]]\nname = "{name}"\ngpu = "{gpu}"\ngpu_count = 1\nmax_price = {limit}\n\n'
+        for name, gpu, limit in watches_of(scenario, watched)
     )
     names = msgspec.json.encode(list(recorded)).decode()
     path = folder / "gpuwatch.toml"

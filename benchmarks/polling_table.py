@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from benchmarks.day_market import Bargain, describe, models
+from benchmarks.day_market import HABITS, Bargain, Habits, describe, models
 
 SPACING_S = 6.0  # source: clients report ten searches a minute
 UPLINK_S, ANSWER_S = 0.1, (0.2, 0.9)  # assumed: the request's way, and until the answer is there
@@ -28,6 +28,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     refusals_a_day: float = 24.0  # times that the marketplace is busy
     hours: float = 24.0
     start: datetime = MIDNIGHT
+    gpus: int | None = None  # that the watches share; None: each watch has its own
+    recorded: int | None = None  # GPUs that are read for the history; None: the watched ones and two more
+    habits: Habits = HABITS
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +56,7 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
     bargains: Sequence[Bargain]
     covered_s: dict[str, list[float]]  # by GPU: when it was read completely for the history, since the start
     alerts: int
+    decided: Sequence[tuple[float, str, str]] = ()  # Unix seconds, a watch, and what became of it, when that changed
     processor_s: float
 
 

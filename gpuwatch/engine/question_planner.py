@@ -9,6 +9,7 @@ from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan,
 from gpuwatch.engine.prices_on_sale import PricesOnSale
 
 PLAN_EVERY = timedelta(minutes=1)  # what is on sale has changed by then
+_HEAT_EVERY = timedelta(seconds=15)  # what is hot changes with every match
 
 
 class QuestionPlanner:
@@ -29,8 +30,9 @@ class QuestionPlanner:
         """The questions for these demands, at this moment."""
         wanted = tuple(demands)
         known = self._prices.known_gpus
-        is_fresh = self._planned_at is not None and timedelta(0) <= now - self._planned_at < PLAN_EVERY
-        if not is_fresh or self._planned_for != wanted or self._known_gpus != known:
+        every = PLAN_EVERY if self._planned_for == wanted else _HEAT_EVERY
+        is_fresh = self._planned_at is not None and timedelta(0) <= now - self._planned_at < every
+        if not is_fresh or self._known_gpus != known or not _ask_the_same(self._planned_for, wanted):
             self._plan = plan_queries(wanted, self._prices.expected_rows(), limits)
             self._planned_for, self._planned_at, self._known_gpus = wanted, now, known
         return self._plan
@@ -38,3 +40,7 @@ class QuestionPlanner:
     def forget_plan(self) -> None:
         """What was expected did not come true: the next plan is a new one."""
         self._planned_at = None
+
+
+def _ask_the_same(some: Sequence[Demand], others: Sequence[Demand]) -> bool:
+    return [(one.query, one.watches) for one in some] == [(one.query, one.watches) for one in others]

@@ -14,7 +14,9 @@ import msgspec
 
 from gpuwatch.domain.market.query import Query, can_join, joined
 
-HEAT_LEAST, HEAT_MOST = 0.25, 4.0  # assumed: nobody waits for more than twice an even share because others are hot
+# assumed: nobody waits for more than twice an even share because others are hot, and for what is known already three
+# times as long
+HEAT_LEAST, HEAT_MOST = 1 / 9, 4.0
 _PAGE_SHARE = 0.5  # assumed: of a page, filled by what is known; the rest is for what was listed since
 _MIXES = (0.02, 0.25, 0.5, 0.75, 0.98)  # of rows and turns in the cost of a question; the best one is taken
 _HALVINGS = 40  # of the scale: to less than a millionth
@@ -118,18 +120,19 @@ def _alone(demand: Demand, rows_of: Rows) -> Question:
 
 
 def _joins(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> Sequence[Sequence[Question]]:
-    """One question fewer each time: always the two are joined that need the fewest rows more."""
-    living = dict(enumerate(alone))
+    """Fewer questions each time: the limits of one GPU first; then always the two that need the fewest rows more."""
+    families = _families(alone, rows_of, limits)
+    living = dict(enumerate(families))
     pairs = {
         (a, b): pair
         for a in living
         for b in living
         if a < b and (pair := _pair(living[a], living[b], rows_of, limits)) is not None
     }
-    stages: list[Sequence[Question]] = []
+    stages: list[Sequence[Question]] = [families]
     while pairs:
         (a, b), (_, both) = min(pairs.items(), key=lambda item: (item[1][0], item[0]))
-        new = len(alone) + len(stages)
+        new = len(families) + len(stages)
         del living[a], living[b]
         pairs = {key: pair for key, pair in pairs.items() if not {a, b} & set(key)}
         for c, other in living.items():
@@ -138,6 +141,25 @@ def _joins(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> S
         living[new] = both
         stages.append(list(living.values()))
     return stages
+
+
+def _families(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> list[Question]:
+    """Queries that differ in their limit alone, as the one with the highest: that brings no row more than it does."""
+    found: dict[Query, list[Question]] = {}
+    for one in alone:
+        found.setdefault(msgspec.structs.replace(one.query, max_listed_usd_hour=None), []).append(one)
+    joint = (same if len(same) == 1 else _family(same, rows_of, limits) for same in found.values())
+    return [one for questions in joint for one in questions]
+
+
+def _family(same: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> Sequence[Question]:
+    """One question, even if nothing is known of the GPU; as they are, if the page is expected to be cut."""
+    query = joined([one.query for one in same], limits.page_rows)
+    demands = tuple(demand for one in same for demand in one.demands)
+    rows = rows_of(query)
+    if rows is not None and rows > limits.page_rows * _PAGE_SHARE:
+        return same
+    return [Question(query=query, demands=demands, rows=max(one.rows for one in same) if rows is None else rows)]
 
 
 def _pair(one: Question, other: Question, rows_of: Rows, limits: PollingLimits) -> tuple[float, Question] | None:

@@ -1,0 +1,27 @@
+"""A hundred watches on twenty GPUs, on the virtual clock: seen in time, within turns and rows."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from benchmarks.polling_day import simulate
+from benchmarks.polling_table import early
+from benchmarks.seen import scenario, waits_s
+
+HOURS = 3.0
+
+
+@pytest.mark.slow
+def test_a_hundred_watches_see_within_four_times_what_one_needs_at_the_most(tmp_path: Path) -> None:
+    """One watch is asked for every 30 s: it sees within 15 s in the mean, 30 s at the most, and an answer's time."""
+    day = simulate(scenario(100, HOURS, 20_000), 1, tmp_path)
+    found, missed = waits_s(day)
+    assert len(found) >= 20
+    assert statistics.median(found) <= 4 * 15.0
+    assert missed <= len(found) / 10
+    assert early(day.searches) == 0
+    rows = sum(one.rows for one in day.searches)
+    assert rows <= 20_000 * HOURS / 24 * 1.2, "the sweep at the start is a little ahead of its time"
