@@ -18,6 +18,7 @@ from gpuwatch.bootstrap import (
     real_now,
 )
 from gpuwatch.bootstrap.accounts import identified_account
+from gpuwatch.bootstrap.jobs import job_shells
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
 from gpuwatch.domain.jobs.job import JobState
@@ -131,9 +132,15 @@ def _executor(
     balance = BalanceCache(adapter.launcher, monotonic)
     balance.refresh()
     commission, obligations = settings.providers[name].commission, obligation_file(settings)
-    scopes = SqlSkippedScopes(store)
+    scopes, key = SqlSkippedScopes(store), job_shells(settings).public_key
     context = ProviderContext(
-        adapter.launcher, adapter.market, commission, balance, obligations=obligations, scopes=scopes
+        adapter.launcher,
+        adapter.market,
+        commission,
+        balance,
+        obligations=obligations,
+        scopes=scopes,
+        public_key=key,
     )
     return LaunchExecutor(
         SqlLaunchRepository(store, obligations),

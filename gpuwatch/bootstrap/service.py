@@ -16,6 +16,7 @@ from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_chan
 from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_previous_keys
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import give_buttons
+from gpuwatch.bootstrap.jobs import build_job_runner, job_shells
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
@@ -144,6 +145,9 @@ class Service:
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
         self.jobs = SqlJobRepository(store)
         self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=self._price_seen_by)
+        self.job_runner = build_job_runner(
+            settings, self.jobs, self.launch_repository, self.launchers, time_source.now, time_source.monotonic
+        )
         polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
 
@@ -183,6 +187,7 @@ class Service:
             account_id=lambda: self.accounts[name].account_id,
             scopes=SqlSkippedScopes(self.store),
             gate=self.gates.get(name),
+            public_key=job_shells(self.settings).public_key,
         )
 
     def _reconciler(self, launcher: Launcher, account: ProviderAccount, guard: ProviderGuard) -> LaunchReconciler:
@@ -291,6 +296,7 @@ class Service:
     def close(self) -> None:
         """Give work in progress a short time to reach a point that its row records."""
         self.stopping.set()
+        self.job_runner.close()
         self.executor.shutdown()
         self.hooks.close(within_s=1.5)
         with suppress(StoreError):  # then the next start logs it

@@ -29,6 +29,7 @@ PREREQUISITES_EVERY_S = 15.0  # only checks whether it is time
 HOOKS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
+JOB_RUNS_EVERY_S = 5.0
 JOBS_EVERY_S = 2.0
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
@@ -51,6 +52,8 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     ]
     if not service.settings.rescue:
         shared.append(PeriodicTask(name="jobs", run=_at_now(service, service.job_queue.tick), every_s=JOBS_EVERY_S))
+        runs_s = JOB_RUNS_EVERY_S / min(pace(), 4.0)
+        shared.append(PeriodicTask(name="job runs", run=_at_now(service, service.job_runner.tick), every_s=runs_s))
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
 
 

@@ -10,6 +10,7 @@ from gpuwatch.emulator.increases import Increases, Proposal
 from gpuwatch.emulator.instance import GPU_BILLED, NEVER, Cutover, EmulatedInstance
 from gpuwatch.emulator.ledger import Ledger, LedgerEntry, micro
 from gpuwatch.emulator.lifecycles import QUEUED, Delays, LifecycleStep, startup, up, with_fate
+from gpuwatch.emulator.machine_room import MachineRoom
 from gpuwatch.emulator.machines import EmulatedListing, PriceView
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.prices import price_fields
@@ -38,6 +39,7 @@ class Fleet:
         self.gone: dict[int, EmulatedInstance] = {}
         self.increases = Increases()
         self.charge_factor = 1.0  # what is really charged, as a multiple of what is listed
+        self.machines: MachineRoom | None = None
         self.ssh_at: tuple[str, int] | None = None  # where the ssh server of every new instance really is
 
     # --- the renter's actions --------------------------------------------------------------------------------
@@ -317,6 +319,8 @@ class Fleet:
             instance.running_since, instance.measured = None, False
         elif not was_running:
             instance.running_since = at
+        if self.machines is not None:
+            self.machines.changed(instance)
         instance.remember(at)
         self._meter(instance, at)
 
@@ -327,6 +331,8 @@ class Fleet:
 
     def _end(self, instance: EmulatedInstance, kind: str, now: float) -> None:
         del self.alive[instance.id]
+        if self.machines is not None:
+            self.machines.ended(instance.id)
         self.gone[instance.id] = instance
         instance.steps, instance.ended_at = [], now
         self.ledger.close(instance.id, now)

@@ -23,7 +23,7 @@ ListenAddress 127.0.0.1
 Port {port}
 HostKey {folder}/etc/host_key
 PidFile none
-AuthorizedKeysFile {folder}/etc/authorized_keys
+AuthorizedKeysFile {folder}/etc/authorized_keys {folder}/home/.ssh/authorized_keys
 StrictModes no
 UsePAM no
 PasswordAuthentication no

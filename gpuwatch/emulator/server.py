@@ -49,6 +49,12 @@ class Marketplace(MarketControls, LoopbackService):
         """The API key that it knows."""
         return self.options.key
 
+    def close(self) -> None:
+        """Stop serving; the machines of its instances end, too."""
+        LoopbackService.close(self)
+        if self._simulation.fleet.machines is not None:
+            self._simulation.fleet.machines.close()
+
     def loops(self) -> list[Callable[[], None]]:
         """The market's own movement, if it has one."""
         return [] if self._tick_every_s is None else [self._tick_on]

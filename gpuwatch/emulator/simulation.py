@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
@@ -11,6 +12,7 @@ from gpuwatch.emulator.instances import Fleet
 from gpuwatch.emulator.ledger import Ledger
 from gpuwatch.emulator.lifecycles import Delays
 from gpuwatch.emulator.limits import Limits
+from gpuwatch.emulator.machine_room import MachineRoom
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.search import CAP_ROWS, Search
 
@@ -45,6 +47,7 @@ class MarketplaceOptions:
     charges_lag_s: float = 0.0
     charges_today: bool = True
     ssh_at: tuple[str, int] | None = None
+    machines: Path | None = None  # a folder: each running instance gets a real SSH server
     page_cap: int = 25
 
 
@@ -66,6 +69,7 @@ class Simulation:
         self.market = EmulatedMarket(options.seed, clock, options.size, options.odd_rows)
         self.ledger = Ledger(self.settle)
         self.fleet = Fleet(self.market, self.ledger, clock, options.credit_usd, options.delays)
+        self.fleet.machines = None if options.machines is None else MachineRoom(options.machines)
         self.fleet.charge_factor, self.fleet.ssh_at = options.charge_factor, options.ssh_at
         self.search = Search(self.market, options.default_rows, options.keyless_rows, options.keyed_rows)
         self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day, options.search_every_s)

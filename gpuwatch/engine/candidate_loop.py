@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.events import AnswerLost, ClockReading, InstanceCreated, NothingCreated
 from gpuwatch.domain.launches.hook_time import longest_hook_s
 from gpuwatch.domain.launches.labels import LABEL_LENGTH
@@ -49,6 +50,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import Launcher, LaunchRepository, Market
 from gpuwatch.ports.obligations import NO_OBLIGATION_LOG, ObligationLog
+from gpuwatch.ports.remote import RemoteRefused
 from gpuwatch.ports.scopes import NO_SCOPE_LOG, ScopeLog
 
 log = logging.getLogger(__name__)
@@ -73,7 +75,8 @@ class ProviderContext(msgspec.Struct, frozen=True):
     """What belongs to one provider when renting. Without a reconciler (a command beside a daemon) nothing is listed.
 
     `why_nothing`: why nothing at all is rented, in one line; empty: something may be. `account_id`: whose key it is,
-    once that is known. `scopes`: where it is kept what orders were refused for.
+    once that is known. `scopes`: where it is kept what orders were refused for. `public_key`: makes the key
+    pair of a launch of a job.
     """
 
     launcher: Launcher
@@ -87,6 +90,12 @@ class ProviderContext(msgspec.Struct, frozen=True):
     account_id: Callable[[], str | None] = lambda: None
     scopes: ScopeLog = NO_SCOPE_LOG
     gate: PrerequisiteGate | None = None  # what must be in place before the first rent there
+    public_key: Callable[[str], str] | None = None
+
+    def job_key(self, launch: Launch) -> str | None:
+        """The key that an instance of a job lets in; None: it is not one of a job. Raises GpuwatchError."""
+        is_job = launch.watch.startswith(WATCH_PREFIX) and self.public_key is not None
+        return self.public_key(launch.launch_id) if is_job and self.public_key else None
 
     def not_ready(self, price_microusd_hour: int) -> str | None:
         """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
@@ -231,8 +240,9 @@ class CandidateLoop:
         if refusal is not None:
             return _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
         try:
+            context.job_key(launch)  # without it nobody could log in
             context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
-        except StoreError as error:  # without the database, nothing would end it
+        except (StoreError, RemoteRefused) as error:  # without the database, nothing would end it
             return EndReason.NOT_SENT.text(str(error))
         return None
 
@@ -241,7 +251,8 @@ class CandidateLoop:
         failpoint("launch.before_send")
         context = self._contexts[launch.provider]
         try:
-            created = context.launcher.create(build_order(launch, match, self._watch))
+            order = build_order(launch, match, self._watch, context.job_key(launch))
+            created = context.launcher.create(order)
         except (OfferGone, OrderRateLimited, OrderRefused) as error:
             return launch, self._skip(launch, match, error)
         except OutcomeUnknown as error:

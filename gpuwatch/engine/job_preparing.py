@@ -20,6 +20,7 @@ from gpuwatch.domain.jobs.run_plan import (
     runner,
     work_folder,
 )
+from gpuwatch.domain.jobs.run_status import is_safe_path
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.errors import GpuwatchError
@@ -48,6 +49,7 @@ class Preparing:
             RemoteUnreachable, RemoteRefused: later again.
             InputMissing: never.
         """
+        _check_paths(job)
         if run.host_key is None:
             run = self._pinned(run, launch)
         shell = self._parts.shell(run)
@@ -95,10 +97,10 @@ class Preparing:
             raise InputMissing(f"input {local} does not exist")
         work, bound = work_folder(job.job_id), self._parts.bounds.send_s
         if local.is_dir():
-            shell.send(local, f"{work}/{one.target}", timeout_s=bound)
+            shell.send(local, _there(work, one.target), timeout_s=bound)
             return
         target = f"{one.target}{local.name}" if one.target.endswith(("/", ".")) or not one.target else one.target
-        folder, _, name = f"{work}/{target}".rpartition("/")
+        folder, _, name = _there(work, target).rpartition("/")
         if name == local.name:
             shell.send(local, folder, timeout_s=bound)
         else:
@@ -138,6 +140,22 @@ class Preparing:
         said = shell.run(command, timeout_s=self._parts.bounds.call_s, stdin=stdin)
         if said.exit_code != 0:
             raise RemoteUnreachable(f"the machine is not ready: {said.stderr or said.exit_code}")
+
+
+def _there(work: str, target: str) -> str:
+    """A path on the machine: below the work folder, if it is not absolute."""
+    return target if target.startswith("/") else f"{work}/{target}"
+
+
+def _check_paths(job: Job) -> None:
+    """What is fetched lies below the work folder. Raises InputMissing."""
+    checkpoint = job.definition.checkpoint
+    paths = [one.source for one in job.definition.results] + ([checkpoint.path] if checkpoint else [])
+    for path in paths:
+        if not is_safe_path(path.rstrip("/")):
+            raise InputMissing(
+                f"{path!r}: results and checkpoints are fetched from below the folder that the job runs in"
+            )
 
 
 def _seconds_left(parts: JobParts, launch: Launch) -> int:

@@ -122,7 +122,7 @@ class JobQueue:
         return job
 
     def _queued(self, job: Job, launch: Launch | None, states: Mapping[str, JobState], now: datetime) -> Job:
-        if launch is not None:
+        if launch is not None and launch.launch_id != job.launch_id:  # the old one may still be ending
             work = launch.price_microusd_hour * hours_left(job)
             predicted = job.spent_microusd + round(work)
             changes = {"launch_id": launch.launch_id, "predicted_microusd": predicted}
@@ -155,7 +155,7 @@ class JobQueue:
 
     def _on_an_instance(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         self._note_spent(job, now)
-        if launch is not None:
+        if launch is not None or job.state is S.FETCHING:  # what was fetched is not computed again
             return job
         ended = self._launches.get(job.launch_id or "")
         over_at = ended.ended_at if ended is not None else None

@@ -86,9 +86,10 @@ class JobRunner:
 
     def _drive(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
         if job.state is JobState.RENTING:
-            self._rented(job, launch)
+            self._rented(job, run, launch)
             return
-        assert run is not None
+        if run is None:  # its instance was lost before a run began: the queue takes it back
+            return
         if job.state is JobState.PREEMPTED:
             self._requeue(job, run, launch)
         elif job.state is JobState.FETCHING and (run.step != "ended" or run.exit_code != 0):
@@ -104,13 +105,13 @@ class JobRunner:
         else:
             self._ending.advance(job, run, launch)
 
-    def _rented(self, job: Job, launch: Launch | None) -> None:
-        """A run begins with the next number, once its instance runs."""
+    def _rented(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
+        """The run begins once its instance runs; the queue may be first, or has made its row."""
         if launch is None or launch.state is not LaunchState.RUNNING:
             return
-        number = job.run_number + 1
-        run = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id)
-        self._parts.record(job, JobState.PREPARING, run=run, run_number=number)
+        if run is None or run.launch_id != launch.launch_id:
+            run = JobRun(job_id=job.job_id, run_number=job.run_number + 1, launch_id=launch.launch_id)
+        self._parts.record(job, JobState.PREPARING, run=run, run_number=run.run_number)
 
     # --- a run ends ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +220,23 @@ class JobRunner:
         self._parts.end_launch(launch, end, why)
         step = "ended safely" if seen_end else "lost"
         run = msgspec.structs.replace(run, step=step, end_reason=why, ended_at=run.ended_at or self._parts.clock())
+        if job.retries_left > 0:
+            self._report_interruption(job, why)
         self._parts.record(job, JobState.PREEMPTED, why, run)
+
+    def _report_interruption(self, job: Job, why: str) -> None:
+        stored = to_resume(self._parts.files.checkpoints(job.job_id))
+        where = f"from its checkpoint {stored[0].name}" if stored else "from its beginning: no checkpoint is here"
+        self._parts.report(
+            job_alert(
+                job,
+                self._parts.clock(),
+                "interrupted",
+                severity=Severity.WARNING,
+                why=why,
+                did=f"It goes on elsewhere once this end is proven, {where}. Retries left: {job.retries_left}.",
+            )
+        )
 
     def _requeue(self, job: Job, run: JobRun, launch: Launch | None) -> None:
         """Only when the old run cannot be running any more, and its instance is ended or being ended."""
@@ -234,18 +251,6 @@ class JobRunner:
             self._parts.report(job_alert(job, self._parts.clock(), "failed", severity=Severity.WARNING, why=why))
             self._parts.record(job, JobState.FAILED, why, run)
             return
-        stored = to_resume(self._parts.files.checkpoints(job.job_id))
-        where = f"from its checkpoint {stored[0].name}" if stored else "from its beginning: no checkpoint is here"
-        self._parts.report(
-            job_alert(
-                job,
-                self._parts.clock(),
-                "interrupted",
-                severity=Severity.WARNING,
-                why=run.end_reason or "",
-                did=f"It is queued again, and goes on {where}. {job.retries_left - 1} retries are left.",
-            )
-        )
         if over:
             self._parts.shells.forget(run.launch_id)
         self._parts.record(job, JobState.QUEUED, run.end_reason, run, retries_left=job.retries_left - 1)

@@ -5,39 +5,38 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 log = logging.getLogger(__name__)
 
 
 class JobThreads:
-    """Runs rounds.
+    """Runs rounds. The process does not wait for them: whatever was begun is repeated by the next one.
 
     Args:
-        workers: threads; 0: each round runs at once, in the caller's thread.
+        workers: rounds at the same time; 0: each round runs at once, in the caller's thread.
     """
 
     def __init__(self, workers: int) -> None:
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="job") if workers else None
+        self._workers = workers
         self._lock = threading.Lock()
         self._busy: set[str] = set()
+        self._closed = False
 
     def start(self, job_id: str, step: Callable[[], None]) -> bool:
-        """Begin a round; False: the last one of this job still runs."""
-        if self._pool is None:
+        """Begin a round; False: the last one of this job still runs, or too many others do."""
+        if not self._workers:
             step()
             return True
         with self._lock:
-            if job_id in self._busy:
+            if self._closed or job_id in self._busy or len(self._busy) >= self._workers:
                 return False
             self._busy.add(job_id)
-        self._pool.submit(self._guarded, job_id, step)
+        threading.Thread(target=self._guarded, args=(job_id, step), name=f"job {job_id}", daemon=True).start()
         return True
 
     def close(self) -> None:
-        """Start nothing more; what runs is repeated by the next process."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """Start nothing more."""
+        self._closed = True
 
     def _guarded(self, job_id: str, step: Callable[[], None]) -> None:
         try:

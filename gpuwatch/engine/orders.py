@@ -9,8 +9,12 @@ from gpuwatch.domain.watches.watch import LaunchSpec, RegistrySpec, VolumeSpec, 
 from gpuwatch.ports import Order, Registry, Volume
 
 
-def build_order(launch: Launch, match: Match, watch: Watch) -> Order:
-    """The order for one candidate. A spot offer always carries its bid: without it the rent is on demand."""
+def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | None = None) -> Order:
+    """The order for one candidate. A spot offer always carries its bid: without it the rent is on demand.
+
+    Args:
+        public_key: that the instance must let in, besides those that the account has.
+    """
     offer, spec = match.offer, watch.launch or LaunchSpec()
     return Order(
         offer_id=offer.offer_id,
@@ -18,8 +22,8 @@ def build_order(launch: Launch, match: Match, watch: Watch) -> Order:
         image=spec.image,
         disk_gb=watch.disk_gb if watch.disk_gb is not None else offer.quoted_disk_gb,
         bid_usd_hour=quoted_bid_usd_hour(offer) if offer.spot else None,
-        onstart=spec.onstart,
-        env={**spec.env, **launch_environment(launch)},
+        onstart=_letting_in(public_key, spec.onstart),
+        env={**spec.env, **launch_environment(launch), **({"PUBLIC_KEY": public_key} if public_key else {})},
         ports=spec.ports,
         runtype=spec.runtype,
         template=spec.template,
@@ -28,6 +32,14 @@ def build_order(launch: Launch, match: Match, watch: Watch) -> Order:
         self_destruct_at=launch.deadline if spec.self_destruct else None,
         deadline=launch.deadline,
     )
+
+
+def _letting_in(public_key: str | None, onstart: str | None) -> str | None:
+    """The start script, after a line that lets a key in; images that read PUBLIC_KEY themselves do it too."""
+    if public_key is None:
+        return onstart
+    line = f"mkdir -p ~/.ssh && chmod 700 ~/.ssh && echo '{public_key}' >> ~/.ssh/authorized_keys"
+    return f"{line} && chmod 600 ~/.ssh/authorized_keys\n{onstart or ''}"
 
 
 def launch_environment(launch: Launch) -> dict[str, str]:

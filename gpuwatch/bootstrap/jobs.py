@@ -1,0 +1,84 @@
+"""Builds the part that runs jobs on rented instances."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuwatch.engine.instance_addresses import InstanceAddresses
+from gpuwatch.engine.job_parts import JobParts, RunBounds
+from gpuwatch.engine.job_runner import JobRunner
+from gpuwatch.engine.job_threads import JobThreads
+from gpuwatch.errors import SettingsError
+from gpuwatch.remote import runner_script
+from gpuwatch.remote.job_folder import JobFolder
+from gpuwatch.remote.ssh import OpenSshShells
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.jobs.job import Job
+    from gpuwatch.ports import Launcher, LaunchRepository
+    from gpuwatch.ports.jobs import JobStore
+    from gpuwatch.settings import Settings
+
+WORKERS = 16  # rounds at the same time: a machine that hangs takes one of them for its time limit
+
+
+def jobs_folder(settings: Settings) -> Path:
+    """Where logs, results on their way and checkpoints of jobs lie: beside the database, else in the state folder."""
+    from gpuwatch.settings.secrets import state_folder
+    from gpuwatch.storage.database import sqlite_path
+
+    database = sqlite_path(settings.database_url)
+    folder = state_folder(os.environ) if database is None else Path(database).parent
+    return folder / "jobs-data"
+
+
+def job_shells(settings: Settings) -> OpenSshShells:
+    """The shells on instances of jobs, with their key pairs."""
+    return OpenSshShells(jobs_folder(settings) / "ssh")
+
+
+def build_job_runner(
+    settings: Settings,
+    jobs: JobStore,
+    launches: LaunchRepository,
+    launchers: Mapping[str, Launcher],
+    clock: Callable[[], datetime],
+    monotonic: Callable[[], float],
+) -> JobRunner:
+    """The runner of jobs in the daemon."""
+    parts = JobParts(
+        jobs=jobs,
+        launches=launches,
+        shells=job_shells(settings),
+        files=JobFolder(jobs_folder(settings)),
+        address=InstanceAddresses(launchers, monotonic),
+        variables=job_variables,
+        clock=clock,
+        bounds=RunBounds(),
+    )
+    return JobRunner(parts, runner_script(), JobThreads(WORKERS))
+
+
+def job_variables(job: Job) -> dict[str, str]:
+    """A job's variables, its references resolved at this moment; they are stored nowhere.
+
+    Raises:
+        SettingsError: a reference leads nowhere.
+    """
+    found = dict(job.definition.env)
+    faults = []
+    for name, reference in job.definition.secret_env.items():
+        kind, _, where = reference.partition(":")
+        try:
+            found[name] = os.environ[where] if kind == "env" else Path(where).expanduser().read_text().rstrip("\n")
+        except KeyError:
+            faults.append(f"job {job.name}: env.{name}: the environment has no {where}; set it where gpuwatch runs")
+        except OSError as error:
+            faults.append(f"job {job.name}: env.{name}: {where}: {error.strerror}")
+    if faults:
+        raise SettingsError(faults)
+    return found
