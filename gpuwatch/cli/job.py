@@ -11,6 +11,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
 from gpuwatch.cli.job_new import new
 from gpuwatch.cli.job_plan import plan
+from gpuwatch.cli.job_simulate import simulate
 from gpuwatch.cli.options import completes, json_option, settings_option, stopping_settings_option
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.tables import left, right, table, text
@@ -48,6 +49,7 @@ def job() -> None:
 
 job.add_command(new)
 job.add_command(plan)
+job.add_command(simulate)
 
 
 @job.command(

@@ -38,6 +38,7 @@ READING = [
     ("job", "list"),
     ("job", "show", "train"),
     ("job", "plan"),
+    ("job", "simulate"),
     PROVIDERS,
     ("history", "H100"),
     ("market",),

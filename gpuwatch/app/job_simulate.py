@@ -1,0 +1,299 @@
+"""`gpuwatch job simulate`: a whole queue on recorded prices, by three policies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from statistics import mean, median
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuwatch.app.jobs import new_job
+from gpuwatch.app.past_prices import all_commissions, load_prices
+from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.domain.analysis.auto_limit import hours_left as whole_hours
+from gpuwatch.domain.analysis.auto_limit import limit_at, limit_schedule
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, known_until
+from gpuwatch.domain.backtest.candidates import fitting_series
+from gpuwatch.domain.jobs.job_watch import hours_left, price_cap
+from gpuwatch.domain.jobs.simulation import (
+    QueuePolicy,
+    SimulatedJob,
+    SimulatedStart,
+    is_covered,
+    simulate_queue,
+)
+from gpuwatch.domain.watches.watch import AutoPrice, Watch
+from gpuwatch.errors import UsageError
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.job_repository import SqlJobRepository
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.auto_limit import LimitSchedule
+    from gpuwatch.settings import Settings
+
+ASSUMED = (
+    "whatever was on offer could have been rented, by as many jobs as there are slots",
+    "the price at the start holds for the whole run, which takes the hours that its job states",
+    "list price: the median of what fits in that hour, as a catalogue states it",
+    "limits are those of max_price = auto, from the prices known by then, renewed once a day; hours are whole",
+    "interruptions, set-up, disk above the default and traffic are left out of all three",
+)
+_RENEW_H = 24
+_DRAWS = 2000
+_MOST_GPUS = 8  # kinds of GPU in a made-up queue
+
+
+class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is simulated; as the options of `gpuwatch job simulate`."""
+
+    since: datetime
+    until: datetime
+    scope: MarketFilter  # without GPUs: they come from the jobs
+    data: Path | None = None
+    files: tuple[Path, ...] = ()
+    made_up: int | None = None  # so many jobs of different needs; None: the queue, or the files
+    seed: int = 1
+    slots: int | None = None
+
+
+class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy. Costs are over the jobs that all policies ran.
+
+    Attributes:
+        saved: the share that the queue saves against it; None: it is the queue, or nothing was compared.
+        saved_low, saved_high: 95 % of resampled days of submission.
+    """
+
+    policy: QueuePolicy
+    usd: float
+    usd_gpu_hour: float
+    late: int
+    over_limit: int
+    median_wait_h: float
+    saved: float | None = None
+    saved_low: float | None = None
+    saved_high: float | None = None
+
+
+class QueueSimulation(msgspec.Struct, frozen=True, kw_only=True):
+    """The result."""
+
+    source: str
+    since: datetime | None
+    until: datetime | None
+    jobs: int
+    left_out: int  # nobody looked often enough between submission and deadline
+    compared: int  # ran in time by every policy
+    slots: int | None
+    policies: tuple[PolicyResult, ...]
+
+
+class _Market:
+    """The price series of each need, and the limits that the history gives by then."""
+
+    def __init__(self, history: MarketHistory, settings: Settings) -> None:
+        self._history = history
+        self._commissions = all_commissions(settings)
+        self.lows: dict[str, PriceSeries] = {}
+        self.medians: dict[str, PriceSeries] = {}
+        self._schedules: dict[tuple[str, float, int, int], LimitSchedule] = {}
+
+    def add(self, key: str, watch: Watch) -> None:
+        if key in self.lows:
+            return
+        self.lows[key] = fitting_series(watch, self._history, self._commissions, REFERENCE_DISK_GB)
+        self.medians[key] = self._median(watch, self.lows[key])
+
+    def _median(self, watch: Watch, lows: PriceSeries) -> PriceSeries:
+        """The median offer of each hour, of every GPU count that the watch takes."""
+        prices: list[list[float]] = [[] for _ in lows.lows]
+        for interval in self._history.intervals:
+            who = self._history.listings[interval.listing].identity
+            fits = who.gpu in watch.gpu_names and watch.gpu_count_min <= who.gpu_count <= watch.gpu_count_max
+            if not fits or who.spot:
+                continue
+            commission = self._commissions.get(who.provider)
+            rate = 0.0 if commission is None else float(commission.on_top_rate(None))
+            price = interval.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rate) / who.gpu_count
+            gone_s = interval.seen_s + HOUR_S if interval.gone_s is None else interval.gone_s
+            first, last = interval.from_s // HOUR_S - lows.first_hour, (gone_s - 1) // HOUR_S - lows.first_hour
+            for at in range(max(0, first), min(last, len(prices) - 1) + 1):
+                prices[at].append(price)
+        found = [round(median(some)) if some else None for some in prices]
+        return msgspec.structs.replace(lows, lows=found)
+
+    def limit(self, job: SimulatedJob, hour: int) -> float:
+        """What `max_price = "auto"` would take: only hours that were over count."""
+        now = datetime.fromtimestamp(hour * HOUR_S, UTC)
+        deadline = datetime.fromtimestamp(job.latest_start_h * HOUR_S, UTC)
+        auto = AutoPrice(cap_usd_gpu_hour=_decimal(job.cap_usd_gpu_hour), deadline_at=deadline)
+        day = hour // _RENEW_H * _RENEW_H
+        horizon = -(-max(1, whole_hours(deadline, now)) // _RENEW_H)  # of whole days: many jobs share a schedule
+        key = (job.market, job.cap_usd_gpu_hour, day, horizon)
+        if key not in self._schedules:
+            at = datetime.fromtimestamp(day * HOUR_S, UTC)
+            known = known_until(self.lows[job.market], at)
+            far = at + timedelta(hours=horizon * _RENEW_H)
+            self._schedules[key] = limit_schedule(known, auto, far, at)
+        return float(limit_at(self._schedules[key], auto, deadline, now))
+
+
+def _decimal(value: float) -> Decimal:
+    return Decimal(repr(round(value, 6)))
+
+
+def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
+    """Replay a queue by each policy.
+
+    Raises:
+        UsageError: there are no jobs, or the file cannot be used.
+        SettingsError: a job file is wrong.
+        StoreError: the store cannot be read.
+    """
+    watches = _watches(settings, asked)
+    gpus = tuple(dict.fromkeys(name for _, watch, _ in watches for name in watch.gpu_names))
+    scope = msgspec.structs.replace(asked.scope, gpus=gpus or None)
+    history = load_prices(settings, scope, asked.since, asked.until, asked.data)
+    market = _Market(history, settings)
+    jobs = _made_up(history, asked, market) if asked.made_up is not None else _replayed(watches, history, market)
+    known = [job for job in jobs if is_covered(job, market.lows[job.market])]
+    runs = {
+        policy: simulate_queue(known, policy, market.lows, market.medians, market.limit, asked.slots)
+        for policy in QueuePolicy
+    }
+    both = [at for at in range(len(known)) if all(run[at].started_h is not None for run in runs.values())]
+    return QueueSimulation(
+        source=history.source,
+        since=_moment(history.starts_s),
+        until=_moment(history.ends_s),
+        jobs=len(jobs),
+        left_out=len(jobs) - len(known),
+        compared=len(both),
+        slots=asked.slots,
+        policies=tuple(_result(policy, runs, both) for policy in QueuePolicy),
+    )
+
+
+def _watches(settings: Settings, asked: SimulationRequest) -> list[tuple[str, Watch, Any]]:
+    """By its name, each job's offers and the job; none for a made-up queue."""
+    if asked.made_up is not None:
+        return []
+    if asked.files:
+        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic
+
+        jobs = [new_job(read_job_file(file), "-", asked.since) for file in asked.files]
+    else:
+        with open_store_read_only(settings) as store:
+            jobs = SqlJobRepository(store).open_jobs()
+    if not jobs:
+        raise UsageError("no job is open; name job files, or use --jobs 1000 for a made-up queue")
+    return [(job.name, job.definition.resources, job) for job in jobs]
+
+
+def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory, market: _Market) -> list[SimulatedJob]:
+    """Each job submitted once a day of the history, with the time that it has to its deadline."""
+    if history.starts_s is None or history.ends_s is None:
+        return []
+    found = []
+    for name, watch, job in watches:
+        market.add(name, watch)
+        has_h = 3 * hours_left(job)  # without a deadline: three times its work, assumed
+        if job.deadline is not None:
+            has_h = max(hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
+        for at in range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24):
+            found.append(
+                SimulatedJob(
+                    name=f"{name}@{at}",
+                    market=name,
+                    gpus=watch.gpu_count_min,
+                    hours=hours_left(job),
+                    submitted_h=at,
+                    deadline_h=at + int(has_h),
+                    cap_usd_gpu_hour=float(price_cap(job)),
+                    priority=job.priority,
+                )
+            )
+    return found
+
+
+def _made_up(history: MarketHistory, asked: SimulationRequest, market: _Market) -> list[SimulatedJob]:
+    """Jobs of 1 to 24 hours on the GPUs that the history shows most, with 2 to 6 times their hours of time."""
+    if history.starts_s is None or history.ends_s is None or not asked.made_up:
+        return []
+    seen: dict[tuple[str, int], int] = {}
+    for interval in history.intervals:
+        who = history.listings[interval.listing].identity
+        if not who.spot:
+            seen[who.gpu, who.gpu_count] = seen.get((who.gpu, who.gpu_count), 0) + 1
+    kinds = sorted(seen, key=lambda kind: (-seen[kind], kind))[:_MOST_GPUS]
+    for gpu, count in kinds:
+        market.add(f"{count}x {gpu}", Watch(name=f"{count}x {gpu}", gpu=(gpu,), gpu_names=(gpu,),
+                   max_price_usd_gpu_hour=_decimal(10_000), gpu_count_min=count, gpu_count_max=count))  # fmt: skip
+    draw = random.Random(asked.seed)  # noqa: S311 no secret depends on it
+    first, last = history.starts_s // HOUR_S, history.ends_s // HOUR_S
+    found = []
+    for number in range(asked.made_up):
+        gpu, count = draw.choice(kinds)
+        key, hours = f"{count}x {gpu}", float(draw.randint(1, 24))
+        at = draw.randint(first, max(first, last))
+        known = [low / 1e6 for low in market.lows[key].lows if low is not None]
+        cap = 2 * median(known) if known else 0.0  # a limit that seldom binds
+        deadline = at + int(hours * draw.uniform(2, 6)) + 1
+        found.append(SimulatedJob(name=f"job{number}", market=key, gpus=count, hours=hours, submitted_h=at,
+                                  deadline_h=deadline, cap_usd_gpu_hour=round(cap, 6)))  # fmt: skip
+    return found
+
+
+def _result(
+    policy: QueuePolicy, runs: Mapping[QueuePolicy, Sequence[SimulatedStart]], both: Sequence[int]
+) -> PolicyResult:
+    mine, queue = runs[policy], runs[QueuePolicy.QUEUE]
+    gpu_hours = sum(mine[at].job.gpus * mine[at].job.hours for at in both)
+    usd = sum(mine[at].usd for at in both)
+    saved = low = high = None
+    if policy is not QueuePolicy.QUEUE and usd:
+        saved = 1 - sum(queue[at].usd for at in both) / usd
+        low, high = _interval([(mine[at].job.submitted_h // 24, mine[at].usd, queue[at].usd) for at in both])
+    return PolicyResult(
+        policy=policy,
+        usd=usd,
+        usd_gpu_hour=usd / gpu_hours if gpu_hours else 0.0,
+        late=sum(one.is_late for one in mine),
+        over_limit=sum((one.usd_gpu_hour or 0.0) > one.job.cap_usd_gpu_hour + 1e-9 for one in mine),
+        median_wait_h=median([(mine[at].started_h or 0) - mine[at].job.submitted_h for at in both]) if both else 0.0,
+        saved=saved,
+        saved_low=low,
+        saved_high=high,
+    )
+
+
+def _interval(rows: Sequence[tuple[int, float, float]]) -> tuple[float | None, float | None]:
+    """95 % of the share saved, by drawing whole days anew: jobs of one day saw the same prices."""
+    days: dict[int, tuple[float, float]] = {}
+    for day, spent, queue in rows:
+        before = days.get(day, (0.0, 0.0))
+        days[day] = (before[0] + spent, before[1] + queue)
+    if len(days) < 5:
+        return None, None
+    draw, sums = random.Random(1), list(days.values())  # noqa: S311
+    shares = []
+    for _ in range(_DRAWS):
+        some = draw.choices(sums, k=len(sums))
+        shares.append(1 - mean(one[1] for one in some) / mean(one[0] for one in some))
+    shares.sort()
+    return shares[int(_DRAWS * 0.025)], shares[int(_DRAWS * 0.975)]
+
+
+def _moment(stored_s: int | None) -> datetime | None:
+    return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)
+
+
+def simulation_json(found: QueueSimulation) -> dict[str, Any]:
+    """JSON of `gpuwatch job simulate`. Shares are fractions."""
+    return msgspec.to_builtins(found) | {"assumed": list(ASSUMED)}  # type: ignore[no-any-return]

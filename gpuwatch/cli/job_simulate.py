@@ -1,0 +1,105 @@
+"""`gpuwatch job simulate`: a whole queue on recorded prices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.bootstrap import real_now
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import PastOptions, json_option, past_options, settings_option
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.tables import left, right, table
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.app.job_simulate import PolicyResult
+    from gpuwatch.settings import Settings
+
+_COLUMNS = (
+    left("policy"),
+    right("cost $"),
+    right("$/GPU-h", drop=1),
+    right("queue saves"),
+    right("95 %", drop=2),
+    right("late"),
+    right("over limit", drop=3),
+    right("wait h", drop=2),
+)
+_TITLES = {
+    "queue": "this queue",
+    "cheapest_now": "cheapest now",
+    "list_price": "at once, list price",
+}
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch job simulate --since 30d",
+        "gpuwatch job simulate jobs/qlora-8b.toml --since 30d",
+        "gpuwatch job simulate --jobs 1000 --data prices.csv.gz",
+    ),
+)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--jobs", "made_up", type=click.IntRange(1, 100_000), default=None, help="So many made-up jobs instead.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed of --jobs.")
+@click.option(
+    "--slots", type=click.IntRange(1, 100_000), default=None, help="Jobs that run at once. Default: any number."
+)
+@past_options("30d", default_spot="no")
+@json_option
+@settings_option
+def simulate(
+    files: tuple[Path, ...],
+    made_up: int | None,
+    seed: int,
+    slots: int | None,
+    past: PastOptions,
+    as_json: bool,
+    settings: Settings,
+) -> int:
+    """Replay a queue on recorded prices: its cost against the cheapest offer at once, and against the list price.
+
+    Each open job, or each FILE, is submitted once a day of the period, with the time that it has to its deadline.
+    --jobs makes up jobs of 1 to 24 hours on the GPUs that the prices show most, with 2 to 6 times their hours of time.
+
+    Exit codes: 0 done, 2 usage, 3 there are no prices.
+    """
+    from gpuwatch.app.job_simulate import ASSUMED, SimulationRequest, simulation_json
+    from gpuwatch.app.job_simulate import simulate as run
+
+    if files and made_up is not None:
+        raise UsageError("use either job files or --jobs")
+    asked = SimulationRequest(files=files, made_up=made_up, seed=seed, slots=slots, **past.request(real_now()))
+    found = run(settings, asked)
+    if as_json:
+        json_out(simulation_json(found))
+        return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL
+    many = "any number at once" if slots is None else f"{slots} at once"
+    span = f"{local(found.since, settings.timezone)} to {local(found.until, settings.timezone)}"
+    click.echo(f"{found.jobs:,} jobs, {many}, {span} ({found.source})")
+    click.echo(f"compared: {found.compared:,} that every policy ran; left out: {found.left_out:,} without known prices")
+    table(_COLUMNS, [_row(one) for one in found.policies])
+    note("assumed: " + "; ".join(ASSUMED))
+    return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL
+
+
+def _row(one: PolicyResult) -> tuple[str, ...]:
+    saved = "–" if one.saved is None else f"{100 * one.saved:.1f} %"
+    between = "–"
+    if one.saved_low is not None and one.saved_high is not None:
+        between = f"{100 * one.saved_low:.1f} to {100 * one.saved_high:.1f}"
+    return (
+        _TITLES[one.policy],
+        f"{one.usd:,.2f}",
+        f"{one.usd_gpu_hour:.4f}",
+        saved,
+        between,
+        f"{one.late:,}",
+        f"{one.over_limit:,}",
+        f"{one.median_wait_h:.0f}",
+    )

@@ -1,0 +1,63 @@
+"""`gpuwatch job simulate`: a queue on public prices, with its n and what was assumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.cli import Exit
+from tests.cli.conftest import Shell
+
+VAST = Path(__file__).parents[1] / "recorded" / "price-history" / "vastai-offers-2026-02-27_03-03.csv.gz"
+JOB = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_price = 5 }\nhours = 4\ndeadline = "2d"\n'
+
+
+@pytest.fixture(autouse=True)
+def _settings(shell: Shell) -> None:
+    shell.settings(f'database_url = "sqlite:///{shell.folder}/gpuwatch.db"\n')
+    (shell.folder / "train.toml").write_text(JOB)
+
+
+def test_a_made_up_queue_of_a_thousand_says_what_it_rests_on(shell: Shell, h100_prices: Path) -> None:
+    argv = ("job", "simulate", "--jobs", "1000", "--data", str(h100_prices), "--json")
+    ran = shell(*argv)
+    assert ran.code == Exit.DONE, ran.err
+    found = ran.json
+    assert found["jobs"] == 1000
+    assert 0 < found["compared"] <= 1000 - found["left_out"]
+    policies = {one["policy"]: one for one in found["policies"]}
+    assert policies.keys() == {"queue", "cheapest_now", "list_price"}
+    assert policies["queue"]["over_limit"] == 0
+    assert policies["queue"]["saved"] is None
+    for other in ("cheapest_now", "list_price"):
+        saved = 1 - policies["queue"]["usd"] / policies[other]["usd"]
+        assert policies[other]["saved"] == pytest.approx(saved)
+        assert policies[other]["saved_low"] <= saved <= policies[other]["saved_high"]
+    assert len(found["assumed"]) >= 4
+    assert shell(*argv).json == found
+
+
+def test_a_job_file_is_submitted_once_a_day(shell: Shell, h100_prices: Path) -> None:
+    ran = shell("job", "simulate", "train.toml", "--data", str(h100_prices))
+    assert ran.code == Exit.DONE, ran.err
+    assert ran.out.startswith("16 jobs, any number at once, 2025-10-19")
+    assert "compared: " in ran.out
+    assert "assumed: whatever was on offer could have been rented" in ran.err
+
+
+def test_an_open_job_is_replayed_on_the_store_and_without_prices_it_cannot_tell(shell: Shell) -> None:
+    assert shell("job", "simulate").code == Exit.CANNOT_TELL
+    shell("db", "upgrade")
+    ran = shell("job", "simulate", "--since", "30d")
+    assert (ran.code, "no job is open; name job files, or use --jobs 1000" in ran.err) == (Exit.USAGE, True)
+    shell("job", "submit", "train.toml")
+    assert shell("job", "simulate", "--since", "30d").code == Exit.CANNOT_TELL
+    assert shell("job", "simulate", "--jobs", "10").code == Exit.CANNOT_TELL
+
+
+def test_slots_are_competed_for(shell: Shell) -> None:
+    argv = ("job", "simulate", "--jobs", "200", "--data", str(VAST), "--json")
+    free, tight = shell(*argv).json, shell(*argv, "--slots", "2").json
+    late = [one["policies"][0]["late"] for one in (free, tight)]
+    assert late[1] >= late[0]

@@ -1,0 +1,61 @@
+"""A queue on recorded prices, by hand-made series whose outcome can be computed by head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuwatch.domain.analysis.price_series import PriceSeries
+from gpuwatch.domain.jobs.simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
+
+Q = QueuePolicy
+
+
+def series(*usd: float | None, polled: tuple[bool, ...] | None = None) -> PriceSeries:
+    lows = [None if one is None else round(one * 1e6) for one in usd]
+    return PriceSeries(first_hour=100, lows=lows, polled=polled or tuple(True for _ in usd), source="test")
+
+
+def job(name: str = "a", **changes: Any) -> SimulatedJob:
+    plain: dict[str, Any] = {
+        "name": name, "market": "h100", "gpus": 2, "hours": 3.0, "submitted_h": 100, "deadline_h": 110,
+        "cap_usd_gpu_hour": 5.0,
+    }  # fmt: skip
+    return SimulatedJob(**(plain | changes))
+
+
+def run(policy: QueuePolicy, *jobs: SimulatedJob, limit: float = 2.0, slots: int | None = None) -> list[SimulatedStart]:
+    lows = {"h100": series(3.0, 3.0, 2.0, 4.0, None, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)}
+    medians = {"h100": series(*[6.0] * 11)}
+    return simulate_queue(jobs, policy, lows, medians, lambda *_: limit, slots)
+
+
+def test_the_queue_waits_for_its_limit_and_the_others_do_not() -> None:
+    (waited,), (cheapest,), (listed,) = run(Q.QUEUE, job()), run(Q.CHEAPEST_NOW, job()), run(Q.LIST_PRICE, job())
+    assert (waited.started_h, waited.usd) == (102, 2.0 * 2 * 3)
+    assert (cheapest.started_h, cheapest.usd) == (100, 3.0 * 2 * 3)
+    assert (listed.started_h, listed.usd) == (100, 6.0 * 2 * 3)
+    assert not waited.is_late
+
+
+def test_a_limit_that_nothing_reaches_is_a_missed_deadline() -> None:
+    (missed,) = run(Q.QUEUE, job(), limit=0.5)
+    assert (missed.started_h, missed.usd, missed.is_late) == (None, 0.0, True)
+
+
+def test_a_start_that_is_too_late_is_late() -> None:
+    (late,) = run(Q.QUEUE, job(deadline_h=107), limit=1.0)
+    assert (late.started_h, late.is_late) == (105, True)
+
+
+def test_with_one_slot_the_job_that_must_start_first_goes_first() -> None:
+    easy, urgent, high = job("easy"), job("urgent", deadline_h=105), job("high", priority=1)
+    found = {one.job.name: one.started_h for one in run(Q.CHEAPEST_NOW, easy, urgent, high, slots=1)}
+    assert found == {"high": 100, "urgent": 103, "easy": 106}
+
+
+def test_a_job_that_nobody_looked_for_is_not_counted() -> None:
+    assert is_covered(job(), series(*[1.0] * 11))
+    assert not is_covered(job(deadline_h=200), series(*[1.0] * 11))
+    assert not is_covered(job(submitted_h=99), series(*[1.0] * 11))
+    seldom = tuple(at % 2 == 0 for at in range(11))
+    assert not is_covered(job(), series(*[1.0] * 11, polled=seldom))
