@@ -135,7 +135,7 @@ def test_only_what_is_known_is_joined_and_only_under_half_a_page(
 def test_nobody_starves_because_others_are_hot(
     demands: list[Demand], market: dict[tuple[str, bool], list[SalePrice]], interval_s: float
 ) -> None:
-    """Without a row quota: an even share of the turns, and twice as long at most; what is known, six times."""
+    """Without a row quota: an even share of the turns, and twice as long at most; what is known, under five times."""
     limits = PollingLimits(poll_every_s=1.0, search_interval_s=interval_s)
     for question in plan_queries(demands, rows_of(market), limits).questions:
         even_s = max(limits.poll_every_s, len(demands) * interval_s)
