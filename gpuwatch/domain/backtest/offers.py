@@ -15,6 +15,7 @@ import msgspec
 from gpuwatch.domain.analysis.market_history import ListedOffer, OfferInterval
 from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO
+from gpuwatch.domain.watches.expression import FACTS, names_of, parse
 from gpuwatch.domain.watches.watch import CpuArch, Watch
 
 _NAMELESS = "offer:"  # prefix of a machine id made from the offer id, if the provider names no machines
@@ -86,6 +87,16 @@ def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) ->
     for clause, (off, said) in _SOMETIMES_KEPT.items():
         if getattr(watch, clause) and not any(said(listing) is not None for listing in mine):
             without[clause] = off
+    if watch.when is not None and not _is_recorded(watch.when):
+        without["when"] = None
+    if not all(_is_recorded(text) for text in watch.any_of):
+        without["any_of"] = ()
     if watch.cpu_arch not in (None, CpuArch.ANY):
         without["cpu_arch"] = CpuArch.ANY
-    return msgspec.structs.replace(watch, **without), tuple(clause.removesuffix("_s") for clause in without)
+    return msgspec.structs.replace(watch, **without), tuple(
+        clause.removesuffix("_s").removesuffix("_of") for clause in without
+    )
+
+
+def _is_recorded(condition: str) -> bool:
+    return all(FACTS[name].is_recorded for name in names_of(parse(condition)))

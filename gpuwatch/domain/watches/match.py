@@ -17,7 +17,8 @@ from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
 from gpuwatch.domain.market.money import above_text
 from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
 from gpuwatch.domain.market.places import country_of, wanted_place
-from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of, threshold_microusd, usd
+from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of, threshold_microusd, usd
+from gpuwatch.domain.planning.card_specs import specs_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
@@ -256,6 +257,44 @@ def _available(watch: Watch, offer: Offer, _price: OfferPrice, now: datetime) ->
     return Failure("available_for", text, 1 - left_s / watch.available_for_s)
 
 
+def _extras(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
+    """Rare clauses, behind one call: the first that rejects the offer."""
+    if watch.max_usd_tflop_hour is None and watch.max_usd_gib_hour is None and watch.when is None and not watch.any_of:
+        return None
+    limits = (
+        ("usd_per_tflop_hour", watch.max_usd_tflop_hour, _tflops(offer)),
+        ("usd_per_gib_hour", watch.max_usd_gib_hour, offer.gpu_memory_gib),
+    )
+    found = (_per_unit(clause, most, units, offer, price) for clause, most, units in limits if most is not None)
+    return next(filter(None, found), None) or _conditions(watch, offer, price)
+
+
+def _tflops(offer: Offer) -> float | None:
+    specs = specs_of(offer.gpu)
+    return None if specs is None else specs.fp16_tflops
+
+
+def _per_unit(clause: str, most: Decimal, units: float | None, offer: Offer, price: OfferPrice) -> Failure | None:
+    if not units:
+        return Failure(clause, f"{clause}: unknown for {offer.gpu}")
+    all_units = Decimal(repr(units)) * offer.gpu_count
+    if price.price_microusd_hour <= most * all_units * MICRO:
+        return None
+    is_ = usd(price.price_microusd_hour) / all_units
+    return Failure(clause, f"{clause}: {is_:.4g} > {most:f}", float(is_ / most) - 1 if most else FAR)
+
+
+def _conditions(watch: Watch, offer: Offer, price: OfferPrice) -> Failure | None:
+    from gpuwatch.domain.watches.expression import holds, parse, why_not  # noqa: PLC0415 - few watches have one
+
+    if watch.when is not None and not holds(parse(watch.when), offer, price):
+        return Failure("when", f"when: {why_not(parse(watch.when), offer, price)}")
+    conditions = [parse(text) for text in watch.any_of]
+    if not conditions or any(holds(condition, offer, price) for condition in conditions):
+        return None
+    return Failure("any", f"any: {', and '.join(why_not(condition, offer, price) for condition in conditions)}")
+
+
 def _at_least(clause: str, offer_field: str) -> Clause:
     def clause_holds(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
         least: float | None = getattr(watch, clause)
@@ -321,4 +360,5 @@ _CLAUSES: tuple[Clause, ...] = (
     _is_so("nvlink", lambda offer: True if offer.nvlink_gbps else None),
     _is_so("static_ip", lambda offer: offer.static_ip),
     _available,
+    _extras,
 )

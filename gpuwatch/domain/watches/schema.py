@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from gpuwatch.domain.market.gpu_names import catalog, clean_name, fold
 from gpuwatch.domain.market.places import unknown_place
 from gpuwatch.domain.watches.durations import DURATION_PATTERN
+from gpuwatch.domain.watches.expression import parse
 from gpuwatch.domain.watches.fields import (
     MAX_USD,
     Line,
@@ -129,6 +130,17 @@ def _gpu_count(value: Any) -> Any:
     return value
 
 
+def _condition(text: str) -> str:
+    parse(text)
+    return text
+
+
+ConditionText = Annotated[Line, AfterValidator(_condition)]
+ConditionTexts = Annotated[
+    tuple[ConditionText, ...], BeforeValidator(one_or_many, json_schema_input_type=str | list[str])
+]
+
+
 class WatchTable(SpecTable):
     """One `[[watch]]`: which offers, the threshold, when, and what to do."""
 
@@ -202,6 +214,17 @@ class WatchTable(SpecTable):
     nvlink: Switch | None = Field(default=None, description="true: only with NVLink.")
     static_ip: Switch | None = Field(default=None, description="true: only with a static IP address.")
     available_for: Span | None = Field(default=None, description="Minimum duration for which the host stays available.")
+    usd_per_tflop_hour: Usd | None = Field(
+        default=None, description="Highest GPU price by TFLOP/s: dense FP16 of the GPU's data sheet."
+    )
+    usd_per_gib_hour: Usd | None = Field(default=None, description="Highest GPU price by GiB of the GPU's memory.")
+    when: ConditionText | None = Field(
+        default=None,
+        description='A condition on the offer: "gpu_ram >= 80 and (nvlink or gpu_count == 1)".',
+    )
+    any: ConditionTexts = Field(
+        default=(), description='Conditions of which one must hold: ["nvlink", "gpu_count == 1"].'
+    )
     hold_for: Span = Field(
         default=0.0, description="Duration that an offer must stay under the threshold before it fires (default 0s)."
     )
@@ -267,6 +290,9 @@ class WatchTable(SpecTable):
             "max_price_usd_gpu_hour": self._ceiling(),
             "auto": self._auto(),
             "max_job_cost_usd": self.max_job_cost,
+            "max_usd_tflop_hour": self.usd_per_tflop_hour,
+            "max_usd_gib_hour": self.usd_per_gib_hour,
+            "any_of": self.any,
             "gpu_count_min": self.gpu_count.min,
             "gpu_count_max": self.gpu_count.max,
             "action": Action(self.action),

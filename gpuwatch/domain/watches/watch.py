@@ -201,6 +201,10 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     nvlink: bool | None = None
     static_ip: bool | None = None
     available_for_s: float | None = None  # the host must stay available at least this long
+    max_usd_tflop_hour: Decimal | None = None  # GPU price by dense FP16 TFLOP/s of the data sheet
+    max_usd_gib_hour: Decimal | None = None  # GPU price by GiB of its memory
+    when: str | None = None  # a condition: domain.watches.expression
+    any_of: tuple[str, ...] = ()  # conditions of which one must hold
     hold_for_s: float = 0.0
     active: tuple[str, ...] = ()  # local windows; empty: always
     repeat_every_s: float | None = 21_600.0

@@ -120,6 +120,10 @@ CLAUSES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"min_ram_gib": 64.0}, {"ram_gib": 64.0}, {"ram_gib": 63.9}, "min_ram_gib: 63.9 < 64"),
     ({"min_ports": 4}, {"ports": 4}, {"ports": 0}, "min_ports: 0 < 4"),
     ({"min_dlperf": 100.0}, {"dlperf": 100.0}, {"dlperf": None}, "min_dlperf: unknown, 100 wanted"),
+    ({"max_usd_gib_hour": Decimal("0.045")}, {"gpu_memory_gib": 80.0}, {"gpu_memory_gib": 79.0}, "usd_per_gib_hour: 0.04557 > 0.045"),
+    ({"max_usd_gib_hour": Decimal("0.045")}, {"gpu_memory_gib": 80.0}, {"gpu_memory_gib": None}, "usd_per_gib_hour: unknown for H100 SXM"),
+    ({"when": "vcpu >= 8"}, {"vcpu": 8.0}, {"vcpu": 7.0}, "when: vcpu is 7, not >= 8"),
+    ({"any_of": ("vcpu >= 8", "static_ip")}, {"vcpu": 8.0}, {"vcpu": None}, "any: vcpu is unknown, and static_ip is unknown"),
     ({"nvlink": True}, {"nvlink_gbps": 450.0}, {"nvlink_gbps": None}, "nvlink: unknown"),
     ({"static_ip": True}, {"static_ip": True}, {"static_ip": False}, "static_ip: no"),
     (

@@ -69,6 +69,10 @@ def test_every_clause_arrives_in_its_unit() -> None:
         nvlink = true
         static_ip = true
         available_for = "2d"
+        usd_per_tflop_hour = 0.004
+        usd_per_gib_hour = 0.05
+        when = "gpu_ram >= 80 and (nvlink or gpu_count == 1)"
+        any = ["nvlink", "gpu_count == 1"]
         hold_for = "90s"
         active = ["22:00-08:00", "Sat-Sun"]
         repeat_every = "1h30m"
@@ -118,6 +122,10 @@ def test_every_clause_arrives_in_its_unit() -> None:
         min_ram_gib=64,
         min_ports=4,
         min_dlperf=30.5,
+        max_usd_tflop_hour=Decimal("0.004"),
+        max_usd_gib_hour=Decimal("0.05"),
+        when="gpu_ram >= 80 and (nvlink or gpu_count == 1)",
+        any_of=("nvlink", "gpu_count == 1"),
         nvlink=True,
         static_ip=True,
         available_for_s=172_800,
@@ -152,7 +160,8 @@ def test_every_field_of_the_values_can_be_written(table: Any) -> None:
     written = set(table.model_fields)
     own = {"gpu_names": "gpu", "max_price_usd_gpu_hour": "max_price"}
     own |= {"gpu_count_min": "gpu_count", "gpu_count_max": "gpu_count"}
-    own |= {"secret_env": "env", "max_job_cost_usd": "max_job_cost"}
+    own |= {"secret_env": "env", "max_job_cost_usd": "max_job_cost", "any_of": "any"}
+    own |= {"max_usd_tflop_hour": "usd_per_tflop_hour", "max_usd_gib_hour": "usd_per_gib_hour"}
     written -= {"onstart_file"}  # it becomes onstart
     written -= {"max_price_cap", "deadline"}  # with max_price = "auto" they become `auto`
     values = set(struct.__struct_fields__) - {"auto"}

@@ -1,0 +1,340 @@
+"""Conditions as text: `when = "gpu_ram >= 80 and (nvlink or gpu_count == 1)"`. Parsed here, never run as code. Pure.
+
+    condition := both ("or" both)*
+    both      := one ("and" one)*
+    one       := "not" one | "(" condition ")" | name | name op value | value op name | name "in" "(" value, … ")"
+    op        := < <= > >= == !=
+
+What a provider does not say is unknown: it makes nothing true, and `not` leaves it unknown (Kleene, 1938).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.marks import arch_of
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import MICRO, OfferPrice
+from gpuwatch.domain.planning.card_specs import specs_of
+
+LONGEST: Final = 500  # characters
+_DEEPEST: Final = 20
+_SPELLING: Final = (
+    r"\s*(?:(?P<op><=|>=|==|!=|<|>|[(),])|(?P<number>\d+(?:\.\d+)?)"
+    r"""|(?P<text>"[^"]*"|'[^']*')|(?P<name>[A-Za-z_]\w*))"""
+)
+_WORDS: Final = frozenset({"and", "or", "not", "in"})
+_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "<": lambda is_, value: bool(is_ < value),
+    "<=": lambda is_, value: bool(is_ <= value),
+    ">": lambda is_, value: bool(is_ > value),
+    ">=": lambda is_, value: bool(is_ >= value),
+    "==": lambda is_, value: bool(is_ == value),
+    "!=": lambda is_, value: bool(is_ != value),
+}
+Known = Decimal | str | bool | None
+Kind = Literal["number", "text", "yes or no"]
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One name: what it holds, its unit for the documents, and whether the price history keeps it."""
+
+    kind: Kind
+    unit: str
+    read: Callable[[Offer, OfferPrice], object]
+    is_recorded: bool = False
+
+
+def _gpu_ram(offer: Offer, _price: OfferPrice) -> float | None:
+    """A driver reserves some: an H100 that reports 79.6 GiB is one of 80."""
+    has = offer.gpu_memory_gib
+    return None if has is None else catalog().sold_memory_gib(offer.gpu, has)
+
+
+def _usd(microusd: int) -> Decimal:
+    return Decimal(microusd) / MICRO
+
+
+def _gpu_price(offer: Offer, price: OfferPrice) -> Decimal:
+    return _usd(price.price_microusd_hour) / offer.gpu_count
+
+
+def _tflops(offer: Offer, _price: OfferPrice) -> float | None:
+    specs = specs_of(offer.gpu)
+    return None if specs is None else specs.fp16_tflops
+
+
+FACTS: Final[dict[str, Fact]] = {
+    "gpu": Fact("text", "canonical name or family", lambda offer, _: (offer.gpu, offer.gpu_family), True),
+    "gpu_count": Fact("number", "GPUs of the offer", lambda offer, _: offer.gpu_count, True),
+    "gpu_ram": Fact("number", "GiB of one GPU, as it is sold", _gpu_ram, True),
+    "gpu_price": Fact("number", "USD per GPU-hour, with commission", _gpu_price, True),
+    "price": Fact("number", "USD per hour, with commission", lambda _, price: _usd(price.price_microusd_hour), True),
+    "tflops": Fact("number", "dense FP16 TFLOP/s of one GPU, by its data sheet", _tflops, True),
+    "provider": Fact("text", "name of the provider", lambda offer, _: offer.provider, True),
+    "region": Fact("text", "as the provider writes it", lambda offer, _: offer.region, True),
+    "country": Fact("text", "ISO 3166 code", lambda offer, _: offer.country, True),
+    "spot": Fact("yes or no", "can be interrupted", lambda offer, _: offer.spot, True),
+    "reliability": Fact("number", "0 to 1", lambda offer, _: offer.reliability, True),
+    "verified": Fact("yes or no", "the provider has verified the host", lambda offer, _: offer.verified, True),
+    "datacenter": Fact("yes or no", "in a data center", lambda offer, _: offer.datacenter),
+    "nvlink": Fact("yes or no", "joined by NVLink", lambda offer, _: True if offer.nvlink_gbps else None),
+    "static_ip": Fact("yes or no", "with a static IP address", lambda offer, _: offer.static_ip),
+    "cpu_arch": Fact("text", "x86_64 or arm64", lambda offer, _: arch_of(offer)),
+    "vcpu": Fact("number", "vCPUs of the offer", lambda offer, _: offer.vcpu),
+    "ram": Fact("number", "GiB of main memory", lambda offer, _: offer.ram_gib),
+    "disk": Fact("number", "GB free at the host", lambda offer, _: offer.disk_free_gb),
+    "download": Fact("number", "Mbit/s", lambda offer, _: offer.download_mbps),
+    "upload": Fact("number", "Mbit/s", lambda offer, _: offer.upload_mbps),
+    "cuda": Fact("number", "highest CUDA version of the driver", lambda offer, _: offer.cuda_max),
+    "ports": Fact("number", "open ports", lambda offer, _: offer.ports),
+    "dlperf": Fact("number", "the provider's DLPerf score", lambda offer, _: offer.dlperf),
+    "machine": Fact("text", "id of the machine", lambda offer, _: offer.machine_id),
+    "host": Fact("text", "id of the host", lambda offer, _: offer.host_id),
+}
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """A fact against a value, or against several for `in`; a bare name is compared with true."""
+
+    name: str
+    op: str
+    values: tuple[Decimal | str | bool, ...]
+
+
+class Junction(msgspec.Struct, frozen=True):
+    """All of its parts for "and", one of them for "or", none for "not"."""
+
+    word: Literal["and", "or", "not"]
+    parts: tuple[Comparison | Junction, ...]
+
+
+Condition = Comparison | Junction
+
+
+@lru_cache(maxsize=256)
+def parse(text: str) -> Condition:
+    """Parse a condition.
+
+    Raises:
+        ValueError: it is none; the message has the position, counted from 1, and what was expected.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"expected at most {LONGEST} characters")
+    parser = _Parser(text)
+    found = parser.condition(0)
+    parser.end()
+    return found
+
+
+def names_of(condition: Condition) -> Iterator[str]:
+    """Every name in it."""
+    if isinstance(condition, Comparison):
+        yield condition.name
+    else:
+        for part in condition.parts:
+            yield from names_of(part)
+
+
+def holds(condition: Condition, offer: Offer, price: OfferPrice) -> bool | None:
+    """Whether it holds for an offer; None: unknown."""
+    if isinstance(condition, Comparison):
+        return _compared(condition, offer, price)
+    found = [holds(part, offer, price) for part in condition.parts]
+    if condition.word == "not":
+        return None if found[0] is None else not found[0]
+    decisive = condition.word == "or"
+    return decisive if decisive in found else None if None in found else not decisive
+
+
+def why_not(condition: Condition, offer: Offer, price: OfferPrice) -> str:
+    """Why it does not hold, by the facts that decide: "gpu_ram is 24, not >= 80"."""
+    if isinstance(condition, Comparison):
+        return _shown(condition, offer, price)
+    if condition.word == "not":
+        inner = condition.parts[0]
+        is_unknown = holds(inner, offer, price) is None
+        return why_not(inner, offer, price) if is_unknown else f"not ({_text(inner)}) is wanted"
+    failing = [part for part in condition.parts if not holds(part, offer, price)]
+    return ("; " if condition.word == "and" else ", and ").join(why_not(part, offer, price) for part in failing)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_tokens(text))
+        self._at = 0
+
+    def condition(self, depth: int) -> Condition:
+        return self._joined("or", self._both, depth)
+
+    def _both(self, depth: int) -> Condition:
+        return self._joined("and", self._one, depth)
+
+    def _joined(self, word: Literal["and", "or"], part: Callable[[int], Condition], depth: int) -> Condition:
+        parts = [part(depth)]
+        while self._takes(word):
+            parts.append(part(depth))
+        return parts[0] if len(parts) == 1 else Junction(word, tuple(parts))
+
+    def _one(self, depth: int) -> Condition:
+        if depth > _DEEPEST:
+            raise self._fault(f"expected at most {_DEEPEST} levels of brackets and not")
+        if self._takes("not"):
+            return Junction("not", (self._one(depth + 1),))
+        if self._takes("("):
+            found = self.condition(depth + 1)
+            self._needs(")")
+            return found
+        return self._comparison()
+
+    def _comparison(self) -> Condition:
+        kind, text, at = self._next("a name, a value, not or (")
+        if kind in {"number", "text"}:
+            op = self._operator()
+            name, fact = self._fact(*self._next("a name"))
+            return self._checked(name, fact, _TURNED[op], (_value(kind, text),), at)
+        name, fact = self._fact(kind, text, at)
+        if self._takes("in"):
+            return self._checked(name, fact, "in", tuple(self._values()), at)
+        if self._peek()[1] not in _ORDERS:
+            return self._checked(name, fact, "==", (True,), at)
+        op = self._operator()
+        kind, text, at = self._next("a number or a text")
+        if kind not in {"number", "text"}:
+            raise self._fault("expected a number or a text in quotation marks", at)
+        return self._checked(name, fact, op, (_value(kind, text),), at)
+
+    def _values(self) -> Iterator[Decimal | str]:
+        self._needs("(")
+        while True:
+            kind, text, at = self._next("a value")
+            if kind not in {"number", "text"}:
+                raise self._fault("expected a number or a text in quotation marks", at)
+            yield _value(kind, text)
+            if not self._takes(","):
+                break
+        self._needs(")")
+
+    def _operator(self) -> str:
+        _, text, at = self._next("a comparison")
+        if text not in _ORDERS:
+            raise self._fault("expected one of < <= > >= == !=", at)
+        return text
+
+    def _fact(self, kind: str, text: str, at: int) -> tuple[str, Fact]:
+        if kind != "name" or text in _WORDS:
+            raise self._fault("expected a name", at)
+        fact = FACTS.get(text)
+        if fact is None:
+            from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
+
+            near = get_close_matches(text, FACTS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise self._fault(f"unknown name {text}; {hint}There are {', '.join(FACTS)}", at)
+        return text, fact
+
+    def _checked(self, name: str, fact: Fact, op: str, values: tuple[Any, ...], at: int) -> Comparison:
+        right = {"number": Decimal, "text": str, "yes or no": bool}[fact.kind]
+        if not all(isinstance(value, right) for value in values):
+            raise self._fault(f"{name} is a {fact.kind} ({fact.unit})", at)
+        if fact.kind == "text" and op not in {"==", "!=", "in"}:
+            raise self._fault(f"{name} is a text: expected ==, != or in", at)
+        return Comparison(name, op, values)
+
+    def _peek(self) -> tuple[str, str, int]:
+        return self._tokens[self._at]
+
+    def _next(self, expected: str) -> tuple[str, str, int]:
+        found = self._tokens[self._at]
+        if found[0] == "end":
+            raise self._fault(f"expected {expected}, not the end")
+        self._at += 1
+        return found
+
+    def _takes(self, text: str) -> bool:
+        kind, found, _ = self._peek()
+        is_it = found == text and kind in {"op", "name"}
+        self._at += is_it
+        return is_it
+
+    def _needs(self, text: str) -> None:
+        if not self._takes(text):
+            raise self._fault(f"expected {text}")
+
+    def end(self) -> None:
+        if self._peek()[0] != "end":
+            raise self._fault("expected and, or, or the end")
+
+    def _fault(self, text: str, at: int | None = None) -> ValueError:
+        return ValueError(f"at character {(self._peek()[2] if at is None else at) + 1}: {text}")
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
+    at, stripped = 0, text.rstrip()
+    while at < len(stripped):
+        found = re.compile(_SPELLING).match(stripped, at)
+        if found is None:
+            start = at + len(stripped[at:]) - len(stripped[at:].lstrip())
+            raise ValueError(f"at character {start + 1}: {stripped[start]!r} is not understood")
+        kind = str(found.lastgroup)
+        yield kind, found[kind], found.start(kind)
+        at = found.end()
+    yield "end", "", len(stripped)
+
+
+def _value(kind: str, text: str) -> Decimal | str:
+    return Decimal(text) if kind == "number" else text[1:-1]
+
+
+def _known(name: str, offer: Offer, price: OfferPrice) -> tuple[Known, ...]:
+    """What the offer says: nothing, one value, or several names of one thing."""
+    found = FACTS[name].read(offer, price)
+    values = found if isinstance(found, tuple) else (found,)
+    return tuple(
+        Decimal(repr(value)) if isinstance(value, float) else Decimal(value) if type(value) is int else value
+        for value in values
+        if value is not None
+    )
+
+
+def _compared(asked: Comparison, offer: Offer, price: OfferPrice) -> bool | None:
+    known = _known(asked.name, offer, price)
+    if not known:
+        return None
+    if FACTS[asked.name].kind == "text":
+        is_one = bool({str(one).casefold() for one in known} & {str(one).casefold() for one in asked.values})
+        return not is_one if asked.op == "!=" else is_one
+    if asked.op == "in":
+        return known[0] in asked.values
+    return _ORDERS[asked.op](known[0], asked.values[0])
+
+
+def _shown(asked: Comparison, offer: Offer, price: OfferPrice) -> str:
+    known = _known(asked.name, offer, price)
+    if not known:
+        return f"{asked.name} is unknown"
+    is_ = known[0]
+    shown = str(is_).lower() if isinstance(is_, bool) else f"{float(is_):.6g}" if isinstance(is_, Decimal) else str(is_)
+    return f"{asked.name} is {shown}" if asked.values[0] is True else f"{asked.name} is {shown}, not {_right(asked)}"
+
+
+def _right(asked: Comparison) -> str:
+    values = ", ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in asked.values)
+    return f"in ({values})" if asked.op == "in" else f"{asked.op} {values}"
+
+
+def _text(condition: Condition) -> str:
+    if isinstance(condition, Comparison):
+        return condition.name if condition.values[0] is True else f"{condition.name} {_right(condition)}"
+    if condition.word == "not":
+        return f"not ({_text(condition.parts[0])})"
+    parts = (f"({_text(part)})" if isinstance(part, Junction) else _text(part) for part in condition.parts)
+    return f" {condition.word} ".join(parts)

@@ -1,0 +1,164 @@
+"""Conditions as text: what they mean, what makes them unknown, and how a wrong one is reported."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gpuwatch.domain.market.offer import Offer, Verification
+from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
+from gpuwatch.domain.watches.expression import FACTS, LONGEST, holds, names_of, parse, why_not
+from gpuwatch.domain.watches.match import failures
+from tests.builders import NOON, a_watch, an_offer
+
+
+def priced(**changes: Any) -> tuple[Offer, OfferPrice]:
+    """An H100 at 3.00 listed, 3.60 with commission."""
+    offer = an_offer(**changes)
+    return offer, price_of(offer, None, Commission("0.20"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu_ram >= 80", True),  # it reports 79.6, and is sold as 80
+        ("gpu_ram > 80", False),
+        ("80 <= gpu_ram", True),
+        ("gpu_price <= 3.60", True),
+        ("gpu_price <= 3.599999", False),
+        ("gpu_price < 3.6", False),
+        ("price == 3.6", True),
+        ("gpu == 'h100'", True),
+        ('gpu == "H100 SXM"', True),
+        ("gpu != 'H100'", False),
+        ("gpu in ('A100', 'H100 SXM')", True),
+        ("gpu_count in (2, 4)", False),
+        ("nvlink", None),
+        ("not nvlink", None),
+        ("nvlink or gpu_count == 1", True),
+        ("nvlink and gpu_count == 1", None),
+        ("nvlink and gpu_count == 2", False),
+        ("not spot", True),
+        ("not (spot or gpu_count == 1)", False),
+        ("gpu_count == 1 or gpu_count == 2 and spot", True),
+        ("verified", True),
+        ("tflops > 900", True),
+    ],
+)
+def test_a_condition_is_true_false_or_unknown(text: str, expected: bool | None) -> None:
+    offer, price = priced(
+        gpu="H100 SXM", gpu_family="H100", gpu_memory_gib=79.6, nvlink_gbps=None, verification=Verification.VERIFIED
+    )
+    assert holds(parse(text), offer, price) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu_rm >= 80", "at character 1: unknown name gpu_rm; did you mean gpu_ram? There are gpu, gpu_count,"),
+        ("gpu_ram >= '80'", "at character 12: gpu_ram is a number (GiB of one GPU, as it is sold)"),
+        ("gpu > 'H100'", "at character 7: gpu is a text: expected ==, != or in"),
+        ("gpu_ram", "at character 1: gpu_ram is a number"),
+        ("nvlink == 1", "at character 11: nvlink is a yes or no"),
+        ("gpu_ram >=", "at character 11: expected a number or a text, not the end"),
+        ("(nvlink", "at character 8: expected )"),
+        ("nvlink nvlink", "at character 8: expected and, or, or the end"),
+        ("24 <= gpu_ram <= 80", "at character 15: expected and, or, or the end"),
+        ("gpu_ram >= 80; rm", "at character 14: ';' is not understood"),
+        ("__import__('os')", "at character 1: unknown name __import__"),
+        ("", "at character 1: expected a name, a value, not or (, not the end"),
+        ("or", "at character 1: expected a name"),
+        ("(" * 30 + "nvlink" + ")" * 30, "expected at most 20 levels"),
+        ("not " * 30 + "nvlink", "expected at most 20 levels"),
+        ("nvlink or " * 60 + "nvlink", f"expected at most {LONGEST} characters"),
+    ],
+)
+def test_a_wrong_condition_is_reported_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r".*") as raised:
+        parse(text)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("gpu_ram >= 80 and verified", "gpu_ram is 24, not >= 80; verified is unknown"),
+        ("nvlink or gpu_count == 2", "nvlink is unknown, and gpu_count is 1, not == 2"),
+        ("not (gpu_count == 1 and not spot)", "not (gpu_count == 1 and (not (spot))) is wanted"),
+        ("country in ('DE', 'NL')", 'country is US, not in ("DE", "NL")'),
+    ],
+)
+def test_what_does_not_hold_is_explained_by_what_decides(text: str, reason: str) -> None:
+    offer, price = priced(gpu="RTX 4090", gpu_memory_gib=24.0, nvlink_gbps=None, verification=None, country="US")
+    assert why_not(parse(text), offer, price) == reason
+
+
+def test_every_name_can_be_read_and_says_what_it_is() -> None:
+    offer, price = priced()
+    for name, fact in FACTS.items():
+        text = {"number": f"{name} >= 0", "text": f"{name} == 'x'", "yes or no": name}[fact.kind]
+        assert list(names_of(parse(text))) == [name]
+        assert holds(parse(text), offer, price) in {True, False, None}
+        assert fact.unit
+
+
+def test_a_watch_takes_what_its_condition_takes() -> None:
+    offer, price = priced(gpu_count=1)
+    assert failures(a_watch(when="gpu_count == 1"), offer, price, NOON) == ()
+    (failure,) = failures(a_watch(when="gpu_count == 2", any_of=("spot",)), offer, price, NOON)
+    assert (failure.clause, failure.text) == ("when", "when: gpu_count is 1, not == 2")
+    assert failures(a_watch(any_of=("gpu_count == 2", "not spot")), offer, price, NOON) == ()
+    (failure,) = failures(a_watch(any_of=("gpu_count == 2", "spot")), offer, price, NOON)
+    assert failure.text == "any: gpu_count is 1, not == 2, and spot is false"
+
+
+_LEAVES = {"gpu_count == 1": True, "gpu_count > 4": False, "spot": False, "nvlink": None, "datacenter": True}
+_TREES = st.recursive(
+    st.sampled_from(list(_LEAVES.items())),
+    lambda inner: st.one_of(
+        inner.map(lambda one: (f"not ({one[0]})", None if one[1] is None else not one[1])),
+        st.tuples(inner, inner).map(lambda two: (f"({two[0][0]}) and ({two[1][0]})", _both(two[0][1], two[1][1]))),
+        st.tuples(inner, inner).map(lambda two: (f"({two[0][0]}) or ({two[1][0]})", _either(two[0][1], two[1][1]))),
+    ),
+    max_leaves=8,
+)
+
+
+def _both(one: bool | None, other: bool | None) -> bool | None:
+    return False if False in {one, other} else None if None in {one, other} else True
+
+
+def _either(one: bool | None, other: bool | None) -> bool | None:
+    return True if True in {one, other} else None if None in {one, other} else False
+
+
+@given(_TREES)
+def test_it_means_what_an_interpreter_by_hand_says(tree: tuple[str, bool | None]) -> None:
+    text, expected = tree
+    assume(len(text) <= LONGEST)
+    offer, price = priced(gpu_count=1, spot=False, nvlink_gbps=None, datacenter=True)
+    condition = parse(text)
+    assert holds(condition, offer, price) is expected
+    if expected is not True:
+        assert why_not(condition, offer, price)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_condition_or_one_line_of_error(text: str) -> None:
+    with suppress(ValueError):
+        assert list(names_of(parse(text)))
+
+
+@given(st.decimals("0.000001", "400", places=6), st.integers(1, 16))
+def test_a_price_at_the_figure_holds(listed: Decimal, count: int) -> None:
+    """At or under it, as with max_price."""
+    offer, price = priced(gpu_count=count, quoted_usd_hour=float(listed))
+    figure = Decimal(price.price_microusd_hour) / 1_000_000
+    assert holds(parse(f"price <= {figure:f}"), offer, price) is True
+    assert holds(parse(f"price < {figure:f}"), offer, price) is False
