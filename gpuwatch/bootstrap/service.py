@@ -31,6 +31,7 @@ from gpuwatch.engine.drift_detector import DriftDetector
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.engine.fallback_alerts import FallbackAlerts
 from gpuwatch.engine.forecast_scores import ForecastLedger
+from gpuwatch.engine.gather import QuoteGathering
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
@@ -139,7 +140,8 @@ class Service:
         )
         self.price_ranks = PriceRanks(SqlHourlyLows(store), _watched_gpus(settings), REFERENCE_DISK_GB)
         rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of, self._known_accounts)
-        self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id)
+        gathering = QuoteGathering(timedelta(seconds=settings.gather_s), self._ask_soon, self._decide_in)
+        self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id, gathering)
         ledger = ForecastLedger(SqlForecasts(store, commissions_of(settings), settings.watches))
         waits = SqlAutoPriceWaits(store, commissions_of(settings))
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
@@ -274,6 +276,27 @@ class Service:
 
     def _price_seen_by(self, job: Job) -> float | None:
         return self.evaluator.best_usd_gpu_hour(WATCH_PREFIX + job.name)
+
+    def _ask_soon(self, provider: str, watch: str) -> None:
+        """Quotes are being compared: a provider is asked as soon as it may be."""
+        worker = self.workers.get(provider)
+        if worker is not None and worker.hunter is not None:
+            worker.hunter.ask_soon(watch)
+            self.slots.run_now(f"hunt {provider}")
+
+    def _decide_in(self, seconds: float) -> None:
+        """What waits for quotes is decided then, whoever has not answered."""
+        timer = threading.Timer(seconds, self._decide_gathered)
+        timer.daemon = True
+        timer.start()
+
+    def _decide_gathered(self) -> None:
+        if self.stopping.is_set():
+            return
+        try:
+            self.evaluator.decide_gathered(self.time_source.now())
+        except StoreError as error:  # the next poll decides
+            log.error("cannot store a decision: %s", error)  # noqa: TRY400
 
     # --- launches -----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO, threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
-from gpuwatch.domain.watches.match import is_near, matches, rank
+from gpuwatch.domain.watches.match import is_near, matches
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.engine.alerts import alert_id_from, outbox_alert
@@ -29,6 +29,7 @@ from gpuwatch.engine.candidates import (
     with_rented_offer_first,
 )
 from gpuwatch.engine.failpoint import failpoint
+from gpuwatch.engine.gather import QuoteGathering
 from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.offer_alerts import offer_alert
@@ -86,7 +87,9 @@ class Evaluator:
         launcher: StartsLaunches,
         slots: LaunchSlots,
         new_id: Callable[[], str],
+        gathering: QuoteGathering | None = None,
     ) -> None:
+        self._gathering = gathering or QuoteGathering()
         self._uow_factory = uow_factory
         self._rules = rules
         self._launcher = launcher
@@ -140,19 +143,45 @@ class Evaluator:
         Args:
             observed: by the watch's name, from `observe` or, without an answer, from `unanswered`.
         """
-        zone = self._rules.zone
         with self._lock:
             for name, observation in observed.items():
                 self._observed.setdefault(name, {})[provider, spot] = observation
-            decided = [
-                (watch, decide(watch, self._merged(watch, (provider, spot), now), self._memory(watch), now, zone))
-                for watch in watches
-            ]
+            decided = [(watch, self._decide(watch, ((provider, spot),), now)) for watch in watches]
+            self._act([(watch, decision) for watch, decision in decided if not self._waits(watch, decision, now)], now)
+        return [decision for _, decision in decided]
+
+    def decide_gathered(self, now: datetime) -> None:
+        """Decide for the watches that have waited for quotes long enough. Raises StoreError."""
+        with self._lock:
+            due = self._gathering.due(now)
+            self._act([(watch, self._decide(watch, (), now)) for watch in due], now)
+
+    def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Decision:
+        return decide(watch, self._merged(watch, just_polled, now), self._memory(watch), now, self._rules.zone)
+
+    def _act(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> None:
+        """Store what follows, and start what was reserved."""
+        try:
             for launch, watch, candidates in self._store(decided, now):
                 self._launcher.start(launch, watch, candidates)
-            self._log_changes(decided)
-            self._slots.forget_held(watch.name for watch, decision in decided if decision.best is None)
-        return [decision for _, decision in decided]
+        finally:
+            for watch, _ in decided:
+                self._gathering.close(watch)
+        self._log_changes(decided)
+        self._slots.forget_held(watch.name for watch, decision in decided if decision.best is None)
+
+    def _waits(self, watch: Watch, decision: Decision, now: datetime) -> bool:
+        """Whether a decision to rent waits for the quotes of other providers."""
+        rents = self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.fires)
+        if not rents or self._slots.is_full(watch.name) or self._slots.is_held(watch.name):
+            return False
+        return self._gathering.waits(watch, self._rentable_views(watch), self._observed.get(watch.name, {}), now)
+
+    def _rentable_views(self, watch: Watch) -> frozenset[tuple[str, bool]]:
+        if watch.action is Action.ALERT:
+            return frozenset()
+        expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
+        return frozenset(view for view in expected if self._rules.unable.why_not(view[0]) is None)
 
     def _index(self, watches: Sequence[Watch], provider: str, spot: bool) -> WatchIndex:
         """Matches many watches on many offers by what changed since the last poll."""
@@ -178,16 +207,16 @@ class Evaluator:
                 log.info("watch %s: %s%s", watch.name, decision.reason.value, price, extra={"watch": watch.name})
             self._reasons[watch.name] = decision.reason
 
-    def _merged(self, watch: Watch, just_polled: tuple[str, bool], now: datetime) -> Observation:
-        """All recent observations of a watch as one: cheapest first, whoever sells it."""
+    def _merged(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Observation:
+        """All recent observations of a watch as one: the best first, whoever sells it; old quotes behind young ones."""
         age_of = self._rules.age_of
         every = self._observed.get(watch.name, {})
         recent = {key: one for key, one in every.items() if now - one.observed_at <= age_of(key[0])}
-        shown = (match for one in recent.values() for match in one.matches)
-        found = sorted((match for match in shown if _is_under(watch, match)), key=rank)
+        found = self._gathering.in_order(watch, self._rentable_views(watch), recent, now)
+        found = [match for match in found if _is_under(watch, match)]
         expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
         return self._cycles.setdefault(watch.name, PollCycle()).observe(
-            (just_polled,),
+            just_polled,
             tuple(found),
             near=any(one.near for one in recent.values()),
             known={key for key, one in recent.items() if one.known},
@@ -316,6 +345,7 @@ class Evaluator:
             others=tuple(others),
             accounts=self._rules.accounts(),
             label_lengths=self._rules.label_lengths,
+            compared=self._gathering.compared(watch, self._rentable_views(watch), self._observed.get(watch.name, {})),
         )
 
     def _alert(  # noqa: PLR0913 each is a part of the alert

@@ -80,6 +80,12 @@ class Hunter:
         """Whether gpuwatch is stopping: no other round begins."""
         return self._stopping.is_set()
 
+    def ask_soon(self, watch: str) -> None:
+        """Its queries are due at once: quotes of several providers are being compared. Safe from any thread."""
+        for query, watches in list(self._watches_of.items()):
+            if any(one.name == watch for one in watches):
+                self._polled_at.pop(query, None)
+
     @property
     def queries(self) -> int:
         """How many distinct queries a round has."""

@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watches: tuple[Watch, ...]
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
     watch_ended_s: float = 604_800.0  # after its end: so long a launch is reopened when its instance is listed
+    gather_s: float = 3.0  # a renting watch waits so long for quotes of its other providers; 0: the first one wins
     heartbeat_url: str | None = None  # a secret: whoever has it can report this daemon as healthy
     web: WebSettings = WebSettings()
     source_file: str | None  # None: defaults and environment alone

@@ -154,6 +154,10 @@ class LaunchingTable(Table):
         default=604_800.0,
         description="For so long after its end a launch is reopened when its instance is listed again.",
     )
+    gather: Span = Field(
+        default=3.0,
+        description="A renting watch waits so long for quotes of its other providers; 0s: the first one wins.",
+    )
 
 
 class Root(Table):

@@ -110,6 +110,7 @@ def _settings(root: Root, sources: Sources) -> Settings:
         budget=root.budget.value(),
         providers={name: provider_settings(name, table) for name, table in enabled_providers(root).items()},
         watch_ended_s=root.launch.watch_ended,
+        gather_s=root.launch.gather,
         record_gpus=gpu_names(root.record.gpu),
         channels={
             name: _channel_settings(name, read_options(notifiers.info(name), table)[0])

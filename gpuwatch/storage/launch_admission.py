@@ -117,7 +117,7 @@ def reserve(
     try:
         with undone_alone:
             connection.execute(_INSERT_LAUNCH, row_of(launch))  # as parameters: values() looks at each for 2 ms
-            connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now))
+            connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now, intent.compared or None))
     except IntegrityError:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
     return launch, admitted[1]

@@ -67,6 +67,7 @@ class MemoryUnitOfWork:
         self.ticked: set[str] = set()
         self.remembered: dict[str, WatchMemory] = {}
         self.launches: list[Launch] = []
+        self.intents: list[Intent] = []
         self.alerts: list[tuple[Alert, tuple[str, ...]]] = []
         self.kept_health: dict[tuple[str, str], ProviderHealth] = {}
         self.words: set[tuple[str, str, str]] = set()
@@ -107,6 +108,7 @@ class MemoryPage:
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
         if self._unit_of_work.refusal is not None:
             return self._unit_of_work.refusal
+        self._unit_of_work.intents.append(intent)
         launch = new_launch(intent, slot=0, now=now)
         self.launches.append(launch)
         return launch, intent.match

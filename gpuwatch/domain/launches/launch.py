@@ -235,6 +235,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Match, ...] = ()  # cheapest first
     accounts: Mapping[str, str] = {}  # provider → the account that would rent there
     label_lengths: Mapping[str, int] = {}  # provider → characters that a label may have there; default LABEL_LENGTH
+    compared: str = ""  # which quotes it was chosen from, one line; empty: one provider's alone
 
 
 class RefusalReason(StrEnum):

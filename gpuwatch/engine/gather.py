@@ -1,0 +1,118 @@
+"""The moment between a renting watch that fires and its decision: quotes of its other providers are waited for.
+
+Whoever answers first is not the cheapest. A provider whose newest quote is older than `gather` is asked at once, and
+waited for no longer than `gather`; with one provider nothing is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.decide import Match, Observation
+from gpuwatch.domain.watches.match import rank
+from gpuwatch.domain.watches.watch import Watch
+
+View = tuple[str, bool]  # provider and rental type
+
+
+class QuoteGathering:
+    """Which watches wait, since when, and for whom. Not thread-safe: the evaluator's lock guards it.
+
+    Args:
+        gather: how long at most; zero: nothing is waited for.
+        ask: asks a provider (its name) for a watch (its name) as soon as it may be asked.
+        wake: has what waits decided after so many seconds, even if no other answer arrives.
+    """
+
+    def __init__(
+        self,
+        gather: timedelta = timedelta(0),
+        ask: Callable[[str, str], None] = lambda provider, watch: None,
+        wake: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        self._gather = gather
+        self._ask = ask
+        self._wake = wake
+        self._open: dict[str, tuple[Watch, datetime]] = {}
+
+    def waits(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation], now: datetime) -> bool:
+        """Whether its decision waits for more quotes. Asks for them when that begins.
+
+        Args:
+            views: all that the watch could rent from.
+            observed: the newest of each; a failure is an answer, too.
+        """
+        if not self._compares(views):
+            return False
+        opened = self._opened_at(watch, now)
+        missing = {view for view in views if view not in observed or not self._is_young(observed[view], opened)}
+        if not missing or now - opened >= self._gather:
+            return False
+        is_new = watch.name not in self._open
+        self._open[watch.name] = watch, opened
+        if is_new:
+            for provider in sorted({provider for provider, _ in missing}):
+                self._ask(provider, watch.name)
+            self._wake(self._gather.total_seconds())
+        return True
+
+    def close(self, watch: Watch) -> None:
+        """It was decided, or there is nothing left to decide."""
+        self._open.pop(watch.name, None)
+
+    def due(self, now: datetime) -> list[Watch]:
+        """Watches that have waited long enough."""
+        return [watch for watch, opened in self._open.values() if not timedelta(0) <= now - opened < self._gather]
+
+    def in_order(
+        self, watch: Watch, views: Set[View], recent: Mapping[View, Observation], now: datetime
+    ) -> list[Match]:
+        """All that is shown, the best first; behind it what is too old to decide, if quotes are compared."""
+        if not self._compares(views):
+            return sorted((match for one in recent.values() for match in one.matches), key=rank)
+        opened = self._opened_at(watch, now)
+        young, old = [], []
+        for one in recent.values():
+            (young if self._is_young(one, opened) else old).extend(one.matches)
+        return [*sorted(young, key=rank), *sorted(old, key=rank)]
+
+    def compared(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation]) -> str:
+        """What was compared, one line: the best GPU price of each provider, and who did not answer in time.
+
+        Empty: one provider's quotes alone.
+        """
+        if not self._compares(views) or not observed:
+            return ""
+        opened = self._opened_at(watch, max(one.observed_at for one in observed.values()))
+        best: dict[str, float | None] = {}
+        late = set()
+        for provider, spot in sorted(views):
+            one = observed.get((provider, spot))
+            if one is None or not self._is_young(one, opened) or not one.known:
+                late.add(provider)
+                continue
+            prices = [match.price_microusd_gpu_hour for match in one.matches]
+            before = best.get(provider)
+            prices += [] if before is None else [before]
+            best[provider] = min(prices, default=None)
+        priced = sorted((price, name) for name, price in best.items() if price is not None)
+        parts = [", ".join(f"{name} {price / MICRO:.4f}" for price, name in priced) + " $/GPU-h" if priced else ""]
+        if none := sorted(name for name, price in best.items() if price is None):
+            parts.append(f"no match: {', '.join(none)}")
+        if silent := sorted(late - {name for _, name in priced}):
+            parts.append(f"no answer within {self._gather.total_seconds():g} s: {', '.join(silent)}")
+        return "compared: " + "; ".join(part for part in parts if part)
+
+    def _compares(self, views: Set[View]) -> bool:
+        """Whether there is anybody to wait for."""
+        return self._gather > timedelta(0) and len({provider for provider, _ in views}) > 1
+
+    def _opened_at(self, watch: Watch, now: datetime) -> datetime:
+        waiting = self._open.get(watch.name)
+        return now if waiting is None or waiting[1] > now else waiting[1]
+
+    def _is_young(self, one: Observation, opened: datetime) -> bool:
+        """When the watch fired it was younger than `gather`, or it came since."""
+        return one.observed_at >= opened - self._gather

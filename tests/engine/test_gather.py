@@ -1,0 +1,179 @@
+"""Quotes of all providers of a renting watch are compared for a moment; nobody is waited for longer."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+from gpuwatch.domain.watches.decide import DecisionReason
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
+from gpuwatch.engine.candidates import UnavailableProviders
+from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
+from gpuwatch.engine.gather import QuoteGathering
+from gpuwatch.engine.launch_slots import LaunchSlots
+from tests.builders import a_watch, an_offer
+from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, an_answer, evaluate
+
+RENTS = a_watch(
+    name="h100",
+    gpu_names=("H100 SXM",),
+    max_price_usd_gpu_hour=Decimal("3.60"),
+    action=Action.LAUNCH,
+    launch=LaunchSpec(),
+)
+THREE = ("lambda", "runpod", "vastai")
+
+
+class Race:
+    """A watch over several providers whose answers come when the test says so."""
+
+    def __init__(self, *providers: str, watch: Watch = RENTS, gather_s: float = 3.0, **rules: Any) -> None:
+        self.watch, self.now = watch, NOON
+        self.store, self.executor = MemoryUnitOfWork(), FakeExecutor()
+        self.asked: list[str] = []
+        self.wakes: list[float] = []
+        ids = (f"id{n:010d}" for n in itertools.count())
+        plain = EvaluationRules(
+            commissions={},
+            budget=Budget(),
+            dry_run=False,
+            zone=ZoneInfo("UTC"),
+            expected_views={watch.name: frozenset((name, False) for name in providers)},
+            max_age=timedelta(minutes=2),
+            links={},
+        )
+        gathering = QuoteGathering(
+            timedelta(seconds=gather_s), lambda provider, watch: self.asked.append(provider), self.wakes.append
+        )
+        self.slots = LaunchSlots()
+        self.evaluator = Evaluator(
+            self.store, msgspec.structs.replace(plain, **rules), self.executor, self.slots, lambda: next(ids), gathering
+        )
+
+    def after(self, seconds: float) -> Race:
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    def sees(self, provider: str, *prices: float) -> DecisionReason:
+        offers = [
+            an_offer(provider=provider, offer_id=f"{provider}-{n}", quoted_usd_hour=price, observed_at=self.now)
+            for n, price in enumerate(prices)
+        ]
+        answer = an_answer(*offers, at=self.now, provider=provider)
+        return evaluate(self.evaluator, (self.watch,), answer, False, self.now)[0].reason
+
+    def fails(self, provider: str) -> None:
+        watches = (self.watch,)
+        self.evaluator.evaluate(watches, provider, False, unanswered(watches, self.now), self.now)
+
+    def wake(self) -> None:
+        self.evaluator.decide_gathered(self.now)
+
+    def rented(self) -> list[tuple[str, list[str]]]:
+        return [(one.launch.provider, [m.offer.provider for m in one.candidates]) for one in self.executor.started]
+
+
+def test_the_cheapest_of_three_wins_though_another_answered_first() -> None:
+    race = Race(*THREE)
+    race.sees("vastai", 2.669)
+    assert (race.rented(), race.asked, race.wakes) == ([], ["lambda", "runpod"], [3.0])
+    race.after(0.4).sees("lambda", 2.4)
+    assert race.rented() == []
+    race.after(0.4).sees("runpod", 1.99)
+    assert race.rented() == [("runpod", ["runpod", "lambda", "vastai"])], "decided as soon as all have answered"
+
+
+def test_a_provider_that_hangs_delays_nothing_beyond_the_window() -> None:
+    race = Race(*THREE)
+    race.sees("vastai", 2.669)
+    race.after(0.4).sees("runpod", 1.99)
+    race.after(2.5).wake()
+    assert race.rented() == [], "not before the window is over"
+    race.after(0.1).wake()
+    assert race.rented() == [("runpod", ["runpod", "vastai"])]
+
+
+def test_without_a_timer_the_next_answer_ends_the_window() -> None:
+    race = Race(*THREE)
+    race.sees("vastai", 2.669)
+    race.after(10).sees("vastai", 2.669)
+    assert race.rented() == [("vastai", ["vastai"])]
+
+
+def test_a_failure_is_an_answer() -> None:
+    race = Race(*THREE)
+    race.sees("vastai", 2.669)
+    race.after(0.2).fails("lambda")
+    race.after(0.2).sees("runpod")
+    assert race.rented() == [("vastai", ["vastai"])]
+
+
+def test_quotes_younger_than_the_window_need_no_waiting() -> None:
+    race = Race(*THREE)
+    for name in ("lambda", "runpod"):
+        race.sees(name, 9.0)
+    race.after(2.9).sees("vastai", 2.669)
+    assert race.rented() == [("vastai", ["vastai"])]
+
+
+@pytest.mark.parametrize(
+    ("providers", "changes"),
+    [
+        (("vastai",), {}),
+        (("vastai", "azure"), {"unable": UnavailableProviders(no_launcher={"azure"})}),
+        (("vastai", "runpod"), {"unable": UnavailableProviders(no_key={"runpod"})}),
+    ],
+)
+def test_who_rents_at_one_provider_never_waits(providers: tuple[str, ...], changes: dict[str, Any]) -> None:
+    race = Race(*providers, **changes)
+    race.sees("vastai", 2.669)
+    assert (race.rented(), race.asked, race.wakes) == ([("vastai", ["vastai"])], [], [])
+
+
+def test_zero_seconds_is_the_first_that_answers() -> None:
+    race = Race(*THREE, gather_s=0.0)
+    race.sees("vastai", 2.669)
+    assert race.rented() == [("vastai", ["vastai"])]
+
+
+def test_an_alert_waits_for_nobody() -> None:
+    watch = msgspec.structs.replace(RENTS, action=Action.ALERT, launch=None)
+    race = Race(*THREE, watch=watch)
+    assert race.sees("vastai", 2.669) is DecisionReason.FIRST_MATCH
+    assert len(race.store.alerts) == 1
+
+
+def test_an_old_quote_stands_behind_a_young_one_and_is_still_a_candidate() -> None:
+    race = Race("runpod", "vastai")
+    race.slots.hold("h100")  # so that nothing waits while it is first seen
+    race.sees("runpod", 2.0)
+    race.executor.started.clear()
+    race.slots.free("h100")
+    race.after(30).sees("vastai", 2.669)
+    race.after(3).wake()
+    assert race.rented() == [("vastai", ["vastai", "runpod"])]
+
+
+def test_what_is_gone_before_the_window_closes_is_not_rented() -> None:
+    race = Race("runpod", "vastai")
+    race.sees("vastai", 2.669)
+    race.after(1).sees("vastai")
+    race.after(2).wake()
+    assert race.rented() == []
+    race.after(5).sees("vastai", 2.5)
+    assert race.asked == ["runpod", "runpod"], "a new window"
+
+
+def test_the_launch_says_what_was_compared() -> None:
+    race = Race(*THREE)
+    race.sees("vastai", 2.669)
+    race.after(0.4).sees("runpod", 1.99)
+    race.after(2.6).wake()
+    (intent,) = race.store.intents
+    assert intent.compared == ("compared: runpod 1.9900, vastai 2.6690 $/GPU-h; no answer within 3 s: lambda")
