@@ -73,7 +73,8 @@ class QuoteGathering:
         if not self._compares(views):
             return sorted((match for one in recent.values() for match in one.matches), key=rank)
         opened = self._opened_at(watch, now)
-        young, old = [], []
+        young: list[Match] = []
+        old: list[Match] = []
         for one in recent.values():
             (young if self._is_young(one, opened) else old).extend(one.matches)
         return [*sorted(young, key=rank), *sorted(old, key=rank)]
