@@ -72,7 +72,7 @@ class PrerequisiteGate:
         blocked = is_blocked(found, offer_ids)
         settled = bool(found) and all(one.met for one in found)
         self._next_at = now + timedelta(seconds=LOOK_EVERY_S if settled else LOOK_AGAIN_S)
-        missing = [one for one in found if one.met is False]
+        missing = [one for one in found if one.met is False and one.is_blocking]
         if found or not self.has_looked:
             self._take(missing if blocked else [], known=blocked or self._is_answered(found, now), now=now)
         self.has_looked = True

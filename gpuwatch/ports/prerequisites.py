@@ -50,6 +50,7 @@ class Prerequisite(msgspec.Struct, frozen=True, kw_only=True):
         mend: what to do about it; empty where it is met.
         place: region, zone or family that it is about; empty: the whole account.
         offer_ids: the orders that it concerns; empty: all.
+        is_blocking: False: a rent is of use without it; reported, and the daemon rents.
     """
 
     name: PrerequisiteName
@@ -58,6 +59,7 @@ class Prerequisite(msgspec.Struct, frozen=True, kw_only=True):
     mend: str = ""
     place: str = ""
     offer_ids: tuple[str, ...] = ()
+    is_blocking: bool = True
 
 
 @runtime_checkable
@@ -81,7 +83,7 @@ class OrderValidation(Protocol):
 
 def is_blocked(found: Sequence[Prerequisite], offer_ids: Sequence[str]) -> bool:
     """Whether nothing of these offers can be rented: the account lacks something, or each offer does."""
-    missing = [one for one in found if one.met is False]
+    missing = [one for one in found if one.met is False and one.is_blocking]
     if any(not one.offer_ids for one in missing):
         return True
     lacking = {offer_id for one in missing for offer_id in one.offer_ids}

@@ -49,6 +49,7 @@ class RunPod(ProviderServer):
         ("DELETE", r"/v2/pods/([^/]+)", "ended"),
         ("POST", r"/v2/pods/([^/]+)/action", "acted"),
         ("GET", r"/v2/billing/pods", "billing"),
+        ("GET", r"/v2/registries", "registries_listed"),
         ("POST", r"/graphql", "graphql"),
     )
 
@@ -67,6 +68,8 @@ class RunPod(ProviderServer):
         self.pods: dict[str, EmulatedPod] = {}
         self.ended_pods: list[EmulatedPod] = []
         self.credit = credit
+        self.ssh_key = "ssh-ed25519 AAAA me"  # of the account; empty: none
+        self.registries: dict[str, str] = {}  # id → name
         self.lags = lags
         self.dearer_by = 0.0  # USD an hour that a pod costs over the list price
         self._meter = QuotaMeter(quotas)
@@ -184,6 +187,10 @@ class RunPod(ProviderServer):
             raise RefusedRequest(problem(409, "the action is not allowed in this state"))
         pod.stopped_at = request.now if action == "stop" else None
         return reply(pod.shown(request.now, self.lags))
+
+    def registries_listed(self, request: EmulatorRequest) -> Any:
+        """`GET /v2/registries`: saved credentials, without their passwords."""
+        return {"registries": [{"id": one, "name": name} for one, name in self.registries.items()]}
 
     def billing(self, request: EmulatorRequest) -> Any:
         """`GET /v2/billing/pods`, by whole days: what ran, at what it costs."""

@@ -9,9 +9,12 @@ from typing import Any, Final, NamedTuple
 
 FIELDS: Final = frozenset({
     "name", "image", "gpu", "cpu", "cloud", "dataCenterIds", "disk", "mounts", "ports", "env", "args", "registry",
+    "entrypoint", "cmd",
     "startSsh", "startJupyter", "templateId", "globalNetworking",
 })  # fmt: skip
-GPU_FIELDS: Final = frozenset({"id", "count", "minCudaVersion", "allowedCudaVersions"})
+GPU_FIELDS: Final = frozenset({
+    "id", "count", "minCudaVersion", "allowedCudaVersions", "minRamPerGpu", "minVcpuCountPerGpu",
+})  # fmt: skip
 ADDRESS: Final = "195.26.233.3"
 
 
@@ -89,6 +92,7 @@ class EmulatedPod:
             "createdAt": moment(self.created_at),
             "startedAt": moment(self.created_at + lags.running_s) if status == "RUNNING" else None,
         }  # fmt: skip
+        shown |= {name: list(body[name]) for name in ("entrypoint", "cmd") if name in body}
         return shown | ({} if self.cluster is None else {"cluster": {"id": self.cluster}})
 
     def open_ports(self, now: float, lags: Lags) -> list[dict[str, Any]]:
@@ -125,14 +129,22 @@ def faults_of(body: Any) -> list[str]:
     if not isinstance(gpu, dict) or not isinstance(gpu.get("id"), str):
         found.append("$: missing property 'gpu'")
     else:
-        found += [f"$.gpu: additional properties '{name}' not allowed" for name in sorted(gpu.keys() - GPU_FIELDS)]
-        if not _is_count(gpu.get("count", 1)):
-            found.append("$.gpu.count: expected an integer of at least 1")
+        found += _gpu_faults(gpu)
     if not _is_count(body.get("disk", 1)):
         found.append("$.disk: expected an integer of at least 1")
     if body.get("cloud", "SECURE") not in ("SECURE", "COMMUNITY"):
         found.append("$.cloud: value must be one of 'SECURE', 'COMMUNITY'")
     return found + _typed(body)
+
+
+def _gpu_faults(gpu: Mapping[str, Any]) -> list[str]:
+    found = [f"$.gpu: additional properties '{name}' not allowed" for name in sorted(gpu.keys() - GPU_FIELDS)]
+    if not _is_count(gpu.get("count", 1)):
+        found.append("$.gpu.count: expected an integer of at least 1")
+    for name in ("minRamPerGpu", "minVcpuCountPerGpu"):
+        if not _is_count(gpu.get(name, 1)):
+            found.append(f"$.gpu.{name}: expected an integer of at least 1")
+    return found
 
 
 def crossed(body: Mapping[str, Any]) -> str | None:
@@ -151,7 +163,10 @@ def moment(seconds: float) -> str:
 
 def _typed(body: Mapping[str, Any]) -> list[str]:
     found = []
-    for name in ("ports", "dataCenterIds"):
+    for name in ("ports", "dataCenterIds", "entrypoint", "cmd"):
+        if not isinstance(body.get(name, []), list):
+            found.append(f"$.{name}: expected an array")
+            continue
         if not all(isinstance(one, str) for one in body.get(name, [])):
             found.append(f"$.{name}: expected strings")
     if not all(isinstance(one, str) for one in body.get("env", {}).values()):

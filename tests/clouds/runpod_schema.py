@@ -33,6 +33,7 @@ class RunPodAccount(Protocol):
     types: dict[str, GpuType]
     pods: dict[str, EmulatedPod]
     credit: float
+    ssh_key: str
     lags: Lags
 
     def made(self, body: Mapping[str, Any]) -> EmulatedPod:
@@ -121,7 +122,8 @@ class Resolver:
         pods = [self._shown(pod) for pod in self._cloud.pods.values()]
         spend = sum(pod.cost for pod in self._cloud.pods.values() if pod.stopped_at is None)
         return {
-            "id": "user_1", "email": "me@example.org", "pubKey": "", "clientBalance": self._cloud.credit,
+            "id": "user_1", "email": "me@example.org", "pubKey": self._cloud.ssh_key,
+            "clientBalance": self._cloud.credit,
             "currentSpendPerHr": spend, "spendLimit": 80, "pods": pods, "networkVolumes": [],
         }  # fmt: skip
 

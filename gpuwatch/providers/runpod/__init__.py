@@ -5,9 +5,18 @@ source: its REST v2 specification, its GraphQL guide, recorded answers; read 202
 
 from __future__ import annotations
 
+import re
+
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
 from gpuwatch.ports.prerequisites import declared
+from gpuwatch.ports.settings import Option
+
+
+def _version(value: Option) -> None:
+    if not re.fullmatch(r"\d{1,2}\.\d{1,2}", str(value)):
+        raise ValueError('expected a version such as "12.4"')
+
 
 INFO = ProviderInfo(
     name="runpod",
@@ -30,6 +39,9 @@ INFO = ProviderInfo(
             kind="text",
             about="Id of registry credentials that are saved at RunPod; sent with every pod.",
         ),
+        OptionSpec(name="min_cuda", kind="text", about="Lowest CUDA version of the host, 12.4.", check=_version),
+        OptionSpec(name="min_ram_gb_per_gpu", kind="integer", about="Least memory of the host for each GPU.", least=1),
+        OptionSpec(name="min_vcpus_per_gpu", kind="integer", about="Least vCPUs of the host for each GPU.", least=1),
     ),
     default_disk_gb=10.0,  # of container disk, as its official client orders
     search_interval_s=0.1,  # the quota in the headers limits the rate

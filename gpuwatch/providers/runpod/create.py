@@ -1,6 +1,7 @@
 """The create request, and what its answer means. Pure; nothing here is logged, for it holds secrets.
 
-source: REST v2 specification 2.0.0 (a field that it does not know is refused with 422).
+source: REST v2 specification 2.0.0 (a field that it does not know is refused with 422), and the fields that dstack
+0.22.5 sends (2026-09): the container's command in exec form, and needs of the host for each GPU.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from gpuwatch.ports import Created, Order, Volume
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.settings import Option
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, read_offer_id
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, not_sent, refuse
@@ -30,18 +33,23 @@ _RUNTYPES: Final = {
     "ssh": _SSH, "ssh_direct": _SSH, "ssh_proxy": _SSH, "jupyter": _JUPYTER, "jupyter_direct": _JUPYTER,
     "jupyter_proxy": _JUPYTER, "args": (), "": (),
 }  # fmt: skip
-# `args` takes the place of the image's own command, and a container that ends is started again and again. So the
+# A command takes the place of the image's own command, and a container that ends is started again and again. So the
 # image's usual start (it brings up sshd and Jupyter in images that follow the provider's convention) runs beside the
 # script, and what remains when that ends is a pod that idles.
+_HOST_NEEDS: Final = {
+    "min_cuda": "minCudaVersion", "min_ram_gb_per_gpu": "minRamPerGpu", "min_vcpus_per_gpu": "minVcpuCountPerGpu",
+}  # fmt: skip
+EMPTY: Final[Mapping[str, Option]] = {}
 _BESIDE: Final = "if [ -x /start.sh ]; then /start.sh & fi\n"
 _AFTER: Final = "\nexec sleep infinity"
 
 
-def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
+def create_body(order: Order, registry_id: str | None, options: Mapping[str, Option] = EMPTY) -> dict[str, Any]:
     """The create request.
 
     Args:
         registry_id: of credentials that are saved at RunPod.
+        options: the provider's; what each GPU needs of the host is among them.
 
     Raises:
         OrderRefused: BAD_ORDER, RunPod cannot do what it asks for.
@@ -52,7 +60,7 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
     _check(order, registry_id)
     body: dict[str, Any] = {
         "name": order.label,
-        "gpu": {"id": wanted.gpu_id, "count": wanted.count},
+        "gpu": {"id": wanted.gpu_id, "count": wanted.count} | _host_needs(options),
         "cloud": wanted.cloud,
         "disk": max(math.ceil(order.disk_gb), 1),
         "env": dict(order.env),
@@ -62,7 +70,7 @@ def create_body(order: Order, registry_id: str | None) -> dict[str, Any]:
         "templateId": order.template or None,
         "dataCenterIds": [wanted.place] if wanted.place is not None else None,
         "ports": _ports(order) or None,
-        "args": _args(order),
+        "cmd": _command(order),
         "registry": registry_id,
         "mounts": None if order.volume is None else _mounts(order.volume, wanted),
         "startSsh": True if "ssh" in order.runtype or "jupyter" in order.runtype else None,
@@ -106,13 +114,24 @@ def _ports(order: Order) -> list[str]:
     return list(found)
 
 
-def _args(order: Order) -> str | None:
-    """What the container runs instead of the image's command; with runtype `args` as it stands."""
+def _command(order: Order) -> list[str] | None:
+    """What the container runs instead of the image's command, in exec form; with runtype `args` as it stands."""
     if not order.onstart:
         return None
-    if order.runtype == "args":
-        return order.onstart
-    return "bash -c " + shlex.quote(_BESIDE + order.onstart + _AFTER)
+    if order.runtype != "args":
+        return ["bash", "-c", _BESIDE + order.onstart + _AFTER]
+    try:
+        return shlex.split(order.onstart)
+    except ValueError:
+        raise not_sent(
+            PROVIDER, 'onstart has a quote that is not closed; with runtype "args" it is a command'
+        ) from None
+
+
+def _host_needs(options: Mapping[str, Option]) -> dict[str, Any]:
+    """Placement filters, for each GPU."""
+    needs = {wire: options.get(name) for name, wire in _HOST_NEEDS.items()}
+    return {wire: value for wire, value in needs.items() if value is not None}
 
 
 def _mounts(volume: Volume, wanted: PodPlacement) -> dict[str, Any]:

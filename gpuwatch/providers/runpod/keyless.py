@@ -16,11 +16,12 @@ from gpuwatch.providers.runpod.catalogue import PROVIDER, SENTINEL, CatalogueReq
 from gpuwatch.providers.runpod.error_mapping import graphql_data
 from gpuwatch.providers.runpod.offer_ids import SECURE, PodPlacement, is_place
 from gpuwatch.providers.toolkit.post_processing import ParseResult
-from gpuwatch.providers.toolkit.validation import number, objects, usd_hour, whole, word
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 
 KEYLESS_GPUS: Final = 8  # in one pod, where the query has no maximum: each number makes the GraphQL query longer
 BALANCE: Final = "query { myself { clientBalance } }"
 ACCOUNT: Final = "query { myself { id } }"
+SSH_KEYS: Final = "query { myself { pubKey } }"
 _IN_STOCK: Final = {"high": True, "medium": True, "low": True, "none": False, "out": False}
 
 
@@ -126,6 +127,14 @@ def parse_balance(value: Any) -> float:
     if balance is None:
         raise PayloadChanged(f"{PROVIDER}: GraphQL: the account's answer holds no balance")
     return balance
+
+
+def parse_ssh_keys(value: Any) -> bool:
+    """Whether the account has an SSH key. Raises PayloadChanged, KeyRejected."""
+    found = at(graphql_data(value, PROVIDER), "myself", "pubKey")
+    if not isinstance(found, str):
+        raise PayloadChanged(f"{PROVIDER}: an answer without the account's SSH keys")
+    return bool(found.strip())
 
 
 def parse_account(value: Any) -> str:

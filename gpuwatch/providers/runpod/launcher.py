@@ -8,6 +8,7 @@ from typing import Final
 
 from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, PayloadChanged
 from gpuwatch.ports import Created, Instance, Order, ProviderCharge, ProviderSettings
+from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.client import RunpodClient
@@ -15,6 +16,7 @@ from gpuwatch.providers.runpod.create import POD_ID, create_body, created
 from gpuwatch.providers.runpod.error_mapping import NoSuchPod, PodGone
 from gpuwatch.providers.runpod.keyless import ACCOUNT, BALANCE, parse_account, parse_balance
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pod, parse_pods
+from gpuwatch.providers.runpod.prerequisites import look
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import decoded
 
@@ -30,6 +32,7 @@ class RunpodLauncher(BasicLauncher):
         registry_id = settings.options.get("registry_id")
         self._account = account
         self._registry_id = registry_id if isinstance(registry_id, str) else None
+        self._options = settings.options
         self._restarts = RestartDetector()
 
     def create(self, order: Order) -> Created:
@@ -39,9 +42,13 @@ class RunpodLauncher(BasicLauncher):
             OfferGone: no capacity for it; OrderRefused, OrderRateLimited: nothing was made.
             OutcomeUnknown: it may have been made.
         """
-        body = create_body(order, self._registry_id)
+        body = create_body(order, self._registry_id, self._options)
         self._account.require_key_to_order()
         return created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """What the account has and lacks for these orders. Only reads; raises nothing."""
+        return look(self._account, self._registry_id, orders)
 
     def list_instances(self) -> Sequence[Instance]:
         """Every pod of the account, those of clusters too. Raises ProviderError."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -74,12 +73,13 @@ def test_a_runtype_opens_its_ports_and_starts_its_servers() -> None:
 
 def test_a_start_script_is_one_quoted_command_and_the_pod_outlives_it() -> None:
     script = """echo "it's" $HOME\npython train.py"""
-    words = shlex.split(body(onstart=script)["args"])
+    words = body(onstart=script)["cmd"]
     assert words[:2] == ["bash", "-c"]
     assert script in words[2]
     assert words[2].endswith("exec sleep infinity")
-    assert body(onstart="python -m x", runtype="args")["args"] == "python -m x"
-    assert "args" not in body()
+    assert body(onstart="python -m x", runtype="args")["cmd"] == ["python", "-m", "x"]
+    assert "cmd" not in body()
+    assert "args" not in body(onstart=script)
 
 
 def test_a_volume_is_one_of_the_network_or_one_of_the_host() -> None:
@@ -123,6 +123,7 @@ def test_a_template_may_stand_for_the_image() -> None:
         ({"volume": Volume(mount="/data", volume_id="../v")}, "network volume"),
         ({"volume": Volume(mount="/data", volume_id="v"), "offer_id": "NVIDIA L4/COMMUNITY/1/*"}, "data centre"),
         ({"offer_id": "NVIDIA L4"}, "offer"),
+        ({"onstart": "echo 'x", "runtype": "args"}, "not closed"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(values: dict[str, Any], says: str) -> None:

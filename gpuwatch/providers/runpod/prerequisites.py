@@ -1,0 +1,60 @@
+"""What a RunPod account must have before it rents: found out by requests that only read.
+
+RunPod validates no order without carrying it out: whether the key may create pods, only a rent shows.
+source: REST v2 (`GET /v2/registries`) and GraphQL (`myself`), as dstack 0.22.5 and runpod 1.12.0 ask them, 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Order
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
+from gpuwatch.providers.runpod.client import RunpodClient
+from gpuwatch.providers.runpod.keyless import SSH_KEYS, parse_ssh_keys
+from gpuwatch.providers.toolkit.validation import at, objects
+
+_KEY_VARIABLES: Final = frozenset({"PUBLIC_KEY", "SSH_PUBLIC_KEY"})  # the convention of RunPod's own images
+
+
+def look(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]) -> list[Prerequisite]:
+    """What is met and what is missing for these orders. Raises nothing: no usable answer is `met` None."""
+    found = []
+    opened = [order for order in orders if "ssh" in order.runtype or "jupyter" in order.runtype]
+    keyless = [order for order in opened if not order.onstart and not _KEY_VARIABLES & order.env.keys()]
+    if keyless or not orders:
+        found.append(_ssh_key(account))
+    if registry_id is not None:
+        found.append(_registry(account, registry_id))
+    return found
+
+
+def _ssh_key(account: RunpodClient) -> Prerequisite:
+    name = PrerequisiteName.KEY_PAIR
+    try:
+        has_key = parse_ssh_keys(account.graphql(SSH_KEYS))
+    except ProviderError as error:
+        return Prerequisite(name=name, met=None, text=str(error))
+    if has_key:
+        return Prerequisite(name=name, met=True, text="the account has an SSH key")
+    text = "the account has no SSH key: nobody can log in by SSH"
+    mend = "add one in RunPod's settings, or set launch.env.PUBLIC_KEY"
+    # a pod is of use without it: the daemon rents, and only a person asks
+    return Prerequisite(name=name, met=False, text=text, mend=mend, is_blocking=False)
+
+
+def _registry(account: RunpodClient, registry_id: str) -> Prerequisite:
+    name = PrerequisiteName.IMAGE
+    try:
+        account.require_key()
+        rows = at(account.get("/v2/registries"), "registries")
+        if not isinstance(rows, list):
+            raise PayloadChanged("runpod: the answer about registries has another form")
+    except ProviderError as error:
+        return Prerequisite(name=name, met=None, text=str(error))
+    if any(row.get("id") == registry_id for row in objects(rows)):
+        return Prerequisite(name=name, met=True, text="the registry credentials of options.registry_id are there")
+    text = f"there are no registry credentials {registry_id[:40]!r}"
+    return Prerequisite(name=name, met=False, text=text, mend="save them at RunPod, and mend options.registry_id")

@@ -1,0 +1,54 @@
+"""Our create request beside that of the newest published client of REST v2, by a dated list of its fields."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.ports import Order, Volume
+from gpuwatch.providers.runpod.create import create_body
+from tests.clouds.runpod_pods import FIELDS, GPU_FIELDS, faults_of
+
+THEIRS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "recorded" / "runpod" / "v2-create-fields-dstack.json").read_bytes()
+)
+DOCUMENTED = {"startSsh", "startJupyter"}  # of the specification 2.0.0; dstack starts its own sshd
+DOCUMENTED_MOUNTS = {"persistent"}
+PAGE = Path(__file__).parents[3] / "docs" / "providers" / "runpod.md"
+
+
+def largest() -> dict[str, Any]:
+    """An order that uses everything that we can say."""
+    order = Order(
+        offer_id="NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1", label="gpuwatch-a", image="pytorch/pytorch", disk_gb=50.0,
+        onstart="python train.py", env={"A": "b"}, ports=("8000",), runtype="jupyter", template="t1",
+        volume=Volume(mount="/data", volume_id="vol1"),
+    )  # fmt: skip
+    return create_body(order, "cred1", {"min_cuda": "12.4", "min_ram_gb_per_gpu": 64, "min_vcpus_per_gpu": 8})
+
+
+def test_every_field_that_we_send_is_sent_by_the_newest_client_too_or_documented() -> None:
+    ours = largest()
+    assert faults_of(ours) == []
+    assert ours.keys() - DOCUMENTED <= set(THEIRS["pod"])
+    assert ours["gpu"].keys() == set(THEIRS["gpu"])
+    assert ours["mounts"].keys() - DOCUMENTED_MOUNTS <= set(THEIRS["mounts"])
+    assert ours["mounts"]["network"][0].keys() == set(THEIRS["network_mount"])
+
+
+def test_the_emulator_knows_every_field_of_the_newest_client() -> None:
+    assert set(THEIRS["pod"]) <= FIELDS
+    assert set(THEIRS["gpu"]) <= GPU_FIELDS
+
+
+def test_the_command_is_in_exec_form() -> None:
+    command = largest()["cmd"]
+    assert command[:2] == ["bash", "-c"]
+    assert all(isinstance(one, str) for one in command)
+
+
+def test_the_page_names_the_client_and_the_day_of_the_list() -> None:
+    assert date.fromisoformat(THEIRS["taken_on"])
+    assert f"{THEIRS['client']} {THEIRS['version']} (list of {THEIRS['taken_on']})" in PAGE.read_text()
