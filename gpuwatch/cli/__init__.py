@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Rent": {
         "job": ("Queue work that waits for its price.", "job:job"),
         "rehearse": ("Do everything of a rent but the order.", "rehearse:rehearse"),
+        "handover": ("Print a watch's offer as a task of SkyPilot or dstack.", "handover:handover"),
         "launches": ("List what was rented, with state and cost.", "launches:launches"),
         "stop": ("End a launch and confirm that it is gone.", "launches:stop"),
         "extend": ("Give a launch a later end, if the budgets allow it.", "extend:extend"),

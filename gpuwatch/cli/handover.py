@@ -1,0 +1,51 @@
+"""`gpuwatch handover`: the offer that a watch finds, as a task of an orchestrator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, json_option, provider_option, settings_option
+from gpuwatch.cli.output import json_out, note
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "gpuwatch handover h100 --to skypilot --run 'python train.py' > task.yaml && sky launch task.yaml",
+        "gpuwatch handover h100 --to dstack > h100.dstack.yml && dstack apply -f h100.dstack.yml",
+    ),
+)
+@click.argument("watch", shell_complete=completes("watches"))
+@click.option("--to", "tool", type=click.Choice(("skypilot", "dstack")), required=True, help="The orchestrator.")
+@click.option("--run", "command", default="nvidia-smi", show_default=True, help="What runs on the machine.")
+@provider_option("Poll only this provider; may be repeated.", multiple=True)
+@json_option
+@settings_option
+def handover(watch: str, tool: str, command: str, provider: tuple[str, ...], as_json: bool, settings: Settings) -> int:
+    """Print the cheapest offer of a watch as a task of SkyPilot or dstack, with its place, type and price cap.
+
+    Rents and stores nothing. What the orchestrator then rents is outside gpuwatch's budgets, limits and guard.
+
+    Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
+    """
+    from gpuwatch.app.handover import as_yaml, handover_json
+    from gpuwatch.app.handover import handover as handed_over
+
+    found = handed_over(settings, watch, tool, command, provider)
+    if as_json:
+        json_out(handover_json(found))
+    elif found.task is not None:
+        click.echo(as_yaml(found.task), nl=False)
+    for name in found.skipped:
+        note(f"{name} has an offer that fits, and {tool} rents nothing there")
+    if found.task is not None:
+        return Exit.DONE
+    note(f"nothing at or under the limit of watch {watch!r} that {tool} could rent")
+    return Exit.FAILED if found.complete else Exit.CANNOT_TELL
