@@ -10,6 +10,7 @@ import click
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
 from gpuwatch.cli.job_new import new
+from gpuwatch.cli.job_output import logs, results
 from gpuwatch.cli.job_plan import plan
 from gpuwatch.cli.job_simulate import simulate
 from gpuwatch.cli.options import completes, json_option, settings_option, stopping_settings_option
@@ -44,11 +45,13 @@ _EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"
 
 @click.group(cls=Group, examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job list"))
 def job() -> None:
-    """Queue work that waits for its price: submit, list, show, cancel, retry."""
+    """Queue work that waits for its price, follow it, and get its results."""
 
 
 job.add_command(new)
 job.add_command(plan)
+job.add_command(logs)
+job.add_command(results)
 job.add_command(simulate)
 
 

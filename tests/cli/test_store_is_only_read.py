@@ -39,6 +39,8 @@ READING = [
     ("job", "show", "train"),
     ("job", "plan"),
     ("job", "simulate"),
+    ("job", "logs", "train"),
+    ("job", "results", "train"),
     PROVIDERS,
     ("history", "H100"),
     ("market",),

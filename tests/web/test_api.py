@@ -163,8 +163,7 @@ def test_what_does_not_exist_is_404(web: Served, path: str) -> None:
 def test_without_a_store_it_says_what_to_run(tmp_path: Path) -> None:
     with served(tmp_path, has_store=False) as web:
         for resource in RESOURCES:
-            if resource.name != "jobs":
-                assert "gpuwatch run" in assert_problem(web.client.get(f"/api/v1/{resource.name}"), 503)["detail"]
+            assert "gpuwatch run" in assert_problem(web.client.get(f"/api/v1/{resource.name}"), 503)["detail"]
         page = web.client.get("/", headers=PAGE)
         assert page.status_code == 503
         assert "gpuwatch run" in page.text

@@ -14,11 +14,13 @@ from gpuwatch.app.alerts import event_filter, event_with_delivery, stored_events
 from gpuwatch.app.approvals import approval_json, recent_approvals
 from gpuwatch.app.costs import cost_report, cost_report_json
 from gpuwatch.app.current_offers import current_offers
+from gpuwatch.app.jobs import listed_jobs
 from gpuwatch.app.launches import all_launches
 from gpuwatch.app.offers import offer_json
 from gpuwatch.app.provider_status import provider_status_json, provider_statuses
 from gpuwatch.app.watch_status import watch_status_json, watch_statuses
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.job_json import job_json
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.engine.browse import offer_filter
@@ -174,8 +176,8 @@ def kept_gpus(settings: Settings) -> list[str]:
     return list(dict.fromkeys([*named, *settings.record_gpus]))
 
 
-def _jobs(_settings: Settings, _asked: ListParameters) -> ResourceAnswer:
-    return ResourceAnswer([])
+def _jobs(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
+    return ResourceAnswer([job_json(one) for one in reversed(listed_jobs(settings, everything=True))])
 
 
 _OFFER_KEYS = (
@@ -186,6 +188,10 @@ _OFFER_KEYS = (
 _LAUNCH_KEYS = (
     "launch_id", "watch", "provider", "offer_id", "instance_id", "state", "dry_run", "label", "price_usd_hour",
     "requested_at", "running_at", "ended_at", "end_reason", "cost_usd", "account", "install_id", "watch_id",
+)  # fmt: skip
+_JOB_KEYS = (
+    "job_id", "name", "state", "priority", "deadline", "launch_id", "progress", "predicted_usd", "spent_usd",
+    "started_at", "ended_at", "exit_code",
 )  # fmt: skip
 RESOURCES = (
     Resource(name="offers", summary="The offers on sale, as the store has them; cheapest GPU first.",
@@ -206,5 +212,6 @@ RESOURCES = (
              keys=("launches", "billed_hours", "listed_usd", "effective_usd")),
     Resource(name="history", summary="Prices over time.", parameters=HistoryParameters, read=_history,
              keys=("gpu", "starts_at", "looked", "offers", "min_price_usd_gpu_hour")),
-    Resource(name="jobs", summary="Jobs.", parameters=ListParameters, read=_jobs, keys=("job_id", "name", "state")),
+    Resource(name="jobs", summary="Jobs, newest first: state, progress, cost.",
+             parameters=ListParameters, read=_jobs, keys=_JOB_KEYS),
 )  # fmt: skip

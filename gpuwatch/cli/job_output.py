@@ -1,0 +1,67 @@
+"""`gpuwatch job logs` and `gpuwatch job results`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import completes, json_option, stopping_settings_option
+from gpuwatch.cli.output import displayable, json_out, note
+from gpuwatch.cli.tables import left, right, table
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+_COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", drop=2))
+
+
+@click.command(cls=Command, examples=("gpuwatch job logs qlora-8b", "gpuwatch job logs -f qlora-8b"))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over, and print each line as it comes.")
+@click.option("--run", "run_number", type=click.IntRange(1), default=None, help="Run number. Default: the newest.")
+@click.option("--tail", type=click.IntRange(0), default=None, metavar="N", help="Only the last N lines.")
+@json_option
+@stopping_settings_option
+def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_json: bool, settings: Settings) -> None:
+    """Show what the command of a job printed, as far as it was fetched (about once a minute while it runs)."""
+    from gpuwatch.app.job_output import follow_log, job_log
+
+    if follow and (as_json or run_number is not None):
+        raise UsageError("--follow prints lines of the newest run: omit --json and --run")
+    if follow:
+        for line in follow_log(settings, name, tail):
+            click.echo(displayable(line))
+        return
+    found = job_log(settings, name, run_number, tail)
+    if as_json:
+        json_out({
+            "job_id": found.job.job_id, "name": found.job.name, "state": found.job.state.value,
+            "run_number": found.run_number, "lines": list(found.lines),
+        })  # fmt: skip
+        return
+    for line in found.lines:
+        click.echo(displayable(line))
+    if not found.lines:
+        note(f"job {found.job.name} is {found.job.state.value}: nothing of its log is here yet")
+
+
+@click.command(cls=Command, examples=("gpuwatch job results qlora-8b",))
+@click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
+@json_option
+@stopping_settings_option
+def results(name: str, as_json: bool, settings: Settings) -> None:
+    """List the files that a job brought back: fetched, and verified by size and hash."""
+    from gpuwatch.app.job_output import job_results
+
+    job, found = job_results(settings, name)
+    if as_json:
+        json_out(found)
+    elif found:
+        rows = [(str(one.get("path", "–")), str(one.get("bytes", one.get("size", "–"))), str(one["run_number"]),
+                 str(one.get("sha256", "–"))[:12]) for one in found]  # fmt: skip
+        table(_COLUMNS, rows)
+    else:
+        note(f"job {job.name} is {job.state.value}: no result was fetched")
