@@ -22,6 +22,7 @@ from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
@@ -266,8 +267,14 @@ class Service:
             self.stopping,
             current_limit=self.auto_prices.with_current_limit,
             job_watches=lambda: [watch for watch in self.job_queue.watches if is_polled_for(name, watch)],
-            planner=QuestionPlanner(prices) if prices is not None else None,
+            planner=self._planner(name, prices) if prices is not None else None,
         )
+
+    def _planner(self, name: str, prices: PricesOnSale) -> QuestionPlanner:
+        def deadline(watch: Watch, now: datetime) -> datetime | None:
+            return self.auto_prices.standing(watch, now).deadline if watch.auto is not None else None
+
+        return QuestionPlanner(prices, partial(self.price_ranks.arrivals, name), deadline)
 
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
         named = [watch for watch in self.settings.watches if watch.providers is None or name in watch.providers]

@@ -141,10 +141,11 @@ class Hunter:
     def _run_planned(self, planner: QuestionPlanner, limits: PollingLimits, clock: Callable[[], datetime]) -> None:
         """Ask what is due, the most overdue first; at most as many as there are questions."""
         early_s = min(limits.poll_every_s, limits.search_interval_s) / 2  # until the next look at what is due
-        for _ in range(len(planner.plan(self._demands(), limits, clock()).questions)):
+        for _ in range(len(planner.plan(self._demands(planner, clock()), limits, clock()).questions)):
             if self._stopping.is_set():
                 return
-            plan, now = planner.plan(self._demands(), limits, clock()), clock()
+            now = clock()
+            plan = planner.plan(self._demands(planner, now), limits, now)
             waited = {one: self._question_unasked_s(one, now) for one in plan.questions}
             due = [one for one, unasked_s in waited.items() if unasked_s >= max(one.every_s - early_s, 0.0)]
             if not due:
@@ -152,14 +153,14 @@ class Hunter:
             if not self._ask(planner, max(due, key=lambda one: waited[one] / max(one.every_s, 1e-9)), clock):
                 return
 
-    def _demands(self) -> list[Demand]:
-        return [self._demand(query, watches) for query, watches in self._watches_of.items()]
+    def _demands(self, planner: QuestionPlanner, now: datetime) -> list[Demand]:
+        return [self._demand(query, watches, planner, now) for query, watches in self._watches_of.items()]
 
-    def _demand(self, query: Query, watches: Sequence[Watch]) -> Demand:
+    def _demand(self, query: Query, watches: Sequence[Watch], planner: QuestionPlanner, now: datetime) -> Demand:
         """What has matched is known already; where a machine is wanted still, it is what matters most."""
         names = tuple(watch.name for watch in watches)
         if not self._rows.get(query):
-            return Demand(query=query, watches=names)
+            return Demand(query=query, watches=names, heat=planner.heat(query, watches, now))
         if any(map(self._evaluator.wants_more_launches, watches)):
             return Demand(query=query, watches=names, heat=HEAT_MOST, spares_rows=False)
         return Demand(query=query, watches=names, heat=HEAT_LEAST)

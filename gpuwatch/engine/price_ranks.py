@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from gpuwatch.domain.analysis.price_rank import WINDOW_DAYS, HourlyLows, PriceRank, rank_in
+from gpuwatch.domain.analysis.price_rank import WINDOW_DAYS, HourlyLows, PriceRank, arrivals_at, rank_in
 from gpuwatch.domain.market.offer import Offer, OfferKind
-from gpuwatch.domain.market.pricing import Commission, price_of
+from gpuwatch.domain.market.pricing import MICRO, Commission, price_of
+from gpuwatch.domain.market.query import Query
 from gpuwatch.ports.store import HourlyLowsReader
 
 REFRESH_EVERY = timedelta(hours=1)  # a history of hours changes once an hour
@@ -36,6 +37,15 @@ class PriceRanks:
         self._lows = self._reader.hourly_lows(self._gpus, now - timedelta(days=WINDOW_DAYS), now)
         self._read_at = now
         return True
+
+    def arrivals(self, provider: str, query: Query, now: datetime) -> float:
+        """How much likelier than at other hours of the day a price under a query's limit was at this hour."""
+        if query.max_listed_usd_hour is None:
+            return 1.0
+        most = query.max_listed_usd_hour / (query.count_max or query.count_min) * MICRO
+        known = (self._lows.get((provider, OfferKind.LIVE, gpu, query.spot)) for gpu in query.gpus)
+        hour = now.astimezone(UTC).hour
+        return max((arrivals_at(history, most, hour) for history in known if history is not None), default=1.0)
 
     def rank_of(self, offer: Offer) -> PriceRank | None:
         """The rank among its provider's prices for this GPU and rental type; None: too little is known."""

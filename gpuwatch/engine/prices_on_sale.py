@@ -58,6 +58,13 @@ class PricesOnSale:
                 if (gpu, query.spot) in self._known or is_everything:
                     self._replace((gpu, query.spot), query, ceiling, offers)
 
+    def cheapest_usd_hour(self, query: Query) -> float | None:
+        """The lowest listed price that fits a query but for its limit; None: there is none, or it is not known."""
+        disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
+        with self._lock:
+            prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), {}).values()]
+        return min((one.listed_usd_hour(disk_gb) for one in prices if one.fits(query)), default=None)
+
     def expected_rows(self) -> ExpectedRows:
         """What answers are expected to hold, as of now."""
         with self._lock:

@@ -46,4 +46,4 @@ class SqlHourlyLows:
 
 def _sorted(lows: Mapping[int, int]) -> HourlyLows:
     hours = max(lows) - min(lows) + 1
-    return HourlyLows(lows=tuple(sorted(lows.values())), days=-(-hours // 24))
+    return HourlyLows(lows=tuple(sorted(lows.values())), days=-(-hours // 24), by_hour=lows)

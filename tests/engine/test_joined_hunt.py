@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -202,3 +202,47 @@ def test_what_a_sweep_has_read_is_joined_at_once() -> None:
         world.prices.learn(Query(gpus=(gpu,)), an_answer())
     world.round(31.0)
     assert len(market.asked) <= len(GPUS) + 5
+
+
+def asked_in_half_an_hour(world: World) -> dict[str, int]:
+    """How often each GPU was asked for, at a turn every six seconds."""
+
+    def clock() -> datetime:
+        world.clock.now += timedelta(seconds=3)  # it is looked at before and after every search
+        return world.clock.now
+
+    until = world.clock.now + timedelta(minutes=30)
+    while world.clock.now < until:
+        world.hunter.run_round(clock, 30.0, 30.0, LIMITS)
+        world.clock.now += timedelta(seconds=1)
+    return {gpu: sum(gpu in query.gpus for query in world.market.asked) for gpu in GPUS}
+
+
+def test_a_watch_whose_limit_is_nearly_reached_is_asked_for_more_often_and_starves_nobody() -> None:
+    """Page-filling offers between the limits keep them apart, so that turns are short."""
+    crowd = [on_sale(gpu, 1000 * n + k, 1.0 + n / 2 + 0.3) for n, gpu in enumerate(GPUS) for k in range(40)]
+    near = on_sale("GPU 5", 99, 3.52)
+    watches = [watch(gpu, 1.0 + n / 2) for n, gpu in enumerate(GPUS)]
+    asked = asked_in_half_an_hour(World(CutMarket([*crowd, near], PAGE_ROWS), watches, [*crowd, near]))
+    others = [count for gpu, count in asked.items() if gpu != "GPU 5"]
+    assert asked["GPU 5"] > 1.2 * max(others)
+    assert min(others) >= 0.5 * sum(asked.values()) / len(GPUS)
+
+
+def test_a_watch_whose_deadline_is_close_is_asked_for_more_often() -> None:
+    crowd = [on_sale(gpu, 1000 * n + k, 1.0 + n / 2 + 0.3) for n, gpu in enumerate(GPUS) for k in range(40)]
+    world = World(CutMarket(crowd, PAGE_ROWS), [watch(gpu, 1.0 + n / 2) for n, gpu in enumerate(GPUS)], crowd)
+    planner = QuestionPlanner(
+        world.prices, deadline=lambda one, now: now + timedelta(minutes=10) if one.name == "GPU 5" else None
+    )
+    world.hunter = Hunter(
+        world.market,
+        world.bench.watches,
+        TWENTY,
+        world.bench.evaluator,
+        lambda *_: None,
+        threading.Event(),
+        planner=planner,
+    )
+    asked = asked_in_half_an_hour(world)
+    assert asked["GPU 5"] > 1.2 * max(count for gpu, count in asked.items() if gpu != "GPU 5")

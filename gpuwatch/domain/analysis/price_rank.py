@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 WINDOW_DAYS = 30
+MIN_DAYS = 7  # with offers at an hour of the day; fewer say nothing about it
 MIN_HOURS = 72  # with offers; fewer say nothing about a month
 
 
@@ -36,6 +37,7 @@ class HourlyLows(msgspec.Struct, frozen=True):
 
     lows: Sequence[int]
     days: int
+    by_hour: Mapping[int, int] = {}  # hour since 1970 → its lowest price
 
 
 def rank_in(history: HourlyLows, gpu_microusd_hour: float) -> PriceRank | None:
@@ -45,3 +47,16 @@ def rank_in(history: HourlyLows, gpu_microusd_hour: float) -> PriceRank | None:
     cheaper, not_dearer = bisect_left(history.lows, gpu_microusd_hour), bisect_right(history.lows, gpu_microusd_hour)
     share = (cheaper + not_dearer) / 2 / len(history.lows)  # as `price_series.percentile_rank`, for sorted prices
     return PriceRank(share=share, hours=len(history.lows), days=history.days)
+
+
+def arrivals_at(history: HourlyLows, gpu_microusd_hour: float, hour_of_day: int) -> float:
+    """How much likelier a listed GPU price at or under this was at this hour of the day (UTC) than at any.
+
+    1.0 where too little is known: under `MIN_DAYS` days, or no such price.
+    """
+    under = {hour: low <= gpu_microusd_hour for hour, low in history.by_hour.items()}
+    then = [is_under for hour, is_under in under.items() if hour % 24 == hour_of_day]
+    if len(then) < MIN_DAYS or not any(under.values()):
+        return 1.0
+    usual = sum(under.values()) / len(under)
+    return (sum(then) + 2 * usual) / (len(then) + 2) / usual  # two days as usual: few days are weak evidence
