@@ -45,7 +45,7 @@ def lows(days: int, cheap_at: int) -> HourlyLows:
     return HourlyLows(lows=sorted(by_hour.values()), days=days, by_hour=by_hour)
 
 
-def test_an_hour_at_which_it_was_cheap_is_told_from_the_others() -> None:
+def test_an_hour_at_which_it_was_cheap_counts_more_than_the_others() -> None:
     month = lows(30, cheap_at=3)
     assert arrivals_at(month, 1_500_000, 3) > 10
     assert arrivals_at(month, 1_500_000, 15) < 0.1
