@@ -16,8 +16,9 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Identity
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.choice import in_order, is_by_gpu_price
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.match import matches, rank, without_country
+from gpuwatch.domain.watches.match import matches, without_country
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_cheapest, why_incomplete
 from gpuwatch.errors import ProviderError, ProviderUnreachable
@@ -122,7 +123,7 @@ class _Round:
                 own,
                 self._commission,
                 self._read,
-                lambda found: None if watch.max_job_cost_usd is not None else found[watch.name],
+                lambda found: found[watch.name] if is_by_gpu_price(watch) else None,
             )
             if answer.completeness is Completeness.TRUNCATED and answer.incomplete_because:
                 self._errors.append(f"watch {watch.name!r}: {answer.incomplete_because}")
@@ -174,5 +175,5 @@ class _Round:
             error="; ".join(dict.fromkeys(self._errors)) or None,
             without_country={name: len(offers) for name, offers in self._placeless.items() if offers},
         )
-        found = {name: tuple(sorted(mine.values(), key=rank)) for name, mine in self._found.items()}
+        found = {one.name: tuple(in_order(one, self._found[one.name].values())) for one in self._watches}
         return ProviderCheck(report=report, answers=self._answers, matches=found)

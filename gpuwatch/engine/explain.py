@@ -8,9 +8,9 @@ from datetime import datetime
 import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.decide import Observation, WatchMemory, decide
 from gpuwatch.domain.watches.explain import NearMiss, nearest
-from gpuwatch.domain.watches.match import rank
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.check import ProviderCheck
 from gpuwatch.engine.offer_alerts import decision_text
@@ -23,7 +23,7 @@ def decision_line(
     watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
 ) -> str:
     """The reason the daemon would find in this poll, as alert and log show it."""
-    found = sorted((match for part in checked for match in part.matches.get(watch.name, ())), key=rank)
+    found = in_order(watch, (match for part in checked for match in part.matches.get(watch.name, ())))
     known = all(part.report.ok for part in checked)
     look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
     decision = decide(watch, look, memory or WatchMemory(), now, zone)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Set
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.decide import Match, Observation
-from gpuwatch.domain.watches.match import rank
 from gpuwatch.domain.watches.watch import Watch
 
 View = tuple[str, bool]  # provider and rental type
@@ -71,13 +71,13 @@ class QuoteGathering:
     ) -> list[Match]:
         """All that is shown, the best first; behind it what is too old to decide, if quotes are compared."""
         if not self._compares(views):
-            return sorted((match for one in recent.values() for match in one.matches), key=rank)
+            return in_order(watch, (match for one in recent.values() for match in one.matches))
         opened = self._opened_at(watch, now)
         young: list[Match] = []
         old: list[Match] = []
         for one in recent.values():
             (young if self._is_young(one, opened) else old).extend(one.matches)
-        return [*sorted(young, key=rank), *sorted(old, key=rank)]
+        return [*in_order(watch, young), *in_order(watch, old)]
 
     def compared(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation]) -> str:
         """What was compared, one line: the best GPU price of each provider, and who did not answer in time.

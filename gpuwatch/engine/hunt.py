@@ -17,6 +17,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.choice import is_by_gpu_price
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.match import without_country
 from gpuwatch.domain.watches.query_plan import HEAT_LEAST, HEAT_MOST, Demand, PollingLimits, Question, split
@@ -259,8 +260,9 @@ class Hunter:
         """The answer, and what it shows each watch: its cheapest offer, even where the page was cut."""
 
         def dearest_kept(observed: Observed) -> Match | None:
-            # the cheapest whole job may stand anywhere; who only alerts about it goes by the GPU price
-            by_price = [watch for watch in watches if watch.max_job_cost_usd is None]
+            # the cheapest whole job, or the fastest for a dollar, may stand anywhere; who only alerts about it goes by
+            # the GPU price
+            by_price = [watch for watch in watches if is_by_gpu_price(watch)]
             if any(watch not in by_price and self._evaluator.will_rent(watch) for watch in watches):
                 return None
             return dearest(next(iter(observed[watch.name].matches), None) for watch in by_price or watches)

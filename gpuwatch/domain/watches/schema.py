@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -35,7 +35,7 @@ from gpuwatch.domain.watches.fields import (
 from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.domain.watches.job_schema import JobTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.domain.watches.watch import Action, AutoPrice, ChecklistPolicy, CpuArch, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import Action, AutoPrice, ChecklistPolicy, CpuArch, Prefer, SpotPolicy, Watch
 from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 
 # Spellings that providers use and no catalogue knows; a context: `value()` needs them after validation, too.
@@ -53,6 +53,18 @@ def _window(value: Any) -> str:
 
 def _repeat(value: Any) -> Any:
     return value if value == "never" else seconds(value)
+
+
+def _share(value: Any) -> Decimal:
+    """A percentage in quotes, or a fraction."""
+    text = value.strip() if isinstance(value, str) else ""
+    try:
+        found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
+    except (InvalidOperation, ValueError):
+        found = Decimal(-1)
+    if not 0 <= found <= 1:
+        raise ValueError('expected a percentage in quotes from "0%" to "100%", such as "1%"')
+    return found
 
 
 def _version(value: Any) -> str:
@@ -104,6 +116,18 @@ Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)
 Windows = Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=Window | list[Window])]
 Deadline = Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)]
 Version = Annotated[str, BeforeValidator(_version)]
+Share = Annotated[
+    Decimal,
+    BeforeValidator(_share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]+)?%\s*$"},
+                {"type": "number", "minimum": 0, "maximum": 1},
+            ]
+        }
+    ),
+]
 Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
 
@@ -237,6 +261,15 @@ class WatchTable(SpecTable):
     improve_by: Fraction = Field(
         default=Decimal("0.05"), description="How much cheaper an offer must be to alert again, as a fraction."
     )
+    tie: Share | None = Field(
+        default=None,
+        description="GPU prices this close count as equal: the smaller total decides, then quality. "
+        "Default: 1% for launch and ask.",
+    )
+    prefer: Literal["cheapest-gpu", "cheapest-total", "fastest-per-dollar"] = Field(
+        default="cheapest-gpu",
+        description="What the best offer is: lowest GPU price, lowest total price, or most TFLOP/s for a dollar.",
+    )
     rearm: Annotated[Number, Field(ge=1, le=10)] = Field(
         default=Decimal(1), description="Re-arm when no offer is under max_price times this in two polls."
     )
@@ -297,6 +330,7 @@ class WatchTable(SpecTable):
             "gpu_count_max": self.gpu_count.max,
             "action": Action(self.action),
             "spot": SpotPolicy(self.spot),
+            "prefer": Prefer(self.prefer),
             "cpu_arch": CpuArch(self.cpu_arch) if self.cpu_arch else None,
             "repeat_every_s": None if self.repeat_every == "never" else float(self.repeat_every),
             "require_policy": ChecklistPolicy(self.require_policy),

@@ -27,6 +27,14 @@ class SpotPolicy(StrEnum):
     ANY = "any"
 
 
+class Prefer(StrEnum):
+    """Which of the offers at or under the threshold is rented first."""
+
+    CHEAPEST_GPU = "cheapest-gpu"
+    CHEAPEST_TOTAL = "cheapest-total"
+    FASTEST_PER_DOLLAR = "fastest-per-dollar"  # by the data sheet's dense 16-bit TFLOP/s
+
+
 class CpuArch(StrEnum):
     """Which processor an offer must have."""
 
@@ -209,6 +217,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     active: tuple[str, ...] = ()  # local windows; empty: always
     repeat_every_s: float | None = 21_600.0
     improve_by: float = 0.05
+    tie: float | None = None  # prices this close count as equal, as a fraction; None: by the action (`choice.tie_of`)
+    prefer: Prefer = Prefer.CHEAPEST_GPU
     rearm: float = 1.0
     notify: tuple[str, ...] | None = None  # None: all configured channels
     max_per_day: int | None = None  # instances that it may make within a UTC day, failed ones too

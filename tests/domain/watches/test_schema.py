@@ -301,3 +301,15 @@ def test_a_deadline_is_a_duration_or_a_time_as_text(text: str, deadline: object)
 def test_a_fraction_is_from_nothing_to_the_whole() -> None:
     assert (watch("min_reliability = 0").min_reliability, watch("min_reliability = 1").min_reliability) == (0.0, 1.0)
     assert "less than or equal to 1" in refused("min_reliability = 1.01")
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [('"1%"', 0.01), ('"0%"', 0.0), ('"2.5 %"', 0.025), ("0.02", 0.02), ("0", 0.0)]
+)
+def test_a_tie_is_a_percentage_or_a_fraction(text: str, share: float) -> None:
+    assert watch(f"tie = {text}").tie == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ['"1"', '"-1%"', '"101%"', '"%"', '"nan%"', "true", "1.5", '"one"'])
+def test_a_tie_that_is_no_share_is_refused(text: str) -> None:
+    assert 'such as "1%"' in refused(f"tie = {text}")

@@ -1,0 +1,79 @@
+"""Which of the offers that a watch accepts is the best: what is preferred, and who wins where that is nearly equal.
+
+The price of a disk is spread over more GPUs in a larger machine, so a range of counts would rent nearly the largest for
+fractions of a percent. Within `tie` of the best, what it costs in total decides, then quality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import Final
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.match import rank
+from gpuwatch.domain.watches.watch import Action, Prefer, Watch
+
+_TIE_OF_RENTING: Final = 0.01
+
+
+def tie_of(watch: Watch) -> float:
+    """Return how close prices count as equal, as a fraction. Who only alerts names the cheapest, unless told."""
+    if watch.tie is not None:
+        return watch.tie
+    return 0.0 if watch.action is Action.ALERT else _TIE_OF_RENTING
+
+
+def is_by_gpu_price(watch: Watch) -> bool:
+    """Return whether the lowest GPU price is the best: then a page that was cut holds it, if it holds a match."""
+    return watch.max_job_cost_usd is None and watch.prefer is Prefer.CHEAPEST_GPU
+
+
+def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
+    """Return the matches, the best first. Where the whole job's cost is compared, that alone decides."""
+    if watch.max_job_cost_usd is not None:
+        return sorted(found, key=rank)
+    ranked = sorted(found, key=lambda match: (preferred(watch, match), *rank(match)))
+    if len(ranked) < 2:
+        return ranked
+    most = preferred(watch, ranked[0]) * (1 + tie_of(watch)) + 1e-6  # what floats may lose
+    if not math.isfinite(most):
+        return ranked
+    near = list(takewhile(lambda match: preferred(watch, match) <= most, ranked))
+    return [*sorted(near, key=_quality), *ranked[len(near) :]] if tie_of(watch) > 0 else ranked
+
+
+def preferred(watch: Watch, match: Match) -> float:
+    """Return what is to be small: the GPU price, the total price, or the price of a TFLOP/s (infinite: not known)."""
+    if watch.prefer is Prefer.CHEAPEST_TOTAL:
+        return float(match.price.price_microusd_hour)
+    if watch.prefer is Prefer.FASTEST_PER_DOLLAR:
+        return match.price_microusd_gpu_hour / _tflops(match.offer.gpu)
+    return match.figure
+
+
+def _tflops(gpu: str) -> float:
+    """Dense 16-bit TFLOP/s by the data sheet; where it is not known, next to nothing: such an offer comes last."""
+    from gpuwatch.domain.planning.card_specs import specs_of  # noqa: PLC0415 the data sheets are read for few watches
+
+    specs = specs_of(gpu)
+    return (specs.fp16_tflops if specs else None) or math.ulp(0.0)
+
+
+def _quality(match: Match) -> tuple[object, ...]:
+    offer = match.offer
+    return (
+        match.price.price_microusd_hour,
+        -(offer.reliability or 0.0),
+        not offer.verified,
+        not _has_nvlink(offer),
+        -(offer.download_mbps or 0.0),
+        -(offer.upload_mbps or 0.0),
+        *rank(match),
+    )
+
+
+def _has_nvlink(offer: Offer) -> bool:
+    return bool(offer.nvlink_gbps) or (offer.terms.interconnect or "").lower().startswith(("nvlink", "sxm"))

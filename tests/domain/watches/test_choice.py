@@ -1,0 +1,86 @@
+"""Which of the accepted offers comes first: ties, and what a watch prefers."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuwatch.domain.market.offer import Verification
+from gpuwatch.domain.watches.choice import in_order, tie_of
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Prefer, Watch
+from tests.builders import a_match, a_watch, an_offer
+
+RENTS = a_watch(action=Action.LAUNCH, launch=LaunchSpec())
+
+
+def offer(name: str, usd_hour: float, count: int = 1, **changes: Any) -> Match:
+    return a_match(an_offer(offer_id=name, machine_id=name, quoted_usd_hour=usd_hour, gpu_count=count, **changes))
+
+
+def order(watch: Watch, *found: Match) -> list[str]:
+    return [match.offer.offer_id for match in in_order(watch, found)]
+
+
+def test_a_range_of_counts_rents_the_smaller_machine_for_a_fraction_of_a_percent() -> None:
+    """Eight GPUs at 18.31 $/h were rented instead of one at 2.293, 0.2 % cheaper for each GPU."""
+    eight, one = offer("eight", 18.31, 8), offer("one", 2.293)
+    assert order(RENTS, eight, one) == ["one", "eight"]
+    assert order(msgspec.structs.replace(RENTS, tie=0.0), eight, one) == ["eight", "one"]
+
+
+def test_what_is_clearly_cheaper_for_each_gpu_wins_whatever_its_size() -> None:
+    assert order(RENTS, offer("one", 2.33), offer("eight", 18.31, 8)) == ["eight", "one"]
+
+
+def test_a_watch_that_only_alerts_names_the_cheapest_unless_it_says_how_close_is_equal() -> None:
+    alerts = a_watch()
+    found = offer("eight", 18.31, 8), offer("one", 2.293)
+    assert (tie_of(alerts), order(alerts, *found)) == (0.0, ["eight", "one"])
+    assert order(msgspec.structs.replace(alerts, tie=0.01), *found) == ["one", "eight"]
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ({"reliability": 0.999}, {"reliability": 0.95}),
+        ({"verification": Verification.VERIFIED}, {"verification": Verification.UNVERIFIED}),
+        ({"nvlink_gbps": 400.0}, {"nvlink_gbps": None}),
+        ({"download_mbps": 9000.0}, {"download_mbps": 100.0}),
+    ],
+)
+def test_equal_totals_are_decided_by_quality(better: dict[str, Any], worse: dict[str, Any]) -> None:
+    same = {"reliability": 0.9, "verification": None, "nvlink_gbps": None, "download_mbps": 500.0}
+    found = offer("a", 2.0, **same | worse), offer("b", 2.0, **same | better)
+    assert order(RENTS, *found) == ["b", "a"]
+
+
+def test_a_tie_is_measured_from_the_cheapest_and_not_from_neighbour_to_neighbour() -> None:
+    found = [offer("c", 2.03, 1), offer("b", 4.03, 2), offer("a", 8.0, 4)]
+    assert order(RENTS, *found) == ["b", "a", "c"]
+
+
+def test_the_cheapest_in_total_and_the_fastest_for_a_dollar() -> None:
+    h100, a100 = offer("h100", 2.0), offer("a100", 1.5, gpu="A100 SXM 80GB")
+    big = offer("big", 3.0, 2)
+    total = msgspec.structs.replace(RENTS, prefer=Prefer.CHEAPEST_TOTAL)
+    fastest = msgspec.structs.replace(RENTS, prefer=Prefer.FASTEST_PER_DOLLAR)
+    assert order(RENTS, h100, big) == ["big", "h100"]
+    assert order(total, h100, big) == ["h100", "big"]
+    assert order(RENTS, h100, a100) == ["a100", "h100"]
+    assert order(fastest, a100, h100) == ["h100", "a100"], "990 against 312 TFLOP/s"
+
+
+def test_a_gpu_without_a_data_sheet_comes_last() -> None:
+    fastest = msgspec.structs.replace(RENTS, prefer=Prefer.FASTEST_PER_DOLLAR)
+    assert order(fastest, offer("unknown", 0.01, gpu="Mystery 1"), offer("h100", 3.0)) == ["h100", "unknown"]
+
+
+def test_the_cost_of_a_whole_job_decides_alone() -> None:
+    watch = msgspec.structs.replace(RENTS, max_job_cost_usd=Decimal(10))
+    cheap = msgspec.structs.replace(offer("big", 18.31, 8), job_microusd=999)
+    dear = msgspec.structs.replace(offer("one", 2.293), job_microusd=1000)
+    assert order(watch, dear, cheap) == ["big", "one"]
