@@ -1,0 +1,169 @@
+"""gpuwatch dies before and after each thing that it writes or sends for a job, while a fault befalls the machine.
+
+The whole: `python -m tests.jobs.crash_matrix`, some minutes; the suite plays a sample.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobState
+from gpuwatch.engine.job_parts import JobParts
+from tests.jobs.job_world import JobWorld, kill
+
+FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops")
+POINTS_MAX = 40
+# every start leaves a line; two commands at once would find each other's lock
+COMMAND = (
+    'echo "$GPUWATCH_RUN $$" >> ../../../../starts; mkdir ../../../../lock || echo twice >> ../../../../twice;'
+    " trap 'rmdir ../../../../lock' EXIT; trap 'exit 143' TERM; mkdir -p ckpt out;"
+    ' n=0; [ -n "${GPUWATCH_CHECKPOINT:-}" ] && n=$(cat "$GPUWATCH_CHECKPOINT");'
+    " while [ $n -lt 10 ]; do n=$((n+1)); echo $n > ckpt/.n; mv ckpt/.n ckpt/s$n; sleep 0.1; done; echo $n > out/n.txt"
+)
+
+
+class Killed(BaseException):
+    """gpuwatch was killed here."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One world: where it died, what befell it, and what is wrong with how it ended; empty: nothing."""
+
+    point: int
+    after: bool
+    fault: str
+    died_at: str
+    wrong: tuple[str, ...]
+
+
+class _Deadly:
+    """Passes every call on, and dies before or after the nth one that changes something."""
+
+    def __init__(self, inner: Any, matrix: _Matrix, names: tuple[str, ...]) -> None:
+        self._inner, self._matrix, self._names = inner, matrix, names
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in self._names:
+            return found
+
+        def called(*args: Any, **more: Any) -> Any:
+            self._matrix.passed(name, False)
+            result = found(*args, **more)
+            self._matrix.passed(name, True)
+            return _Deadly(result, self._matrix, ("run", "read", "send")) if name == "open" else result
+
+        return called
+
+
+class _Matrix:
+    def __init__(self, point: int, after: bool) -> None:
+        self._left, self._after = point, after
+        self.died_at = ""
+
+    def passed(self, name: str, after: bool) -> None:
+        if after != self._after or self.died_at:
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self.died_at = name
+            raise Killed(name)
+
+    def wrap(self, parts: JobParts) -> JobParts:
+        return msgspec.structs.replace(
+            parts,
+            jobs=_Deadly(parts.jobs, self, ("save_run", "record")),
+            launches=_Deadly(parts.launches, self, ("transition", "enqueue")),
+            shells=_Deadly(parts.shells, self, ("open",)),
+            files=_Deadly(parts.files, self, ("publish", "save_checkpoint", "append_log")),
+        )
+
+
+def play(folder: Path, point: int, after: bool, fault: str) -> Outcome:
+    """One world from the queue to the end of its job."""
+    world, matrix = JobWorld(folder, real=False, bounds={"gone_s": 5.0}), _Matrix(point, after)
+    world.wrap = matrix.wrap
+    world.restarted()
+    world.submit(
+        COMMAND, results=(JobFiles(source="out/*", target="results"),),
+        checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2), retries=6,
+    )  # fmt: skip
+    waiting: list[Callable[[], None]] = [lambda: _befall(world, fault)]
+
+    def wanted(job: Any) -> bool:
+        if waiting and job.state is JobState.RUNNING and (world.work() / "ckpt").exists():
+            waiting.pop()()
+        return bool(job.is_over)
+
+    try:
+        for _ in range(4):
+            try:
+                world.until(wanted, rounds=300)
+                break
+            except Killed:
+                world.restarted()
+        return Outcome(point=point, after=after, fault=fault, died_at=matrix.died_at, wrong=tuple(_wrong(world)))
+    finally:
+        world.close()
+
+
+def _befall(world: JobWorld, fault: str) -> None:
+    launch_id, machine = list(world.machines.items())[-1]
+    if fault == "host vanishes":
+        world.lose(launch_id)
+        for lock in machine.folder.parent.glob("**/lock"):
+            lock.rmdir()
+    elif fault == "runner killed":
+        for one in machine.processes():
+            if b"supervise" in Path(f"/proc/{one}/cmdline").read_bytes():
+                kill(one)
+    elif fault == "notice":
+        machine.preempt(30)
+    elif fault == "network drops":
+        machine.disconnect()
+
+
+def _wrong(world: JobWorld) -> Iterator[str]:
+    if world.job.state is not JobState.DONE:
+        yield f"the job is {world.job.state}: {world.job.reason}"
+    result = world.folder / "project/results/n.txt"
+    if world.job.state is JobState.DONE and (not result.exists() or result.read_text() != "10\n"):
+        yield "a result that was reported fetched is not here"
+    if world.alive():
+        yield f"instances after the end: {world.alive()}"
+    if list(world.folder.rglob("twice")):
+        yield "two commands ran at once"
+    for starts in world.folder.rglob("starts"):
+        numbers = [line.split()[0] for line in starts.read_text().splitlines()]
+        if len(numbers) != len(set(numbers)):
+            yield f"a run started twice: {numbers}"
+
+
+def outcomes(points: range, faults: tuple[str, ...] = FAULTS) -> Iterator[Outcome]:
+    """Play worlds."""
+    for fault in faults:
+        for point in points:
+            for after in (False, True):
+                with tempfile.TemporaryDirectory() as folder:
+                    yield play(Path(folder), point, after, fault)
+
+
+def main() -> int:
+    """Play all of them; prints what is wrong, and how many there were."""
+    count = bad = died = 0
+    for one in outcomes(range(1, POINTS_MAX + 1)):
+        count, died, bad = count + 1, died + bool(one.died_at), bad + bool(one.wrong)
+        if one.wrong:
+            print(one)
+    print(f"{count} worlds, gpuwatch killed in {died} of them, {bad} wrong")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""A sample of the crash matrix; the whole is `python -m tests.jobs.crash_matrix`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.crash_matrix import FAULTS, play
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("number", "fault"), list(enumerate(FAULTS)))
+def test_a_job_runs_once_and_ends_whole_whenever_gpuwatch_dies(tmp_path: Path, number: int, fault: str) -> None:
+    """0 double runs, 0 lost results, 0 instances after the end."""
+    for point, after in ((3 + 2 * number, True), (12 + number, False)):
+        folder = tmp_path / f"{point}-{after}"
+        folder.mkdir()
+        outcome = play(folder, point, after, fault)
+        assert outcome.died_at
+        assert outcome.wrong == (), outcome

@@ -1,0 +1,62 @@
+"""A real training, preempted three times, ends as if nothing had happened: losses and weights are equal bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobState
+from gpuwatch.emulator.machine_sshd import has_sshd
+from tests.jobs.job_world import JobWorld
+
+EXAMPLE = Path(__file__).parents[2] / "examples/train-numpy"
+STEPS, EVERY = 120, 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_training_that_was_preempted_three_times_ends_the_same(
+    new_world: Callable[..., JobWorld], tmp_path: Path
+) -> None:
+    """Its curve and its weights are those of an undisturbed run, and no step beyond a checkpoint is done twice."""
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    words = [sys.executable, str(EXAMPLE / "train.py"), "--steps", str(STEPS), "--every", str(EVERY)]
+    env = {"PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"}
+    subprocess.run(words, cwd=undisturbed, env=env, check=True, timeout=120)
+    world = new_world(real=has_sshd())
+    world.variables = {"OPENBLAS_NUM_THREADS": "1"}
+    world.submit(
+        f"{sys.executable} train.py --steps {STEPS} --every {EVERY} --pause 0.1",
+        inputs=(JobFiles(source=str(EXAMPLE / "train.py"), target="train.py"),),
+        results=(JobFiles(source="out/*", target="results"),),
+        checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2),
+        retries=3,
+    )
+    begins = []
+    for _ in range(3):
+        launch, known = len(world.machines), _newest(world)
+        world.until(lambda job, known=known: _newest(world) > known and job.state is JobState.RUNNING)
+        assert len(world.machines) == max(launch, 1)
+        begins.append(_newest(world))
+        world.lose(list(world.machines)[-1])
+        world.until(lambda job: job.state in {JobState.QUEUED, JobState.RENTING, JobState.PREPARING})
+    job = world.over()
+    assert (job.state, job.run_number, world.alive()) == (JobState.DONE, 4, [])
+    ended = json.loads((world.folder / "project/results/loss.json").read_text())
+    assert ended == json.loads((undisturbed / "out/loss.json").read_text())
+    last = world.files.log_tail(job.job_id, 4, 1)[0]
+    assert last.endswith(f"from step {begins[-1]}")
+    assert begins == sorted(set(begins))
+
+
+def _newest(world: JobWorld) -> int:
+    """The step of the newest checkpoint that is whole here."""
+    stored = world.files.checkpoints(world.job.job_id)
+    return int(stored[-1].name.removeprefix("ckpt/step-").removesuffix(".npz")) if stored else 0
