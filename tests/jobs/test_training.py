@@ -41,9 +41,8 @@ def test_a_training_that_was_preempted_three_times_ends_the_same(
     )
     begins = []
     for _ in range(3):
-        launch, known = len(world.machines), _newest(world)
+        known = _newest(world)
         world.until(lambda job, known=known: _newest(world) > known and job.state is JobState.RUNNING)
-        assert len(world.machines) == max(launch, 1)
         begins.append(_newest(world))
         world.lose(list(world.machines)[-1])
         world.until(lambda job: job.state in {JobState.QUEUED, JobState.RENTING, JobState.PREPARING})
