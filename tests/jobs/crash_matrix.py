@@ -22,7 +22,7 @@ POINTS_MAX = 40
 # Every start leaves a line, and looks for other commands of the job that are alive, on whatever machine.
 COMMAND = (
     'W=../../../../..; mkdir -p $W/pids; echo "$GPUWATCH_RUN" >> $W/starts; for f in $W/pids/*; do'
-    " grep -q '^State:.[^ZX]' /proc/${f##*/}/status 2>/dev/null && echo twice >> $W/twice; done;"
+    " [ -e $f ] && grep -q '^State:.[^ZX]' /proc/${f##*/}/status 2>/dev/null && echo twice >> $W/twice; done;"
     " touch $W/pids/$$; trap 'exit 143' TERM; mkdir -p ckpt out;"
     ' n=0; [ -n "${GPUWATCH_CHECKPOINT:-}" ] && n=$(cat "$GPUWATCH_CHECKPOINT");'
     " while [ $n -lt 10 ]; do n=$((n+1)); echo $n > ckpt/.n; mv ckpt/.n ckpt/s$n; sleep 0.1; done; echo $n > out/n.txt"
