@@ -16,7 +16,7 @@ from gpuwatch.emulator.machine_sshd import has_sshd
 from tests.jobs.job_world import JobWorld
 
 EXAMPLE = Path(__file__).parents[2] / "examples/train-numpy"
-STEPS, EVERY = 120, 5
+STEPS, EVERY = 80, 5
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ def test_a_training_that_was_preempted_three_times_ends_the_same(
     world = new_world(real=has_sshd())
     world.variables = {"OPENBLAS_NUM_THREADS": "1"}
     world.submit(
-        f"{sys.executable} train.py --steps {STEPS} --every {EVERY} --pause 0.1",
+        f"{sys.executable} train.py --steps {STEPS} --every {EVERY} --pause 0.2",
         inputs=(JobFiles(source=str(EXAMPLE / "train.py"), target="train.py"),),
         results=(JobFiles(source="out/*", target="results"),),
         checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2),
