@@ -18,6 +18,7 @@ from gpuwatch.providers.aws.prices import ListPrice, SpotPrice
 
 DISK_GB: Final = 100.0  # in a quote: AWS's images for GPUs need up to 80
 _ID: Final = re.compile(r"([a-z0-9-]{4,25})/([a-z0-9-]{4,30})/([a-z0-9.-]{3,30})/(spot|on-demand)")
+_NOT_PROVEN: Final = "capacity not proven: AWS tells it only to an order, and a refused one costs nothing"
 _NO_DISK: Final = "the price of its disk (EBS) is not known and not included"
 
 # source: AWS's list of regions, 2026-11
@@ -138,7 +139,7 @@ def _terms(region: str, zone: str, machine: InstanceType, *, spot: bool, priced_
         gpu_fraction=machine.fraction,
         interconnect=machine.interconnect,
         multi_node=machine.multi_node,
-        note=None if priced_disk else _NO_DISK,
+        note=_NOT_PROVEN if priced_disk else f"{_NOT_PROVEN}; {_NO_DISK}",
     )
 
 

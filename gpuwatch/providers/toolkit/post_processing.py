@@ -118,7 +118,7 @@ def build_answer(
     return Answer(
         provider=provider,
         observed_at=observed_at,
-        offers=cheapest_first(matching(result.offers, query)),
+        offers=[_with_link(offer) for offer in cheapest_first(matching(result.offers, query))],
         completeness=Completeness.PARTIAL if result.partial else Completeness.COMPLETE,
         rows=result.rows,
         searches=result.searches,
@@ -127,6 +127,19 @@ def build_answer(
         incomplete_because=_stated(result.missing, provider) if result.partial else "",
         elapsed_s=elapsed_s,
     )
+
+
+def _with_link(offer: Offer) -> Offer:
+    """The offer with the link between its GPUs, where the provider does not state it and the card's name does.
+
+    Assumed: whole SXM boards and NVL cards are sold with their NVLink.
+    """
+    terms = offer.terms
+    if terms.interconnect is not None or offer.gpu_count < 2 or terms.gpu_fraction != 1.0:
+        return offer
+    if "SXM" not in offer.gpu and not offer.gpu.endswith(" NVL"):
+        return offer
+    return msgspec.structs.replace(offer, terms=msgspec.structs.replace(terms, interconnect="NVLink"))
 
 
 def _stated(reasons: Iterable[str], provider: str) -> str:

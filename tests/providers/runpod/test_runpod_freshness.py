@@ -11,9 +11,7 @@ from gpuwatch.ports import Order, Volume
 from gpuwatch.providers.runpod.create import create_body
 from tests.clouds.runpod_pods import FIELDS, GPU_FIELDS, faults_of
 
-THEIRS: dict[str, Any] = json.loads(
-    (Path(__file__).parents[2] / "recorded" / "runpod" / "v2-create-fields-dstack.json").read_bytes()
-)
+THEIRS: dict[str, Any] = json.loads(Path(__file__).with_name("create-fields-dstack.json").read_bytes())
 DOCUMENTED = {"startSsh", "startJupyter"}  # of the specification 2.0.0; dstack starts its own sshd
 DOCUMENTED_MOUNTS = {"persistent"}
 PAGE = Path(__file__).parents[3] / "docs" / "providers" / "runpod.md"

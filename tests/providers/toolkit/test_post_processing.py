@@ -120,3 +120,13 @@ def test_one_odd_row_among_others_that_do_not_match_is_no_changed_format() -> No
     seen = ParseResult(rows=40)
     seen.skip("no name of a region")
     assert not build_answer(seen, Query(), "acme", observed_at=NOW, elapsed_s=0.0).offers
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "link"),
+    [("H100 SXM", 8, "NVLink"), ("H100 NVL", 2, "NVLink"), ("H100 SXM", 1, None), ("L40S", 4, None)],
+)
+def test_the_link_of_sxm_and_nvl_cards_is_known(gpu: str, count: int, link: str | None) -> None:
+    result = ParseResult(offers=[offer(gpu=gpu, gpu_count=count)], rows=1)
+    (found,) = build_answer(result, Query(), "acme", observed_at=NOW, elapsed_s=0.0).offers
+    assert found.terms.interconnect == link
