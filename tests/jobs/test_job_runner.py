@@ -216,3 +216,33 @@ def test_an_input_that_does_not_exist_ends_it_at_once(world: JobWorld) -> None:
     assert job.state is JobState.FAILED
     assert "nowhere does not exist" in (job.reason or "")
     world.until(lambda job: not world.alive())
+
+
+def test_a_machine_that_lets_nobody_in_is_given_back(world: JobWorld) -> None:
+    """After a quarter of an hour the job goes on elsewhere: nothing ran there."""
+    world.submit("true")
+    world.rent()
+    first = world.machine
+    (first.folder / "etc/authorized_keys").write_text("")
+    world.until(lambda job: job.state is JobState.PREPARING)
+    for _ in range(3):
+        world.now += timedelta(minutes=4)
+        assert world.round().state is JobState.PREPARING
+    world.now += timedelta(minutes=4)
+    job = world.over()
+    assert (job.state, job.run_number) == (JobState.DONE, 2)
+    assert "interrupted" in world.texts()[0]
+
+
+def test_nothing_is_sent_to_a_machine_that_shows_another_host_key(world: JobWorld) -> None:
+    """Whoever has the address now gets neither command nor secrets; the job waits for its lease."""
+    world.submit("while :; do sleep 1; done")
+    world.until(lambda job: job.state is JobState.RUNNING)
+    machine = world.machine
+    machine.disconnect()
+    for name in ("host_key", "host_key.pub"):
+        (machine.folder / "etc" / name).unlink()
+    machine.start()
+    world.now += timedelta(seconds=60)
+    assert world.round().state is JobState.RUNNING
+    assert world.run.last_seen_at is None or world.run.last_seen_at < world.now

@@ -1,0 +1,78 @@
+"""Progress by what a command prints or keeps, and what follows from it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.domain.jobs.run_progress import bottleneck, forecast, parse_progress
+from tests.builders import NOON
+
+
+@pytest.mark.parametrize(
+    ("log", "fraction", "speed", "loss"),
+    [
+        ("step 30/120 loss: 2.5", 0.25, None, 2.5),
+        (" 37%|###7      | 370/1000 [00:10<00:17, 36.1it/s]", 0.37, None, None),
+        ("iter 5/10, 12,345.5 tokens/s", 0.5, 12345.5, None),
+        ("tokens/sec: 900\nloss=1e-3", None, 900.0, 0.001),
+        ("step 1/10\rstep 9/10", 0.9, None, None),
+        ("step 12/10", None, None, None),
+        ("nothing of use", None, None, None),
+    ],
+)
+def test_a_log_is_read(log: str, fraction: float | None, speed: float | None, loss: float | None) -> None:
+    """The newest figure counts; one that cannot be is none."""
+    found = parse_progress(log)
+    assert (found.fraction, found.tokens_per_s, found.loss) == (fraction, speed, loss)
+
+
+def test_a_record_comes_before_the_log() -> None:
+    """metrics.jsonl says it in so many words; its first line may be torn."""
+    metrics = b'ep": 3}\n{"step": 40, "total_steps": 80, "loss": 1.5}\n{"step": 60, "tokens_per_s": 1e4}\n'
+    found = parse_progress("step 1/100", metrics)
+    assert (found.fraction, found.tokens_per_s, found.loss) == (0.75, 10_000.0, 1.5)
+
+
+def test_the_state_of_a_trainer_is_read_from_its_end() -> None:
+    """Its beginning may be cut off."""
+    state = b'ry": [{"loss": 2.25, "step": 400}, {"loss": 2.0, "step": 500}], "max_steps": 1000, "num"'
+    found = parse_progress("", state)
+    assert (found.fraction, found.loss) == (0.5, 2.0)
+
+
+@given(st.text(max_size=300), st.binary(max_size=300))
+def test_no_text_is_an_error(log: str, metrics: bytes) -> None:
+    """A machine may print anything."""
+    found = parse_progress(log, metrics)
+    assert found.fraction is None or 0 <= found.fraction <= 1
+
+
+def test_a_forecast_goes_on_at_the_speed_so_far() -> None:
+    """A run that resumed at half, and did a tenth in an hour, needs four more."""
+    ahead = forecast(NOON, 0.6, (NOON - timedelta(hours=1), 0.5), 2.0, 10.0)
+    assert ahead is not None
+    assert ahead.usd.low < 18.0 < ahead.usd.high
+    assert ahead.ends_at[0] < NOON + timedelta(hours=4) < ahead.ends_at[1]
+    assert forecast(NOON, 0.5, (NOON - timedelta(hours=1), 0.5), 2.0, 10.0) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "more", "begins"),
+    [
+        (95.0, {}, None),
+        (None, {"cpu_busy": 1.0}, None),
+        (40.0, {"io_wait": 0.3, "cpu_busy": 0.9}, "disk"),
+        (40.0, {"cpu_busy": 0.95}, "CPU"),
+        (40.0, {"cpu_busy": 0.06, "cpus": 16}, "data loader: one"),
+        (40.0, {"cpu_busy": 0.5, "cpus": 16, "memory_share": 0.2}, "small batch"),
+        (40.0, {}, "data loader: the GPU"),
+    ],
+)
+def test_what_an_idle_gpu_waits_for_is_named(gpu: float | None, more: dict[str, float], begins: str | None) -> None:
+    """Under 70 %, by what the machine shows."""
+    found = bottleneck(gpu, **more)  # type: ignore[arg-type]
+    assert found is None if begins is None else (found or "").startswith(begins)
