@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,8 @@ def play(folder: Path, point: int, after: bool, fault: str) -> Outcome:
                 break
             except Killed:
                 world.restarted()
+            except AssertionError:  # it is not over after so many rounds: `_wrong` says so
+                break
         return Outcome(point=point, after=after, fault=fault, died_at=matrix.died_at, wrong=tuple(_wrong(world)))
     finally:
         world.close()
@@ -120,8 +123,9 @@ def _befall(world: JobWorld, fault: str) -> None:
         world.lose(launch_id)
     elif fault == "runner killed":
         for one in machine.processes():
-            if b"supervise" in Path(f"/proc/{one}/cmdline").read_bytes():
-                kill(one)
+            with suppress(FileNotFoundError):  # it has just ended
+                if b"supervise" in Path(f"/proc/{one}/cmdline").read_bytes():
+                    kill(one)
     elif fault == "notice":
         machine.preempt(30)
     elif fault == "network drops":
