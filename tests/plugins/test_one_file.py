@@ -80,8 +80,13 @@ def test_doctor_runs_the_checks_that_they_declare_and_survives_them(
     assert texts[-2:] == ["a check of its own", "its own check failed (OSError)"]
 
 
-# What may name a built-in one: examples, the demo, and how other markets spell sellers.
+# What may name a built-in one: examples, the demo, how other markets spell sellers, and what has a channel's name by
+# chance: how Telegram hands updates over, and the command of a vendor that fetches a job's inputs.
 EXAMPLES = {
+    "bootstrap/buttons.py",
+    "daemon/start_up.py",
+    "domain/jobs/run_plan.py",
+    "web/webhook_route.py",
     "app/demo.py",
     "cli/accounts.py",
     "cli/docs.py",

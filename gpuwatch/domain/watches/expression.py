@@ -129,7 +129,7 @@ def parse(text: str) -> Condition:
     """
     if len(text) > LONGEST:
         raise ValueError(f"expected at most {LONGEST} characters")
-    parser = _Parser(text)
+    parser = _ConditionParser(text)
     found = parser.condition(0)
     parser.end()
     return found
@@ -167,7 +167,7 @@ def why_not(condition: Condition, offer: Offer, price: OfferPrice) -> str:
     return ("; " if condition.word == "and" else ", and ").join(why_not(part, offer, price) for part in failing)
 
 
-class _Parser:
+class _ConditionParser:
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokens(text))
         self._at = 0

@@ -239,9 +239,11 @@ class WatchTable(SpecTable):
     static_ip: Switch | None = Field(default=None, description="true: only with a static IP address.")
     available_for: Span | None = Field(default=None, description="Minimum duration for which the host stays available.")
     usd_per_tflop_hour: Usd | None = Field(
-        default=None, description="Highest GPU price by TFLOP/s: dense FP16 of the GPU's data sheet."
+        default=None, description="Highest GPU price in USD per hour and TFLOP/s (dense FP16, by the data sheet)."
     )
-    usd_per_gib_hour: Usd | None = Field(default=None, description="Highest GPU price by GiB of the GPU's memory.")
+    usd_per_gib_hour: Usd | None = Field(
+        default=None, description="Highest GPU price in USD per hour and GiB of the GPU's memory."
+    )
     when: ConditionText | None = Field(
         default=None,
         description='A condition on the offer: "gpu_ram >= 80 and (nvlink or gpu_count == 1)".',
