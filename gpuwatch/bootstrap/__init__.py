@@ -9,7 +9,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -218,8 +219,40 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
     """
     from gpuwatch.storage.migrate import open_read_only
 
+    if (shared := _SHARED.get()) is not None:
+        url, opened = settings.database_url, shared.opened
+        if url not in opened:
+            opened[url] = shared.until.enter_context(open_read_only(url))
+        yield opened[url]
+        return
     with open_read_only(settings.database_url) as store:
         yield store
+
+
+class _SharedStores:
+    """What `open_store_read_only` has opened in a block of `sharing_stores`, by address."""
+
+    def __init__(self, until: ExitStack) -> None:
+        self.until = until
+        self.opened: dict[str, Database] = {}
+
+
+_SHARED: ContextVar[_SharedStores | None] = ContextVar("shared stores", default=None)
+
+
+@contextmanager
+def sharing_stores() -> Iterator[None]:
+    """Within the block, on this thread, a store is opened for reading once, however many use cases read it.
+
+    For a page that shows the answers of several: opening, checking the schema and compiling the same queries took
+    longer than reading.
+    """
+    with ExitStack() as until:
+        token = _SHARED.set(_SharedStores(until))
+        try:
+            yield
+        finally:
+            _SHARED.reset(token)
 
 
 def build_hooks(

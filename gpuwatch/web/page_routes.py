@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from gpuwatch.bootstrap import real_monotonic, real_now
+from gpuwatch.bootstrap import real_monotonic, real_now, sharing_stores
 from gpuwatch.errors import StoreNotReady
 from gpuwatch.web.guard import access_in
 from gpuwatch.web.page import Confirm, Done, FormAction, Page, Shown, View
@@ -55,17 +55,22 @@ class SharedReads:
     def values(self, page: Page, view: View) -> Mapping[str, object]:
         """The values of the page, at most `shared_s` old."""
         if not page.shared_s or view.query or view.form:
-            return page.show(view)
+            return _shown(page, view)
         with self._lock:  # the others wait for the one that reads
             read_s, kept = self._kept.get(page.path, (0.0, {}))
             if not kept or real_monotonic() - read_s > page.shared_s:
-                kept = page.show(view)
+                kept = _shown(page, view)
                 self._kept[page.path] = (real_monotonic(), kept)
             return kept
 
     def forget(self) -> None:
         """Something was changed."""
         self._kept.clear()
+
+
+def _shown(page: Page, view: View) -> Mapping[str, object]:
+    with sharing_stores():
+        return page.show(view)
 
 
 def page_routes(context: WebContext) -> list[Route]:
