@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from gpuwatch.app.owner_actions import record_audit
-from gpuwatch.chat import deciding, reading
+from gpuwatch.chat import deciding, jobs, reading
 from gpuwatch.chat.planning import plan
 from gpuwatch.chat.replies import ChatContext, ChatReply, said
 from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, subject_key
@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "offers": ChatCommand("Cheapest offers of a GPU: /offers H100", reading.offers),
     "history": ChatCommand("Price over a month as a picture: /history H100", reading.history),
     "launches": ChatCommand("What is rented, state and cost", reading.launches),
+    "jobs": ChatCommand("The queue, what runs, what it cost", jobs.jobs),
     "costs": ChatCommand("This month, forecast, budgets", reading.costs),
     "approve": ChatCommand("Rent what was quoted: /approve ID", deciding.approve),
     "deny": ChatCommand("Do not rent it: /deny ID", deciding.deny),

@@ -28,6 +28,8 @@ from gpuwatch.settings import Settings
 from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate
 from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.events import EventFilter, StoredEvent, events
+from gpuwatch.storage.job_repository import SqlJobRepository
+from tests.builders_jobs import a_job
 from tests.process.daemon_child import wait_for
 from tests.telegram_double import TOKEN, Fault, Shown, TelegramDouble, telegram, too_many
 
@@ -298,3 +300,11 @@ def test_what_is_not_updates_is_refused(result: bytes) -> None:
 def test_an_update_of_an_unknown_form_is_left_out_and_confirmed() -> None:
     read = read_updates(b'[{"update_id": 7, "message": {"text": 5}}, {"update_id": 8, "poll": {}}]')
     assert ([one.update_id for one in read.updates], read.next_id, read.unread) == ([8], 9, 1)
+
+
+def test_jobs_are_listed_with_state_and_cost(chat: Chat, database: Database) -> None:
+    SqlJobRepository(database).submit([a_job(spent_microusd=1_500_000)])
+    with chat.open():
+        chat.double.write("/jobs", OWNER)
+        found = wait_for(lambda: [one.text for one in chat.double.shown if "train" in one.text])
+    assert "queued, $1.50" in found[0]

@@ -1,0 +1,28 @@
+"""Jobs: the queue, what runs, and what ended lately."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuwatch.app.jobs import listed_jobs
+from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.jobs.queue import in_order
+from gpuwatch.web.page import Page, View
+
+_SHOWN = 200
+
+
+def _show(view: View) -> Mapping[str, Any]:
+    found = listed_jobs(view.settings)
+    queued = in_order(found)
+    return {
+        "running": [one for one in found if not one.is_over and one.state is not JobState.QUEUED],
+        "queued": queued[:_SHOWN],
+        "over": [one for one in reversed(found) if one.is_over][:_SHOWN],
+        "left_out": max(0, len(queued) - _SHOWN),
+    }
+
+
+# the navigation is fixed; the page of the launches links here
+PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show, order=32, in_nav=False)
