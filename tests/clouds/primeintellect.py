@@ -108,6 +108,11 @@ class PrimeIntellectServer(ProviderServer):
         ("GET", "/api/v1/availability/gpu-summary", "summary"),
         ("GET", "/api/v1/availability/?", "by_gpu"),
         ("GET", "/rates/.*", "rates"),
+        ("POST", "/api/v1/pods/?", "create"),
+        ("GET", "/api/v1/pods/?", "list_pods"),
+        ("GET", "/api/v1/pods/history", "list_past"),
+        ("GET", r"/api/v1/pods/(pod[0-9]+)", "pod"),
+        ("DELETE", r"/api/v1/pods/(pod[0-9]+)", "end"),
     )
 
     def __init__(self, **options: Any) -> None:
@@ -116,6 +121,67 @@ class PrimeIntellectServer(ProviderServer):
         self.page_rows = 100
         self.sparse = False
         self.ignores_pages = False
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.pod_page_rows = 100
+        self.sold_out: set[tuple[str, ...]] = set()
+
+    def sell_out(self, offer_id: str) -> None:
+        """Nobody gets `SELLER/CLOUD ID/…` any more, although the list shows it."""
+        self.sold_out.add(tuple(offer_id.split("/")[:2]))
+
+    def create(self, request: EmulatorRequest) -> Any:
+        """A pod; unknown fields are refused. Above `maxPrice` none is made: for the whole pod, which is assumed."""
+        wanted = request.body()
+        pod, seller = wanted.get("pod") or {}, (wanted.get("provider") or {}).get("type")
+        new = sorted(set(pod) - _POD_FIELDS)
+        if new or not all(pod.get(key) for key in ("cloudId", "gpuType", "socket", "gpuCount")) or not seller:
+            values = [{"param": name, "details": "Extra inputs are not permitted"} for name in new]
+            raise RefusedRequest(reply({"errors": values or [{"param": "pod", "details": "Field required"}]}, 422))
+        same = {"cloudId": "cloudId", "gpuType": "gpuType", "gpuCount": "gpuCount", "dataCenter": "dataCenterId"}
+        found = [
+            one for one in self.rows
+            if one["provider"] == seller and all(one[key] == pod.get(name) for key, name in same.items())
+            and one["stockStatus"] != "Unavailable" and not one["isSpot"]
+        ]  # fmt: skip
+        if not found or (seller, pod["cloudId"]) in self.sold_out:
+            raise RefusedRequest(reply({"detail": "The requested configuration is not available"}, 400))
+        price = min(_pod_price(one, pod.get("diskSize")) for one in found)
+        if pod.get("maxPrice") is not None and price > pod["maxPrice"]:
+            raise RefusedRequest(reply({"detail": "Price of the pod exceeds maxPrice"}, 400))
+        pod_id = f"pod{len(self.pods) + 1}"
+        self.pods[pod_id] = {
+            "id": pod_id, "name": pod.get("name"), "type": "HOSTED", "providerType": seller, "status": "ACTIVE",
+            "installationStatus": "FINISHED", "createdAt": "2026-11-21T12:00:00Z", "terminatedAt": None,
+            "gpuName": pod["gpuType"], "gpuCount": pod["gpuCount"], "socket": pod["socket"], "priceHr": round(price, 4),
+            "stoppedPriceHr": None, "provisioningPriceHr": 0, "environmentType": pod.get("image"), "isSpot": False,
+            "primePortMapping": [], "sshConnection": "root@203.0.113.7 -p 22", "ip": "203.0.113.7", "resources": {},
+            "attachedResources": [], "autoRestart": False, "diskSize": pod.get("diskSize"), "userId": "user1",
+            "totalBilledPrice": 0.0,
+        }  # fmt: skip
+        return self.pods[pod_id]
+
+    def list_pods(self, request: EmulatorRequest) -> Any:
+        """What has not ended."""
+        return self._pods_page(request, [one for one in self.pods.values() if one["terminatedAt"] is None])
+
+    def list_past(self, request: EmulatorRequest) -> Any:
+        """What has ended."""
+        return self._pods_page(request, [one for one in self.pods.values() if one["terminatedAt"] is not None])
+
+    def pod(self, request: EmulatorRequest, pod_id: str) -> Any:
+        """One that has not ended."""
+        if pod_id not in self.pods or self.pods[pod_id]["terminatedAt"] is not None:
+            raise RefusedRequest(reply({"detail": "Pod not found"}, 404))
+        return self.pods[pod_id]
+
+    def end(self, request: EmulatorRequest, pod_id: str) -> Any:
+        """It moves into the history."""
+        self.pod(request, pod_id).update(terminatedAt="2026-11-21T13:00:00Z", status="TERMINATED")
+        return {"status": "ok"}
+
+    def _pods_page(self, request: EmulatorRequest, rows: list[dict[str, Any]]) -> Any:
+        offset, limit = _number(request, "offset", 0), min(_number(request, "limit", 100), self.pod_page_rows)
+        return {"total_count": len(rows), "offset": offset, "limit": limit, "data": rows[offset : offset + limit]}
 
     def routed(self, request: EmulatorRequest) -> EmulatorReply:
         """Nothing is shown without a key but the bank's rates, which are somebody else's."""
@@ -154,6 +220,23 @@ class PrimeIntellectServer(ProviderServer):
     def rates(self, request: EmulatorRequest) -> EmulatorReply:
         """The European Central Bank's file of one day."""
         return EmulatorReply(200, _RATES, content_type="application/xml")
+
+
+_POD_FIELDS: Final = frozenset(
+    {
+        "name", "cloudId", "gpuType", "socket", "gpuCount", "diskSize", "vcpus", "memory", "maxPrice", "image",
+        "customTemplateId", "dataCenterId", "country", "security", "envVars", "jupyterPassword", "sshKeyId",
+        "autoRestart", "prepaidForHr",
+    }
+)  # fmt: skip
+
+
+def _pod_price(one: Mapping[str, Any], disk_gb: int | None) -> float:
+    """What a pod costs: its price, and the disk where that is not included."""
+    prices, disk = one["prices"], one["disk"]
+    unit = disk["pricePerUnit"] or 0.0
+    included = 0 if disk["defaultIncludedInPrice"] is False else disk["defaultCount"] or 0
+    return float((prices["onDemand"] or prices["communityPrice"]) + unit * max((disk_gb or included) - included, 0))
 
 
 def _number(request: EmulatorRequest, name: str, default: int) -> int:

@@ -1,6 +1,6 @@
-"""Prime Intellect: one list over two dozen clouds. What it sells is other sellers' stock; gpuwatch only watches it.
+"""Prime Intellect: one list over two dozen clouds. What it sells is other sellers' stock, at their prices.
 
-source: the vendor's OpenAPI 0.1.0 and documents, and its command line, read 2026-11.
+source: the vendor's OpenAPI 0.1.0 and documents, its command line, and SkyPilot 0.14.1, read 2026-11.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ INFO = ProviderInfo(
     key_names=("PRIME_API_KEY",),
     kinds=(OfferKind.LIVE, OfferKind.LISTED),
     spots=(False, True),
+    launches=True,
+    runs_images=False,
     billing=Billing(prepaid=True),
     poll_every_s=60.0,
     search_interval_s=1.0,  # between two pages; no limit is published
@@ -28,15 +30,35 @@ INFO = ProviderInfo(
             default="https://www.ecb.europa.eu/stats/eurofxref/eurofxref-daily.xml",
             check=web_address,
         ),
+        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key at Prime Intellect; default: the account's."),
+        OptionSpec(
+            name="image",
+            kind="text",
+            default="ubuntu_22_cuda_12",
+            about="System image, as the offers' `images` spell it.",
+        ),
     ),
 )
 
 
 def build(settings: ProviderSettings, tools: Tools) -> Adapter:
-    """The adapter; it has no renting side."""
-    from gpuwatch.providers.primeintellect.market import KEPT_S, fetcher  # noqa: PLC0415 not for start-up
+    """The adapter; what is rented is what was shown last."""
+    from gpuwatch.providers.primeintellect.launcher import (  # noqa: PLC0415 not for start-up
+        PrimeLauncher,
+        create_error,
+        list_error,
+    )
+    from gpuwatch.providers.primeintellect.market import ListedRows, fetcher  # noqa: PLC0415
     from gpuwatch.providers.toolkit.api_client import ApiClient  # noqa: PLC0415
     from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415
 
-    market = CatalogueMarket(INFO, ApiClient(settings, tools), fetcher(settings, tools), KEPT_S)
-    return Adapter(name=INFO.name, info=INFO, market=market)
+    shown: ListedRows = {}
+    fetch = fetcher(settings, tools, shown)
+    account = ApiClient(settings, tools, reading=list_error, ordering=create_error)
+
+    def fresh() -> ListedRows:
+        fetch(account)
+        return shown
+
+    launcher = PrimeLauncher(account, settings.options, lambda: shown, fresh)
+    return Adapter(name=INFO.name, info=INFO, market=CatalogueMarket(INFO, account, fetch), launcher=launcher)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS: Final = 100  # the most that a page holds
 _PAGES_MAX: Final = 50
-KEPT_S: Final = 20.0  # gpuwatch does not rent here: one catalogue may serve a whole poll
 _LIVE: Final = frozenset({"available", "low", "medium", "high"})
 _SOLD_OUT: Final = "unavailable"
 _KNOWN: Final = frozenset(
@@ -42,8 +41,17 @@ _PARTS: Final = ("disk", "vcpu", "memory")  # of a machine that may be charged b
 Rates = Callable[[str], "ExchangeRate | None"]
 
 
-def fetcher(settings: ProviderSettings, tools: Tools) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
-    """What fetches all pages of the list; a later page that fails makes it a part. It raises ProviderError."""
+ListedRows = dict[str, tuple[Mapping[str, Any], Offer]]
+
+
+def fetcher(
+    settings: ProviderSettings, tools: Tools, shown: ListedRows | None = None
+) -> Callable[[ApiClient], tuple[ParseResult, datetime]]:
+    """What fetches all pages of the list; a later page that fails makes it a part. It raises ProviderError.
+
+    Args:
+        shown: gets the offers of each list: id → row and offer, of an id that comes twice the cheaper.
+    """
     from gpuwatch.providers.toolkit.currency import ExchangeRates  # noqa: PLC0415 - not for start-up
 
     exchange = ExchangeRates(tools, _rate_url(settings))
@@ -51,7 +59,11 @@ def fetcher(settings: ProviderSettings, tools: Tools) -> Callable[[ApiClient], t
     def fetch(client: ApiClient) -> tuple[ParseResult, datetime]:
         rows, is_whole, pages = _all_rows(client)
         now = tools.now()
-        seen = parse_rows(rows, exchange.rate, now)
+        listed: ListedRows = {}
+        seen = parse_rows(rows, exchange.rate, now, listed)
+        if shown is not None:
+            shown.clear()
+            shown.update(listed)
         seen.searches = pages
         if not is_whole:
             seen.lacks(f"its list breaks off after page {pages}")
@@ -96,11 +108,12 @@ def page_of(value: Any) -> tuple[list[Any], int | None]:
     raise PayloadChanged(f"{INFO.name}: an answer without its list of offers")
 
 
-def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> ParseResult:
-    """Offers of all pages. Pure.
+def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime, listed: ListedRows | None = None) -> ParseResult:
+    """Offers of all pages.
 
     Args:
         rate: dollars for one unit of a currency.
+        listed: gets the row of each offer by its id, of two the cheaper.
     """
     seen = ParseResult(rows=len(rows))
     for row in rows:
@@ -108,8 +121,15 @@ def parse_rows(rows: list[Any], rate: Rates, observed_at: datetime) -> ParseResu
             if not isinstance(row, dict):
                 raise RowSkipped("a row that is no object")
             seen.check_drift(row, _KNOWN, _NEEDED)
-            seen.offers += _offers(row, rate, observed_at)
+            for offer in _offers(row, rate, observed_at):
+                seen.offers.append(offer)
+                if listed is not None and _is_cheaper(offer, listed.get(offer.offer_id)):
+                    listed[offer.offer_id] = (row, offer)
     return seen
+
+
+def _is_cheaper(offer: Offer, known: tuple[Mapping[str, Any], Offer] | None) -> bool:
+    return known is None or offer.quoted_usd_hour < known[1].quoted_usd_hour
 
 
 def _offers(row: Mapping[str, Any], rate: Rates, observed_at: datetime) -> Iterator[Offer]:

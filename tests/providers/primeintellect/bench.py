@@ -5,4 +5,20 @@ from __future__ import annotations
 from gpuwatch.testing.bench import Bench
 from tests.clouds.primeintellect import PrimeIntellectServer
 
-BENCH = Bench(name="primeintellect", place=PrimeIntellectServer, gpu="H100 PCIe")
+
+def place() -> PrimeIntellectServer:
+    """Two pods on a page, and only what can be rented from here: nothing prepaid, nothing in euros."""
+    made = PrimeIntellectServer()
+    made.rows = [one for one in made.rows if one["prepaidTime"] is None and one["prices"]["currency"] == "USD"]
+    made.pod_page_rows = 2
+    return made
+
+
+BENCH = Bench(
+    name="primeintellect",
+    place=place,
+    gpu="H100 PCIe",
+    sell_out=PrimeIntellectServer.sell_out,
+    creates=r"^POST /api/v1/pods ",
+    ends=r"^DELETE /api/v1/pods/",
+)

@@ -1,0 +1,284 @@
+"""Prime Intellect's renting side: create with the vendor's own price guard (`maxPrice`), list, delete.
+
+What is rented belongs to another seller. A pod's row may hold `jupyterPassword`: gpuwatch never reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import ROUND_UP, Decimal
+from typing import Any, Final
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderError,
+    RefusalKind,
+)
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.primeintellect import INFO
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    created_instance,
+    decoded_order,
+    id_and_status,
+    not_sent,
+    one_instance,
+    refuse,
+)
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.validation import at, objects, usd_hour, whole, word
+
+PROVIDER: Final = INFO.name
+_PODS: Final = "/api/v1/pods"
+_PAGE_ROWS: Final = 100
+_PAGES_MAX: Final = 50
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SSH: Final = re.compile(r"(?:ssh )?([A-Za-z0-9_-]{1,32})@([A-Za-z0-9.:-]{1,100})(?: -p (\d{1,5}))?")
+_NO_STOCK: Final = ("no capacity", "out of stock", "not available", "unavailable", "insufficient capacity")
+_STATES: Final = {
+    "PROVISIONING": InstanceState.STARTING,
+    "PENDING": InstanceState.STARTING,
+    "STOPPED": InstanceState.STOPPED,
+    "ERROR": InstanceState.FAILED,
+}
+_ENDED: Final = "TERMINATED"
+Listing = Callable[[], Mapping[str, tuple[Mapping[str, Any], Offer]]]  # offer id → its row and what was made of it
+
+
+class NoSuchPod(ProviderError):
+    """A 404 about a pod. Not documented as "gone": the history of pods decides."""
+
+
+class PodGone(OfferGone):
+    """The same, to a request that changes something."""
+
+
+class PrimeLauncher(BasicLauncher):
+    """Prime Intellect's renting side.
+
+    Args:
+        listed: the offers that were shown last, or `fresh` ones.
+    """
+
+    name = PROVIDER
+
+    def __init__(self, account: ApiClient, options: Mapping[str, Option], listed: Listing, fresh: Listing) -> None:
+        self._account = account
+        self._options = options
+        self._listed, self._fresh = listed, fresh
+
+    def create(self, order: Order) -> Created:
+        """Rent, once, for no more than the price that was shown: the vendor refuses what is dearer by then.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        check_order(order)
+        self._account.require_key_to_order()
+        body = create_body(order, *self._row_of(order.offer_id), self._options)
+        reply = self._account.order("POST", _PODS, body, deadline_s=_CREATE_DEADLINE_S)
+        return created_instance(at(decoded_order(reply, PROVIDER), "id"), _ID, PROVIDER)
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every pod of the account that has not ended, all pages. Raises ProviderError."""
+        self._account.require_key()
+        rows: list[Mapping[str, Any]] = []
+        for _ in range(_PAGES_MAX):
+            found, total = self._page(_PODS, len(rows))
+            rows += found
+            if len(rows) >= total:
+                return [instance_of(row) for row in rows if word(row.get("status")) != _ENDED]
+            if not found:
+                break
+        raise PayloadChanged(f"{PROVIDER}: the list of pods breaks off after {len(rows)}")
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One pod; None: it is terminated, by its own row or by the history of pods. Raises ProviderError."""
+        if not _ID.fullmatch(instance_id):
+            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
+        self._account.require_key()
+        try:
+            value = self._account.get(f"{_PODS}/{instance_id}", kind="instances")
+        except NoSuchPod:
+            if self._is_past(instance_id):
+                return None
+            raise
+        row = one_instance(value, instance_id, PROVIDER)
+        return None if row.get("status") == _ENDED else instance_of(row)
+
+    def destroy(self, instance_id: str) -> None:
+        """Delete; what is gone already is no error. Raises OrderError: not done, or not known."""
+        if not _ID.fullmatch(instance_id):
+            raise not_sent(PROVIDER, "that is no id of an instance")
+        self._account.require_key_to_order()
+        try:
+            self._account.order("DELETE", f"{_PODS}/{instance_id}", kind="delete")
+        except PodGone as error:
+            try:
+                if self._is_past(instance_id):
+                    return
+            except ProviderError:
+                pass
+            raise OutcomeUnknown(str(error), instance_id) from error
+
+    def _row_of(self, offer_id: str) -> tuple[Mapping[str, Any], Offer]:
+        """The row of an offer as it was shown last; of one never shown here, as it is now. Raises OrderError."""
+        found = self._listed().get(offer_id)
+        if found is None:
+            try:
+                found = self._fresh().get(offer_id)
+            except KeyRejected as error:
+                raise OrderRefused(str(error), RefusalKind.KEY) from error
+            except ProviderError as error:
+                raise OrderRefused(f"{PROVIDER}: not sent: {error}", RefusalKind.NOT_SENT) from error
+        if found is None:
+            raise OfferGone(f"{PROVIDER}: the offer is not listed any more")
+        return found
+
+    def _is_past(self, instance_id: str) -> bool:
+        rows, _ = self._page(f"{_PODS}/history", 0)
+        return any(row.get("id") == instance_id and row.get("terminatedAt") for row in rows)
+
+    def _page(self, path: str, offset: int) -> tuple[list[Mapping[str, Any]], int]:
+        value = self._account.get(path, {"offset": str(offset), "limit": str(_PAGE_ROWS)}, kind="instances")
+        rows, total = at(value, "data"), whole(at(value, "total_count"))
+        if not isinstance(rows, list) or total is None or len(objects(rows)) != len(rows):
+            raise PayloadChanged(f"{PROVIDER}: the answer is not a list of pods")
+        return objects(rows), total
+
+
+def check_order(order: Order) -> None:
+    """Refuse what Prime Intellect cannot do. Raises OrderRefused: BAD_ORDER."""
+    lacking = {
+        "spot orders: its API has no field for them": order.bid_usd_hour is not None,
+        "start commands": order.onstart is not None,
+        "private registries": order.registry is not None,
+        "volumes from here": order.volume is not None,
+        "ports": bool(order.ports),
+        "self_destruct": order.self_destruct_at is not None,
+        f'runtype = "{order.runtype}" (pods are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    }
+    refuse(PROVIDER, {f"Prime Intellect knows no {what}": is_wanted for what, is_wanted in lacking.items()})
+
+
+def create_body(order: Order, row: Mapping[str, Any], offer: Offer, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The create request. `maxPrice` is the price that was shown, with the disk, for the whole pod.
+
+    Raises:
+        OrderRefused: BAD_ORDER, the offer cannot be rented from here.
+    """
+    disk_gb, most_gb = _disk_gb(order, offer), offer.disk_free_gb
+    refuse(
+        PROVIDER,
+        {
+            "the offer is spot, and its API has no field for that": offer.spot,
+            "hours are charged in advance there": offer.terms.prepaid,
+            "its price is in another currency, and so might be the price guard's": offer.terms.currency != "USD",
+            "its price is no proof of stock": offer.kind is not OfferKind.LIVE,
+            "the disk is larger than the offer's": disk_gb is not None and most_gb is not None and disk_gb > most_gb,
+        },
+    )
+    pod = {
+        "name": order.label,
+        "cloudId": row.get("cloudId"),
+        "gpuType": row.get("gpuType"),
+        "socket": row.get("socket"),
+        "gpuCount": row.get("gpuCount"),
+        "diskSize": disk_gb,
+        "vcpus": whole(at(row, "vcpu", "defaultCount"), 1),
+        "memory": whole(at(row, "memory", "defaultCount"), 1),
+        "maxPrice": max_price(offer, disk_gb),
+        "image": "custom_template" if order.template else options.get("image"),
+        "customTemplateId": order.template,
+        "dataCenterId": row.get("dataCenter"),
+        "country": row.get("country"),
+        "security": row.get("security"),
+        "sshKeyId": options.get("ssh_key"),
+        "envVars": [{"key": key, "value": value} for key, value in order.env.items()] or None,
+        "autoRestart": False,
+    }
+    return {
+        "pod": {key: value for key, value in pod.items() if value is not None},
+        "provider": {"type": row.get("provider")},
+    }
+
+
+def max_price(offer: Offer, disk_gb: int | None) -> float:
+    """What the vendor may charge an hour at most: the shown price, with the disk that is ordered; USD."""
+    extra_gb = 0.0 if disk_gb is None else disk_gb - offer.quoted_disk_gb
+    price = offer.quoted_usd_hour + max(extra_gb, 0.0) * (offer.disk_usd_gb_month or 0.0) / HOURS_A_MONTH
+    return float(Decimal(repr(price)).quantize(Decimal("0.0001"), ROUND_UP))
+
+
+def _disk_gb(order: Order, offer: Offer) -> int | None:
+    """The disk to order; None: what comes with the pod, for it has no price of its own."""
+    return math.ceil(max(order.disk_gb, offer.quoted_disk_gb)) if offer.disk_usd_gb_month else None
+
+
+def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """The error of a request that only reads."""
+    if reply.status == 404 and isinstance(body.value, dict):
+        return NoSuchPod(f"{name}: {body.summary}")
+    return reading_error(name, body, reply, now)
+
+
+def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """What an order's answer other than success means; which words mean no stock is SkyPilot's experience."""
+    line = f"{name}: {body.summary}"
+    if reply.status == 404 and isinstance(body.value, dict):
+        return PodGone(line)
+    if 400 <= reply.status < 500 and reply.status not in (401, 402, 403, 408, 429) and body.has(*_NO_STOCK):
+        return OfferGone(line)
+    return ordering_error(name, body, reply, now)
+
+
+def instance_of(row: Mapping[str, Any]) -> Instance:
+    """One pod of the list. Raises PayloadChanged: it has no id or status."""
+    instance_id, status = id_and_status(row, PROVIDER)
+    installed = word(row.get("installationStatus"), 30)
+    state = _STATES.get(status, InstanceState.UNKNOWN)
+    if status == "ACTIVE":
+        state = InstanceState.RUNNING if installed in (None, "FINISHED") else InstanceState.STARTING
+    if installed == "ERROR":
+        state = InstanceState.FAILED
+    wire = word(row.get("gpuName"), 80)
+    gpu = None if wire is None else catalog().resolve(wire, None, word(row.get("socket"), 20))
+    user, host, port = _ssh(row.get("sshConnection"))
+    return Instance(
+        instance_id=instance_id,
+        label=word(row.get("name")),
+        state=state,
+        status=status if installed is None else f"{status}: {installed}",
+        gpu=gpu.name if gpu is not None and gpu.certain else None,
+        gpu_wire=wire,
+        gpu_count=whole(row.get("gpuCount"), 1, 1000),
+        spot=row.get("isSpot") is True,
+        listed_usd_hour=usd_hour(row.get("priceHr")),
+        stopped_usd_hour=usd_hour(row.get("stoppedPriceHr")),
+        ssh_host=host,
+        ssh_port=port,
+        ssh_user=user,
+    )
+
+
+def _ssh(stated: object) -> tuple[str | None, str | None, int | None]:
+    """User, host and port of "root@1.2.3.4 -p 22", alone or first in a list; all None before there is one."""
+    text = next((one for one in stated if isinstance(one, str)), None) if isinstance(stated, list) else stated
+    found = _SSH.fullmatch(text.strip()) if isinstance(text, str) else None
+    return (None, None, None) if found is None else (found[1], found[2], whole(found[3] or "22", 1, 65_535))
