@@ -16,6 +16,8 @@ from moto import mock_aws
 from gpuwatch import providers
 from gpuwatch.errors import OrderRefused, RefusalKind
 from gpuwatch.ports import AccountLookup, InstanceLookup, InstanceState, Launcher
+from gpuwatch.ports.prerequisites import OrderValidation, PrerequisiteProbe
+from tests.clocks import Clock
 from tests.providers.aws.aws_bench import asking, order
 
 OWN = providers.info("aws").base_url
@@ -122,3 +124,41 @@ def test_one_machine_is_asked_for_by_its_id(launcher: Launcher) -> None:
 def test_the_account_is_the_one_of_the_credentials(launcher: Launcher) -> None:
     assert isinstance(launcher, AccountLookup)
     assert launcher.account_id() == "123456789012"
+
+
+def test_a_dry_run_makes_nothing_and_says_whether_it_would_be_carried_out(ec2: Any, launcher: Launcher) -> None:
+    assert isinstance(launcher, OrderValidation)
+    assert launcher.validate(order()).met is True
+    assert ec2.describe_instances()["Reservations"] == []
+
+
+def test_what_the_account_has_and_lacks_is_seen(ec2: Any) -> None:
+    ec2.create_key_pair(KeyName="mine")
+    options = {"image": "ami-0123456789abcdef0", "list_regions": ("us-east-1",), "key_name": "mine"}
+    with asking(OWN, "testing:testing", **options) as adapter:
+        assert isinstance(adapter.launcher, PrerequisiteProbe)
+        found = {(one.name.value, one.place): one for one in adapter.launcher.prerequisites([order()])}
+    assert found["key-pair", "us-east-1"].met
+    assert found["region", "us-east-1"].met
+    assert found["network", "us-east-1a"].met  # the default subnet
+    lacks = found["network", "us-east-1"]
+    assert (lacks.met, "options.ssh_from" in lacks.mend) == (False, True)
+    assert found["image", "us-east-1 g5"].met is False  # moto was told to have none
+    assert found["quota", "us-east-1 G and VT on demand"].met is None  # moto knows no quotas of EC2
+
+
+def test_the_group_for_ssh_lives_as_long_as_the_machines(ec2: Any) -> None:
+    clock = Clock()
+    options = {"image": "ami-0123456789abcdef0", "list_regions": ("us-east-1",), "key_name": "mine"}
+    ec2.create_key_pair(KeyName="mine")
+    filters = [{"Name": "group-name", "Values": ["gpuwatch-ssh"]}]
+    with asking(OWN, "testing:testing", clock=clock, ssh_from="203.0.113.7/32", **options) as adapter:
+        assert adapter.launcher is not None
+        made = adapter.launcher.create(order())
+        [group] = ec2.describe_security_groups(Filters=filters)["SecurityGroups"]
+        assert group["IpPermissions"][0]["IpRanges"][0]["CidrIp"] == "203.0.113.7/32"
+        assert [one["GroupId"] for one in _shown(ec2)["SecurityGroups"]] == [group["GroupId"]]
+        adapter.launcher.destroy(made.instance_id)
+        clock.sleep(1000.0)
+        adapter.launcher.list_instances()
+        assert ec2.describe_security_groups(Filters=filters)["SecurityGroups"] == []
