@@ -143,7 +143,7 @@ def test_what_the_account_has_and_lacks_is_seen(ec2: Any) -> None:
     assert found["network", "us-east-1a"].met  # the default subnet
     lacks = found["network", "us-east-1"]
     assert (lacks.met, "options.ssh_from" in lacks.mend) == (False, True)
-    assert found["image", "us-east-1 g5"].met is False  # moto was told to have none
+    assert found["image", "us-east-1 g5"].met is False  # here moto has none
     assert found["quota", "us-east-1 G and VT on demand"].met is None  # moto knows no quotas of EC2
 
 
