@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.engine.hunt import Hunter
 from gpuwatch.errors import KeyRejected, PayloadChanged
 from gpuwatch.ports import ProviderSettings, Query
 from gpuwatch.ports.declarations import ProviderInfo, Tools
@@ -14,6 +17,8 @@ from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import CatalogueMarket, read_types
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+from tests.builders import a_watch
+from tests.engine.test_evaluator import Bench
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -44,6 +49,22 @@ def test_one_answer_serves_all_watches_until_it_is_too_old() -> None:
     shop.now_s = 5.1
     shop.market.search(Query())
     assert shop.fetched == 2
+
+
+def test_a_round_of_the_hunt_for_a_hundred_watches_costs_one_list() -> None:
+    shop = Shop()
+    watches = [
+        a_watch(name=f"watch {n}", gpu_names=(f"GPU {n % 20}",), max_price_usd_gpu_hour=Decimal(n + 1))
+        for n in range(100)
+    ]
+    bench, answers = Bench(*watches), list[object]()
+
+    def record(_query: Query, answer: object, _now: datetime) -> None:
+        answers.append(answer)
+
+    hunter = Hunter(shop.market, watches, Commission(), bench.evaluator, record, threading.Event())
+    hunter.run_round(lambda: NOW, 30.0, 30.0)
+    assert (len(answers), shop.fetched) == (100, 1)
 
 
 def test_a_rental_type_that_is_not_sold_costs_no_request() -> None:
