@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
@@ -23,7 +24,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.plan_options import number
 from gpuwatch.cli.plan_size import workload_options
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import StoreMissing, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.app.job_new import PlannedJob
@@ -100,7 +101,11 @@ def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: A
         results=given["results"],
         spot=given["spot"],
     )
-    plan = plan_on_offers(settings, asked)
+    try:
+        plan = plan_on_offers(settings, asked)
+    except StoreMissing:
+        note("no prices are recorded yet: the providers are asked")
+        plan = plan_on_offers(settings, msgspec.structs.replace(asked, poll=True))
     found = plan_new_job(wanted, asked, plan)
     path = None
     if found.text is not None:

@@ -94,6 +94,13 @@ def test_without_prices_it_cannot_tell(asking: Shell) -> None:
     assert ran.code == Exit.CANNOT_TELL
 
 
+def test_before_anything_is_recorded_the_providers_are_asked(asking: Shell) -> None:
+    ran = asking(*(one for one in ASK if one != "--poll"), "--under", "100")
+    assert ran.code == Exit.DONE, ran.err
+    assert "no prices are recorded yet: the providers are asked" in ran.err
+    assert not list(asking.folder.glob("*.db"))
+
+
 def test_a_file_that_is_there_is_kept(asking: Shell) -> None:
     assert asking(*ASK, "--under", "100").code == Exit.DONE
     again = asking(*ASK, "--under", "90")
