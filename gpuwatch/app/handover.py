@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TOOLS: Final = ("skypilot", "dstack")
 _CENT: Final = Decimal("0.0001")
+_LEAST_MEMORY: Final = 0.9  # of the card's, as two lists of one card may state it
 _NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMS: Final = re.compile(r"\s*\b(SXM\d?|PCIe|NVL|\d+GB)\b")
 
@@ -113,6 +114,8 @@ def _skypilot(watch: Watch, match: Match, command: str) -> dict[str, Any]:
 def _dstack(watch: Watch, match: Match, command: str) -> dict[str, Any]:
     offer, names = match.offer, _names_at(match.offer.provider)
     gpu: dict[str, Any] = {"name": [_model(match)], "count": offer.gpu_count}
+    if offer.gpu_memory_gib:
+        gpu["memory"] = f"{math.floor(offer.gpu_memory_gib * _LEAST_MEMORY)}GB.."  # never the smaller card of a name
     resources: dict[str, Any] = {"gpu": gpu}
     if watch.disk_gb:
         resources["disk"] = f"{math.ceil(watch.disk_gb)}GB.."

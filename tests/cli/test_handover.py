@@ -70,6 +70,7 @@ def test_dstack_accepts_what_is_printed(shell: Shell, place: Verda) -> None:
     task = yaml.safe_load(ran.out)
     jsonschema.validate(task, DSTACK)
     assert (task["backends"], task["regions"], task["instance_types"]) == (["verda"], ["FIN-02"], ["1H100.80S.30V"])
+    assert task["resources"]["gpu"] == {"name": ["H100"], "count": 1, "memory": "72GB.."}
     assert (task["spot_policy"], task["max_price"]) == ("spot", 2.5)
     assert place.machines == {}
 
