@@ -107,10 +107,12 @@ def _save(view: View) -> FormResult:
 
 def _question(watch: Watch) -> Confirm:
     limit = f"{watch.max_price_usd_gpu_hour:f} $ per GPU-hour"
+    least, most = watch.gpu_count_min, watch.gpu_count_max
+    count = f"{least}" if least == most else f"{least} to {most}"
     launch = watch.launch
     alive, total = (launch.max_active, launch.max_total) if launch else (1, 1)
     facts = (
-        ("Rents", f"{watch.gpu_count_min} to {watch.gpu_count_max}× {', '.join(watch.gpu)}"),
+        ("Rents", f"{count}× {', '.join(watch.gpu)}"),
         ("At or under", limit),
         ("At once, in all", f"{alive}, {total or 'no limit'}"),
     )
