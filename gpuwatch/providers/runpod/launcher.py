@@ -89,11 +89,14 @@ class RunpodLauncher(BasicLauncher):
         return parse_balance(self._account.graphql(BALANCE))
 
     def account_id(self) -> str | None:
-        """The account's id, by GraphQL; None: this key may list pods, but not ask that. Raises ProviderError."""
+        """The account's id, by GraphQL; None: this key may list pods, but not ask that, or nothing is named there.
+
+        GraphQL is to be retired and REST names no account: the key itself then stands for it. Raises ProviderError.
+        """
         self._account.require_key()
         try:
             return parse_account(self._account.graphql(ACCOUNT))
-        except KeyRejected:
+        except (KeyRejected, NoSuchPod, PayloadChanged):
             self.list_instances()
             return None
 

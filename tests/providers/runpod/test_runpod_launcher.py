@@ -17,9 +17,10 @@ from gpuwatch.errors import (
     ProviderError,
     RefusalKind,
 )
-from gpuwatch.ports import InstanceState, Launcher, Order
+from gpuwatch.ports import AccountLookup, InstanceState, Launcher, Order
 from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.quota import RESERVED, Quota, windows_of
+from gpuwatch.testing.relay import relaying
 from tests.clocks import Clock
 from tests.clouds.runpod import NO_CAPACITY, RunPod
 from tests.clouds.runpod_pods import Lags
@@ -246,3 +247,24 @@ def test_a_quota_that_is_long_used_up_refuses_the_order_unsent(place: RunPod, la
     with pytest.raises(OrderRateLimited, match="nothing was sent"):
         launcher.create(an_order())
     assert place.count("POST") == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b'{"title": "Not Found", "status": 404, "detail": "resource not found"}'),
+        (404, b"<html>"),
+        (410, b'{"error": "GraphQL was retired"}'),
+        (200, b'{"errors": [{"message": "Something went wrong"}], "data": null}'),
+        (200, b"{}"),
+    ],
+)
+def test_without_graphql_an_account_has_no_name_and_is_no_outage(place: RunPod, status: int, body: bytes) -> None:
+    """It is to be retired, and REST names no account: a key that lists pods rents."""
+    with relaying(place.url) as relay, BENCH.pointed_at(relay.url) as adapter:
+        relay.fail("/graphql", status, body)
+        assert isinstance(adapter.launcher, AccountLookup)
+        assert adapter.launcher.account_id() is None
+        relay.fail("/v2/pods", status, b"<html>")
+        with pytest.raises(ProviderError):
+            adapter.launcher.account_id()
