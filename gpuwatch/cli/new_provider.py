@@ -33,6 +33,7 @@ def new_provider(name: str, into: Path | None, as_json: bool) -> int:
     Exit codes: 0 written, 2 the name or the folder cannot be used.
     """
     from gpuwatch.app.new_provider import new_package_json, write_package
+    from gpuwatch.installation import package_hint
 
     made = write_package(name, into)
     if as_json:
@@ -40,5 +41,5 @@ def new_provider(name: str, into: Path | None, as_json: bool) -> int:
         return Exit.DONE
     click.echo(f"{made.folder}: {', '.join(made.files)}")
     click.echo(f"{made.to_write} lines are left to you, each marked and a red test. Next:")
-    click.echo(f"  cd {made.folder} && pip install -e '.[test]' && pytest -q")
+    click.echo(f"  cd {made.folder} && {package_hint('.[test]', '-e')} && pytest -q")
     return Exit.DONE

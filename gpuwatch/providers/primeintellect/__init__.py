@@ -8,6 +8,7 @@ from __future__ import annotations
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools, web_address
+from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
     name="primeintellect",
@@ -37,6 +38,10 @@ INFO = ProviderInfo(
             default="ubuntu_22_cuda_12",
             about="System image, as the offers' `images` spell it.",
         ),
+    ),
+    prerequisites=declared(
+        "launching.md#before-the-first-rent",
+        credentials="a key that lists instances",
     ),
 )
 

@@ -60,11 +60,11 @@ _ENDED: Final = "TERMINATED"
 Listing = Callable[[], Mapping[str, tuple[Mapping[str, Any], Offer]]]  # offer id → its row and what was made of it
 
 
-class NoSuchPod(ProviderError):
+class UnknownPrimePod(ProviderError):
     """A 404 about a pod. Not documented as "gone": the history of pods decides."""
 
 
-class PodGone(OfferGone):
+class PrimePodGone(OfferGone):
     """The same, to a request that changes something."""
 
 
@@ -115,7 +115,7 @@ class PrimeLauncher(BasicLauncher):
         self._account.require_key()
         try:
             value = self._account.get(f"{_PODS}/{instance_id}", kind="instances")
-        except NoSuchPod:
+        except UnknownPrimePod:
             if self._is_past(instance_id):
                 return None
             raise
@@ -129,7 +129,7 @@ class PrimeLauncher(BasicLauncher):
         self._account.require_key_to_order()
         try:
             self._account.order("DELETE", f"{_PODS}/{instance_id}", kind="delete")
-        except PodGone as error:
+        except PrimePodGone as error:
             try:
                 if self._is_past(instance_id):
                     return
@@ -234,7 +234,7 @@ def _disk_gb(order: Order, offer: Offer) -> int | None:
 def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads."""
     if reply.status == 404 and isinstance(body.value, dict):
-        return NoSuchPod(f"{name}: {body.summary}")
+        return UnknownPrimePod(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)
 
 
@@ -242,7 +242,7 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     """What an order's answer other than success means; which words mean no stock is SkyPilot's experience."""
     line = f"{name}: {body.summary}"
     if reply.status == 404 and isinstance(body.value, dict):
-        return PodGone(line)
+        return PrimePodGone(line)
     if 400 <= reply.status < 500 and reply.status not in (401, 402, 403, 408, 429) and body.has(*_NO_STOCK):
         return OfferGone(line)
     return ordering_error(name, body, reply, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
     name="verda",
@@ -26,6 +27,11 @@ INFO = ProviderInfo(
     default_disk_gb=50.0,
     search_interval_s=1.0,  # no limit is published
     console_url="https://console.verda.com",
+    prerequisites=declared(
+        "launching.md#before-the-first-rent",
+        credentials="a key that lists instances",
+        balance="money on the account",
+    ),
 )
 
 
