@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from gpuwatch.domain.analysis.price_rank import PriceRank
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.launch import most_microusd_hour
 from gpuwatch.domain.market.money import distinct_prices, dollars, price_text
@@ -76,8 +77,15 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
         offers=tuple(lines),
         why=decision_text(watch, decision),
         did=did or "Nothing: the decision is yours.",
-        can_do=(*(can_do or _can_do(best.offer, approval)), f"Check again: gpuwatch check {shlex.quote(watch.name)}"),
+        can_do=(*(can_do or _can_do(best.offer, approval)), _look_again(watch)),
     )
+
+
+def _look_again(watch: Watch) -> str:
+    """A job looks for offers as a watch does, but is none that `check` knows."""
+    if watch.name.startswith(WATCH_PREFIX):
+        return f"Follow the job: gpuwatch job show {shlex.quote(watch.name.removeprefix(WATCH_PREFIX))}"
+    return f"Check again: gpuwatch check {shlex.quote(watch.name)}"
 
 
 def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
