@@ -41,4 +41,4 @@ def _no_watch(settings: Settings) -> str:
     gpus = settings.record_gpus
     follows = f"only the prices of {', '.join(gpus[:5])} are recorded" if gpus else "no marketplace is polled"
     more = f" and {len(gpus) - 5} more" if len(gpus) > 5 else ""
-    return f"there is no [[watch]] in {where}: {follows}{more}; nothing is reported or rented; {mend}"
+    return f"there is no [[watch]] in {where}: {follows}{more}; nothing is reported or rented, except for jobs; {mend}"

@@ -48,6 +48,7 @@ def test_a_start_without_a_watch_and_without_a_channel_says_so(market: Marketpla
     no_channel = [text for text in messages(home, "warning") if "no channel is configured" in text]
     assert (len(no_watch), len(no_channel)) == (1, 1)
     assert str(tmp_path / "gpuwatch.toml") in no_watch[0]
+    assert "except for jobs" in no_watch[0]
     assert "gpuwatch notify" in no_channel[0]
 
 
