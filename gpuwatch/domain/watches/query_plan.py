@@ -15,8 +15,8 @@ import msgspec
 from gpuwatch.domain.market.query import Query, can_join, joined
 
 # assumed: nobody waits for more than twice an even share because others are hot; what is known already waits twice as
-# long as what is not
-HEAT_LEAST, HEAT_MOST = 0.2, 4.0
+# long as what is not (less often, and the slowest of twenty waits over five minutes)
+HEAT_LEAST, HEAT_MOST = 0.3, 4.0
 _PAGE_SHARE = 0.5  # assumed: of a page, filled by what is known; the rest is for what was listed since
 _MIXES = (0.02, 0.25, 0.5, 0.75, 0.98)  # of rows and turns in the cost of a question; the best one is taken
 _HALVINGS = 40  # of the scale: to less than a millionth
