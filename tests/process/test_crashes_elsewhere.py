@@ -33,6 +33,7 @@ max_price = 100.0
 action = "launch"
 
 [watch.launch]
+onstart = "true"                # AWS wants a way in, or work that starts by itself
 max_runtime = "1h"
 max_active = 1
 max_total = 1
@@ -49,10 +50,10 @@ def section(name: str, url: str) -> str:
 
 
 def orders_at(name: str, place: Any) -> list[str]:
-    """The requests that rent."""
+    """The requests that rent; EC2's rehearsals do not."""
     sought = {"runpod": "^POST /v2/pods "}.get(name, BENCHES[name].creates)
     lines = [f"{one.method} {one.path} {one.raw.decode()}" for one in place.requests]
-    return [line for line in lines if re.search(sought, line)]
+    return [line for line in lines if re.search(sought, line) and "DryRun=true" not in line]
 
 
 class Markets:

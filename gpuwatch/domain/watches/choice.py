@@ -36,13 +36,13 @@ def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
     if watch.max_job_cost_usd is not None:
         return sorted(found, key=rank)
     ranked = sorted(found, key=lambda match: (preferred(watch, match), *rank(match)))
-    if len(ranked) < 2:
+    if len(ranked) < 2 or (watch.tie is None and watch.action is Action.ALERT):
         return ranked
     most = preferred(watch, ranked[0]) * (1 + tie_of(watch)) + 1e-6  # what floats may lose
     if not math.isfinite(most):
         return ranked
     near = list(takewhile(lambda match: preferred(watch, match) <= most, ranked))
-    return [*sorted(near, key=_quality), *ranked[len(near) :]] if tie_of(watch) > 0 else ranked
+    return [*sorted(near, key=_quality), *ranked[len(near) :]]
 
 
 def preferred(watch: Watch, match: Match) -> float:

@@ -74,6 +74,12 @@ def test_the_cheapest_in_total_and_the_fastest_for_a_dollar() -> None:
     assert order(fastest, a100, h100) == ["h100", "a100"], "990 against 312 TFLOP/s"
 
 
+def test_with_a_tie_of_nothing_equal_prices_still_are_equal() -> None:
+    exact = msgspec.structs.replace(RENTS, tie=0.0)
+    found = offer("eight", 16.0, 8), offer("two", 4.0, 2), offer("dearer", 2.01)
+    assert order(exact, *found) == ["two", "eight", "dearer"]
+
+
 def test_a_gpu_without_a_data_sheet_comes_last() -> None:
     fastest = msgspec.structs.replace(RENTS, prefer=Prefer.FASTEST_PER_DOLLAR)
     assert order(fastest, offer("unknown", 0.01, gpu="Mystery 1"), offer("h100", 3.0)) == ["h100", "unknown"]
