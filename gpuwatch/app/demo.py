@@ -53,7 +53,8 @@ commission = 0.20
 poll_every = "1s"
 search_interval = "0.2s"
 sweep_every = "3s"
-
+"""
+_WATCH = """
 [[watch]]
 name = "h100-night"
 gpu = ["{gpu}"]
@@ -110,8 +111,8 @@ def play(say: Say, show_page: ShowPage | None = None) -> bool:
     """
     with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         try:
-            with _market() as (market, offer_id):
-                settings = _settings(market, folder, _PAGE_SETTINGS if show_page else "")
+            with market_of_demo() as (market, offer_id):
+                settings = settings_of_demo(market, folder, _PAGE_SETTINGS if show_page else "")
                 with open_store(settings) as store, running(settings, store, {"screen": ScreenChannel(say)}) as service:
                     _story(say, settings, market, offer_id, store, service)
                     if show_page:
@@ -131,12 +132,12 @@ def play(say: Say, show_page: ShowPage | None = None) -> bool:
 def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
     say(f"1. a marketplace on {market.url}: {len(market.offers())} offers; you own it, and its money is not real")
     say(f"2. the daemon watches it: {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
-    _until(lambda: service.workers["vastai"].finished_rounds >= 3, "three polls")
+    until(lambda: service.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
     say(f"   three polls, no alert: the cheapest is listed at {cheapest:.2f} $, {cheapest * 1.2:.2f} $ with commission")
     say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll sees it:")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
-    launch = _until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
+    launch = until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
     say(f"4. rented once, and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}")
     time.sleep(1.5)
     say("5. the launch is ended (gpuwatch stop):")
@@ -151,8 +152,10 @@ def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, sto
 
 
 @contextmanager
-def _market() -> Iterator[tuple[Marketplace, int]]:
-    with Marketplace(seed=7, key="demo-key", size=150, delays=Delays(running_s=2)) as market:
+def market_of_demo(machines: Path | None = None) -> Iterator[tuple[Marketplace, int]]:
+    """The market, and the offer whose price falls. `machines`: where instances get a folder with an SSH server."""
+    quick = Delays(running_s=2)
+    with Marketplace(seed=7, key="demo-key", size=150, delays=quick, machines=machines) as market:
         for row in market.offers():
             if "H100" in str(row.get("gpu_name")):
                 market.withdraw(row["id"])
@@ -160,9 +163,11 @@ def _market() -> Iterator[tuple[Marketplace, int]]:
         yield market, ids[0]
 
 
-def _settings(market: Marketplace, folder: str, more: str = "") -> Settings:
+def settings_of_demo(market: Marketplace, folder: str, more: str = "", *, watches: bool = True) -> Settings:
+    """Settings in a file of the folder. `watches`: with the watch of the story."""
     path = Path(folder) / _FILE
-    text = _SETTINGS.format(folder=folder, url=market.url, key=market.key, gpu=GPU, max_price=MAX_PRICE)
+    text = _SETTINGS + (_WATCH if watches else "")
+    text = text.format(folder=folder, url=market.url, key=market.key, gpu=GPU, max_price=MAX_PRICE)
     path.write_text(text + more, encoding="utf-8")
     path.chmod(0o600)
     return load(str(path), env={"XDG_CACHE_HOME": folder}, cwd=Path(folder))
@@ -172,7 +177,8 @@ def _in_state(service: Service, state: LaunchState) -> Launch | None:
     return next((launch for launch in service.launch_repository.alive() if launch.state is state), None)
 
 
-def _until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
+def until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
+    """What `look` finds first. Raises DemoFailed: nothing came in time."""
     ends_at = real_monotonic() + within_s
     while real_monotonic() < ends_at:
         found = look()

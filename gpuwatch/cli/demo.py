@@ -14,18 +14,25 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-@click.command(cls=Command, examples=("gpuwatch demo", "gpuwatch demo --web"))
+@click.command(cls=Command, examples=("gpuwatch demo", "gpuwatch demo --web", "gpuwatch demo --jobs"))
 @click.option("--web", is_flag=True, help="Then keep it alive with the web page at a printed address, until Ctrl-C.")
-def demo(web: bool) -> int:
+@click.option("--jobs", is_flag=True, help="A job instead, on a machine with an SSH server here, up to its results.")
+def demo(web: bool, jobs: bool) -> int:
     """Run the daemon against an embedded marketplace on loopback: polls, a price drop, an alert, a launch and its end.
 
     Takes about 20 seconds; your own settings and database are not touched.
     """
     import logging
 
+    if web and jobs:
+        raise click.UsageError("--web and --jobs exclude each other; run one after the other")
+    logging.disable(logging.WARNING)
+    if jobs:
+        from gpuwatch.app.demo_jobs import play_jobs
+
+        return Exit.DONE if play_jobs(click.echo) else Exit.FAILED
     from gpuwatch.app.demo import play
 
-    logging.disable(logging.WARNING)
     if web:
         from gpuwatch.web.serving import require_web_extra
 
