@@ -91,7 +91,7 @@ def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, ser
     say(f"   rented once: launch {found.launch_id}; its start script lets in the key pair made for it")
     until(lambda: _past(settings, job, JobState.PREPARING), "the start of the command", _WITHIN_S)
     say("4. the runner is there, and the command runs (gpuwatch job logs -f):")
-    done = until(lambda: (one := _reached(settings, job)).is_over and one, "its end", _WITHIN_S)
+    done = until(lambda: _ended(settings, job), "its end", _WITHIN_S)
     for line in job_log(settings, job.job_id, None, _LOG_LINES).lines:
         say(f"   {line}")
     if done.state is not JobState.DONE:
@@ -126,6 +126,11 @@ def _job_file(folder: Path) -> Path:
 
 def _reached(settings: Settings, job: Job) -> Job:
     return job_details(settings, job.job_id).job
+
+
+def _ended(settings: Settings, job: Job) -> Job | None:
+    found = _reached(settings, job)
+    return found if found.is_over else None
 
 
 def _past(settings: Settings, job: Job, state: JobState) -> Job | None:
