@@ -88,6 +88,7 @@ EXAMPLES = {
     "domain/jobs/run_plan.py",
     "web/webhook_route.py",
     "app/demo.py",
+    "app/demo_jobs.py",
     "cli/accounts.py",
     "cli/docs.py",
     "cli/offers.py",
