@@ -6,7 +6,7 @@ clauses on those are dropped and named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,7 +43,17 @@ _SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "min_reliability": (None, lambda listing: listing.reliability),
     "verified": (None, lambda listing: listing.verification),
     "regions": ((), lambda listing: listing.region or listing.country),
+    "max_usd_gib_hour": (None, lambda listing: listing.gpu_memory_gib),
 }
+# The same for the names of conditions; the other recorded names are known of every listing.
+_SOMETIMES_SAID: dict[str, Callable[[ListedOffer], object]] = {
+    "gpu_ram": lambda listing: listing.gpu_memory_gib,
+    "reliability": lambda listing: listing.reliability,
+    "verified": lambda listing: listing.verification,
+    "region": lambda listing: listing.region,
+    "country": lambda listing: listing.country,
+}
+_KEYS = {"available_for_s": "available_for", "any_of": "any", "max_usd_gib_hour": "usd_per_gib_hour"}
 
 
 def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:
@@ -87,16 +97,18 @@ def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) ->
     for clause, (off, said) in _SOMETIMES_KEPT.items():
         if getattr(watch, clause) and not any(said(listing) is not None for listing in mine):
             without[clause] = off
-    if watch.when is not None and not _is_recorded(watch.when):
+    if watch.when is not None and not _is_recorded(watch.when, mine):
         without["when"] = None
-    if not all(_is_recorded(text) for text in watch.any_of):
+    if not all(_is_recorded(text, mine) for text in watch.any_of):
         without["any_of"] = ()
     if watch.cpu_arch not in (None, CpuArch.ANY):
         without["cpu_arch"] = CpuArch.ANY
-    return msgspec.structs.replace(watch, **without), tuple(
-        clause.removesuffix("_s").removesuffix("_of") for clause in without
+    return msgspec.structs.replace(watch, **without), tuple(_KEYS.get(clause, clause) for clause in without)
+
+
+def _is_recorded(condition: str, listings: Collection[ListedOffer]) -> bool:
+    names = set(names_of(parse(condition)))
+    said = (_SOMETIMES_SAID[name] for name in names & _SOMETIMES_SAID.keys())
+    return all(FACTS[name].is_recorded for name in names) and all(
+        any(fact(listing) is not None for listing in listings) for fact in said
     )
-
-
-def _is_recorded(condition: str) -> bool:
-    return all(FACTS[name].is_recorded for name in names_of(parse(condition)))

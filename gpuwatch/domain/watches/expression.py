@@ -2,8 +2,10 @@
 
     condition := both ("or" both)*
     both      := one ("and" one)*
-    one       := "not" one | "(" condition ")" | name | name op value | value op name | name "in" "(" value, … ")"
+    one       := "not" one | "(" condition ")" | name | name op value | value op name
+                 | name ["not"] "in" "(" value, … ")"
     op        := < <= > >= == !=
+    value     := number | text in quotation marks | "true" | "false"
 
 What a provider does not say is unknown: it makes nothing true, and `not` leaves it unknown (Kleene, 1938).
 """
@@ -30,7 +32,9 @@ _SPELLING: Final = (
     r"\s*(?:(?P<op><=|>=|==|!=|<|>|[(),])|(?P<number>\d+(?:\.\d+)?)"
     r"""|(?P<text>"[^"]*"|'[^']*')|(?P<name>[A-Za-z_]\w*))"""
 )
-_WORDS: Final = frozenset({"and", "or", "not", "in"})
+_WORDS: Final = frozenset({"and", "or", "not", "in", "true", "false"})  # in any case
+_VALUE: Final = "a number, a text in quotation marks, true or false"
+_MEANT: Final = {"=": "==", "&": "and", "|": "or", "!": "not"}
 _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": lambda is_, value: bool(is_ < value),
@@ -73,7 +77,7 @@ def _tflops(offer: Offer, _price: OfferPrice) -> float | None:
 
 
 FACTS: Final[dict[str, Fact]] = {
-    "gpu": Fact("text", "canonical name or family", lambda offer, _: (offer.gpu, offer.gpu_family), True),
+    "gpu": Fact("text", "a GPU or family, in any spelling", lambda offer, _: offer.gpu, True),
     "gpu_count": Fact("number", "GPUs of the offer", lambda offer, _: offer.gpu_count, True),
     "gpu_ram": Fact("number", "GiB of one GPU, as it is sold", _gpu_ram, True),
     "gpu_price": Fact("number", "USD per GPU-hour, with commission", _gpu_price, True),
@@ -135,13 +139,18 @@ def parse(text: str) -> Condition:
     return found
 
 
-def names_of(condition: Condition) -> Iterator[str]:
-    """Every name in it."""
+def comparisons_of(condition: Condition) -> Iterator[Comparison]:
+    """Every comparison in it."""
     if isinstance(condition, Comparison):
-        yield condition.name
+        yield condition
     else:
         for part in condition.parts:
-            yield from names_of(part)
+            yield from comparisons_of(part)
+
+
+def names_of(condition: Condition) -> Iterator[str]:
+    """Every name in it."""
+    return (comparison.name for comparison in comparisons_of(condition))
 
 
 def holds(condition: Condition, offer: Offer, price: OfferPrice) -> bool | None:
@@ -196,29 +205,34 @@ class _ConditionParser:
         return self._comparison()
 
     def _comparison(self) -> Condition:
-        kind, text, at = self._next("a name, a value, not or (")
-        if kind in {"number", "text"}:
+        token = kind, text, at = self._next("a name, a value, not or (")
+        value = _value(kind, text)
+        if value is not None:
             op = self._operator()
-            name, fact = self._fact(*self._next("a name"))
-            return self._checked(name, fact, _TURNED[op], (_value(kind, text),), at)
-        name, fact = self._fact(kind, text, at)
+            return self._checked(*self._fact(*self._next("a name")), _TURNED[op], (value,), at)
+        name, fact = self._fact(*token)
+        if self._takes("not"):
+            self._needs("in")
+            return Junction("not", (self._checked(name, fact, "in", tuple(self._values()), at),))
         if self._takes("in"):
             return self._checked(name, fact, "in", tuple(self._values()), at)
         if self._peek()[1] not in _ORDERS:
             return self._checked(name, fact, "==", (True,), at)
         op = self._operator()
-        kind, text, at = self._next("a number or a text")
-        if kind not in {"number", "text"}:
-            raise self._fault("expected a number or a text in quotation marks", at)
-        return self._checked(name, fact, op, (_value(kind, text),), at)
+        value, at = self._one_value()
+        return self._checked(name, fact, op, (value,), at)
 
-    def _values(self) -> Iterator[Decimal | str]:
+    def _one_value(self) -> tuple[Decimal | str | bool, int]:
+        kind, text, at = self._next("a number or a text")
+        value = _value(kind, text)
+        if value is None:
+            raise self._fault(f"expected {_VALUE}", at)
+        return value, at
+
+    def _values(self) -> Iterator[Decimal | str | bool]:
         self._needs("(")
         while True:
-            kind, text, at = self._next("a value")
-            if kind not in {"number", "text"}:
-                raise self._fault("expected a number or a text in quotation marks", at)
-            yield _value(kind, text)
+            yield self._one_value()[0]
             if not self._takes(","):
                 break
         self._needs(")")
@@ -236,17 +250,22 @@ class _ConditionParser:
         if fact is None:
             from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
 
-            near = get_close_matches(text, FACTS, n=1, cutoff=0.5)
+            near = get_close_matches(text.lower(), FACTS, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}? " if near else ""
             raise self._fault(f"unknown name {text}; {hint}There are {', '.join(FACTS)}", at)
         return text, fact
 
-    def _checked(self, name: str, fact: Fact, op: str, values: tuple[Any, ...], at: int) -> Comparison:
+    def _checked(self, name: str, fact: Fact, op: str, values: tuple[Any, ...], at: int) -> Condition:
         right = {"number": Decimal, "text": str, "yes or no": bool}[fact.kind]
         if not all(isinstance(value, right) for value in values):
             raise self._fault(f"{name} is a {fact.kind} ({fact.unit})", at)
         if fact.kind == "text" and op not in {"==", "!=", "in"}:
             raise self._fault(f"{name} is a text: expected ==, != or in", at)
+        if fact.kind == "yes or no" and op not in {"==", "!="}:
+            raise self._fault(f"{name} is a yes or no: expected {name} or not {name}", at)
+        if fact.kind == "yes or no":
+            is_wanted = Comparison(name, "==", (True,))
+            return is_wanted if values[0] is (op == "==") else Junction("not", (is_wanted,))
         return Comparison(name, op, values)
 
     def _peek(self) -> tuple[str, str, int]:
@@ -283,45 +302,58 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
         found = re.compile(_SPELLING).match(stripped, at)
         if found is None:
             start = at + len(stripped[at:]) - len(stripped[at:].lstrip())
-            raise ValueError(f"at character {start + 1}: {stripped[start]!r} is not understood")
+            meant = _MEANT.get(stripped[start])
+            hint = f"; expected {meant}" if meant else ""
+            raise ValueError(f"at character {start + 1}: {stripped[start]!r} is not understood{hint}")
         kind = str(found.lastgroup)
-        yield kind, found[kind], found.start(kind)
+        is_word = kind == "name" and found[kind].lower() in _WORDS
+        yield kind, found[kind].lower() if is_word else found[kind], found.start(kind)
         at = found.end()
     yield "end", "", len(stripped)
 
 
-def _value(kind: str, text: str) -> Decimal | str:
-    return Decimal(text) if kind == "number" else text[1:-1]
+def _value(kind: str, text: str) -> Decimal | str | bool | None:
+    """None: it is no value."""
+    if kind == "number":
+        return Decimal(text)
+    if kind == "text":
+        return text[1:-1]
+    return text == "true" if kind == "name" and text in {"true", "false"} else None
 
 
-def _known(name: str, offer: Offer, price: OfferPrice) -> tuple[Known, ...]:
-    """What the offer says: nothing, one value, or several names of one thing."""
-    found = FACTS[name].read(offer, price)
-    values = found if isinstance(found, tuple) else (found,)
-    return tuple(
-        Decimal(repr(value)) if isinstance(value, float) else Decimal(value) if type(value) is int else value
-        for value in values
-        if value is not None
-    )
+def _known(name: str, offer: Offer, price: OfferPrice) -> Known:
+    """What the offer says; None: nothing."""
+    value: Any = FACTS[name].read(offer, price)
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    return Decimal(value) if type(value) is int else value
 
 
 def _compared(asked: Comparison, offer: Offer, price: OfferPrice) -> bool | None:
     known = _known(asked.name, offer, price)
-    if not known:
+    if known is None:
         return None
-    if FACTS[asked.name].kind == "text":
-        is_one = bool({str(one).casefold() for one in known} & {str(one).casefold() for one in asked.values})
+    if isinstance(known, str):
+        is_one = known.casefold() in _texts(asked)
         return not is_one if asked.op == "!=" else is_one
     if asked.op == "in":
-        return known[0] in asked.values
-    return _ORDERS[asked.op](known[0], asked.values[0])
+        return known in asked.values
+    return _ORDERS[asked.op](known, asked.values[0])
+
+
+@lru_cache(maxsize=256)
+def _texts(asked: Comparison) -> frozenset[str]:
+    """What may stand there; a spelling or family of GPUs stands for the same names as in a watch's `gpu`."""
+    texts = [str(value) for value in asked.values]
+    if asked.name == "gpu":
+        texts = [name for text in texts for name in catalog().wanted(text) or (text,)]
+    return frozenset(text.casefold() for text in texts)
 
 
 def _shown(asked: Comparison, offer: Offer, price: OfferPrice) -> str:
-    known = _known(asked.name, offer, price)
-    if not known:
+    is_ = _known(asked.name, offer, price)
+    if is_ is None:
         return f"{asked.name} is unknown"
-    is_ = known[0]
     shown = str(is_).lower() if isinstance(is_, bool) else f"{float(is_):.6g}" if isinstance(is_, Decimal) else str(is_)
     return f"{asked.name} is {shown}" if asked.values[0] is True else f"{asked.name} is {shown}, not {_right(asked)}"
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 from gpuwatch.domain.market.gpu_names import catalog, clean_name, fold
 from gpuwatch.domain.market.places import unknown_place
 from gpuwatch.domain.watches.durations import DURATION_PATTERN
-from gpuwatch.domain.watches.expression import parse
+from gpuwatch.domain.watches.expression import comparisons_of, parse
 from gpuwatch.domain.watches.fields import (
     MAX_USD,
     Line,
@@ -155,7 +155,9 @@ def _gpu_count(value: Any) -> Any:
 
 
 def _condition(text: str) -> str:
-    parse(text)
+    for comparison in comparisons_of(parse(text)):
+        if comparison.name == "gpu":
+            gpu_names([str(value) for value in comparison.values])
     return text
 
 

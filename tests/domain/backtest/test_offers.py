@@ -65,6 +65,18 @@ def test_clauses_that_no_history_keeps_are_left_out_and_named() -> None:
     assert (judged.min_cuda, judged.nvlink, judged.available_for_s, judged.cpu_arch) == (None, None, None, CpuArch.ANY)
 
 
+def test_a_condition_on_what_nobody_recorded_is_left_out_and_named() -> None:
+    """It would be unknown for every offer, and the replay would say that it never fires."""
+    watch = a_rule(when="reliability >= 0.98", any_of=("gpu_count == 1", "verified"), max_usd_gib_hour=Decimal("0.04"))
+    judged, ignored = without_unrecorded_clauses(watch, [LISTING])
+    assert ignored == ("usd_per_gib_hour", "when", "any")
+    assert (judged.when, judged.any_of, judged.max_usd_gib_hour) == (None, (), None)
+    said = msgspec.structs.replace(LISTING, reliability=0.9, verification=Verification.VERIFIED, gpu_memory_gib=80.0)
+    assert without_unrecorded_clauses(watch, [LISTING, said]) == (watch, ())
+    plain = a_rule(when="gpu_count == 1 and gpu_price <= 3")
+    assert without_unrecorded_clauses(plain, [LISTING]) == (plain, ())
+
+
 def test_what_somebody_recorded_is_judged_as_it_is_live() -> None:
     watch = a_rule(min_reliability=0.98, verified=True, regions=("US",), min_vram_gib=79.0)
     assert without_unrecorded_clauses(watch, [LISTING])[1] == ("min_vram_gib", "min_reliability", "verified", "regions")

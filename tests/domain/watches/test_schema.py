@@ -298,6 +298,12 @@ def test_a_deadline_is_a_duration_or_a_time_as_text(text: str, deadline: object)
     assert (found.isoformat() if isinstance(found, datetime) else found) == deadline
 
 
+def test_a_condition_on_gpus_knows_the_same_names_as_gpu() -> None:
+    assert watch("when = \"gpu == 'h100_sxm5'\"").when == "gpu == 'h100_sxm5'"
+    assert "unknown GPU 'H10O'; did you mean H100" in refused("when = \"gpu_count == 1 or gpu == 'H10O'\"")
+    assert "unknown GPU 'H10O'; did you mean H100" in refused("any = [\"nvlink\", \"not (gpu in ('A100', 'H10O'))\"]")
+
+
 def test_a_fraction_is_from_nothing_to_the_whole() -> None:
     assert (watch("min_reliability = 0").min_reliability, watch("min_reliability = 1").min_reliability) == (0.0, 1.0)
     assert "less than or equal to 1" in refused("min_reliability = 1.01")
