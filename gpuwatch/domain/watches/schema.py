@@ -62,7 +62,7 @@ def _share(value: Any) -> Decimal:
         found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
     except (InvalidOperation, ValueError):
         found = Decimal(-1)
-    if not 0 <= found <= 1:
+    if not 0 <= found <= 1 or (found == 1 and not text):  # who writes 1 means 1 %
         raise ValueError('expected a percentage in quotes from "0%" to "100%", such as "1%"')
     return found
 

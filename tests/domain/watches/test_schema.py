@@ -316,6 +316,6 @@ def test_a_tie_is_a_percentage_or_a_fraction(text: str, share: float) -> None:
     assert watch(f"tie = {text}").tie == pytest.approx(share)
 
 
-@pytest.mark.parametrize("text", ['"1"', '"-1%"', '"101%"', '"%"', '"nan%"', "true", "1.5", '"one"'])
+@pytest.mark.parametrize("text", ['"1"', '"-1%"', '"101%"', '"%"', '"nan%"', "true", "1", "1.5", '"one"'])
 def test_a_tie_that_is_no_share_is_refused(text: str) -> None:
     assert 'such as "1%"' in refused(f"tie = {text}")
