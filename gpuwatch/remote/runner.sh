@@ -83,8 +83,19 @@ ours() { # processes of the command, those that left its group included
     true
 }
 
-end_command() { # TERM, a time to save, KILL
+outside() { # $1: a process group; processes of the command that left it: the group's signal does not reach them
+    for one in $(ours); do
+        # shellcheck disable=SC2046 # state, parent, group
+        set -- "$1" $(sed 's/.*) //' "/proc/$one/stat" 2>/dev/null)
+        [ "${4:-$1}" = "$1" ] || echo "$one"
+    done
+}
+
+end_command() { # TERM once to each process, a time to save, KILL
     group=$(pid_of group)
+    left=$(outside "$group")
+    # shellcheck disable=SC2086 # one number a word
+    [ -n "$left" ] && kill -s TERM $left 2>/dev/null
     [ -n "$group" ] && kill -s TERM -- "-$group" 2>/dev/null
     waited=0
     while [ "$waited" -lt "$GRACE_S" ] && [ -n "$(ours)" ]; do

@@ -19,6 +19,14 @@ from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells
 _numbers = count(1)
 
 
+def proc_file(pid: int, name: str) -> bytes:
+    """Nothing where the process ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
 class RunOnMachine:
     """One run of a job on a machine, driven by the runner as our side drives it."""
 
@@ -26,6 +34,7 @@ class RunOnMachine:
         self.machine, self.shell, self.job, self.number = machine, shell, job, number
         self.folder = machine.home / job / "runs" / str(number)
         self.work = machine.home / job / "work"
+        self.grace_s = 20  # from TERM to KILL: a busy machine needs seconds for a trap
 
     def prepare(self, command: str) -> None:
         for name, text in ((f"{self.job}/runner.sh", runner_script()), (self._in("command"), command.encode())):
@@ -51,7 +60,8 @@ class RunOnMachine:
         return status
 
     def runner(self, words: str, stdin: bytes = b"") -> RemoteAnswer:
-        return self.sh(f"GPUWATCH_RUNNER_EVERY_S=0.1 GPUWATCH_RUNNER_GRACE_S=3 sh {self.job}/runner.sh {words}", stdin)
+        settings = f"GPUWATCH_RUNNER_EVERY_S=0.1 GPUWATCH_RUNNER_GRACE_S={self.grace_s}"
+        return self.sh(f"{settings} sh {self.job}/runner.sh {words}", stdin)
 
     def sh(self, command: str, stdin: bytes = b"") -> RemoteAnswer:
         return self.shell.run(command, timeout_s=60, stdin=stdin)
@@ -62,7 +72,7 @@ class RunOnMachine:
     def processes(self) -> list[int]:
         """Of the command."""
         mark = f"GPUWATCH_RUN_FOLDER={self.folder}".encode()
-        return [one for one in self.machine.processes() if mark in Path(f"/proc/{one}/environ").read_bytes()]
+        return [one for one in self.machine.processes() if mark in proc_file(one, "environ")]
 
     def _in(self, name: str) -> str:
         return f"{self.job}/runs/{self.number}/{name}"
