@@ -120,25 +120,27 @@ def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob
     assert hours is not None
     assert cost is not None
     yield f"#:schema ./{SCHEMA_FILE}"
-    yield f"# Estimated on {found.samples:,} offers: {hours.low:.1f} to {hours.high:.1f} hours,"
-    yield f"# ${cost.low:,.2f} to ${cost.high:,.2f} in all ({found.chosen[0].cost.how})."
+    yield f"# Estimated on {found.samples:,} offers: {hours_text(hours)} hours,"
+    yield f"# {usd_text(cost)} in all ({found.chosen[0].cost.how})."
     for one in found.chosen[:4]:
-        offer, low_h, high = one.offer, one.cost.low.hours, one.cost.high
+        offer, took = one.offer, FigureRange(one.cost.low.hours, one.cost.high.hours)
         price = f"${one.price.price_microusd_hour / MICRO:.2f} an hour"
         yield f"#   {offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}:"
-        yield f"#     {low_h:.1f} to {high.hours:.1f} hours, at most ${one.cost.microusd / MICRO:,.2f}"
+        yield f"#     {hours_text(took)} hours, at most ${one.cost.microusd / MICRO:,.2f}"
     yield f"name = {toml_value(found.name)}"
     if wanted.image:
         yield f"image = {toml_value(wanted.image)}"
     yield f"command = {toml_value(wanted.command)}"
     yield from _files(wanted)
-    yield f'hours = "{_down(hours.low)}-{_up(hours.high)}"                    # of work, with start and loading'
+    low, high = _down(hours.low), _up(hours.high)
+    yield f'hours = "{low if low == high else f"{low}-{high}"}"                    # of work, with start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"
     yield "retries = 2"
     yield f"limit = {toml_value(_limit(wanted, found))}"
     yield ""
-    yield f"[resources]                           # memory {plan.spec.memory_gb:,.0f} GB for the job, over all GPUs"
+    memory_gb = plan.spec.memory_gb
+    yield "[resources]" + (f"    # memory {memory_gb:,.0f} GB for the job, over all GPUs" if memory_gb else "")
     for key, value in _resources(wanted, asked, plan, found).items():
         yield f"{key} = {toml_value(value)}"
 
@@ -168,6 +170,18 @@ def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:
 def _resources(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob) -> Mapping[str, Any]:
     clauses = offer_clauses(found.name, asked, plan, found.chosen)
     return {key: value for key, value in clauses.items() if key not in _NOT_OF_RESOURCES}
+
+
+def hours_text(hours: FigureRange) -> str:
+    """`2.8 to 50.5`; one figure where both are the same."""
+    low, high = f"{hours.low:.1f}", f"{hours.high:.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def usd_text(cost_usd: FigureRange) -> str:
+    """`$1.36 to $16.35`; one figure where both are the same."""
+    low, high = f"${cost_usd.low:,.2f}", f"${cost_usd.high:,.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _down(hours: float) -> str:

@@ -56,7 +56,7 @@ _FOLDER = Path("jobs")
 @click.option("--result", "results", multiple=True, metavar="GLOB", help="Files to bring back; may be repeated.")
 @click.option("--checkpoint", default=None, metavar="FOLDER", help="Where the command writes checkpoints.")
 @gpu_option("--gpu", "Only offers with this GPU; may be repeated.", multiple=True)
-@click.option("--count", default=None, help="Number of GPUs in an offer, N or MIN-MAX.")
+@click.option("--count", default=None, help="Number of GPUs, N or MIN-MAX. Default with --on: as there.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Spot (interruptible) offers.")
 @click.option("--interruptions-per-day", default=None, callback=number, help="Interruptions per day of a spot offer.")
 @click.option(
@@ -126,6 +126,8 @@ def _request(workload: WorkloadRequest, given: dict[str, Any], within_s: float |
     table = {key: given[key] for key in ("tokens", "hours", "on", "interruptions_per_day") if given[key] is not None}
     if within_s is not None:
         table["within"] = f"{int(within_s)}s"
+    if given["hours"] is not None and given["count"] is None:
+        given = given | {"count": _count_of(given["on"])}
     of_offers = ("gpu", "count", "spot", "provider", "verified", "poll", "data", "timeout_s")
     return JobRequest(
         job=table,
@@ -137,6 +139,17 @@ def _request(workload: WorkloadRequest, given: dict[str, Any], within_s: float |
     )
 
 
+def _count_of(on: str | None) -> str | None:
+    """A command whose hours are known on 1 GPU is not known to use 2; --count says that it does."""
+    from gpuwatch.domain.planning.figures import parse_gpu_config
+
+    try:
+        count = None if on is None else parse_gpu_config(on).count
+    except ValueError:
+        return None  # the plan says what is wrong with it
+    return None if count is None else str(count)
+
+
 _NOT_ASKED: dict[str, Any] = {
     "download_gb": None, "upload_gb": 0.0, "disk_gb": None, "preloaded": False, "samples": None,
     "tokens_per_sample": None, "epochs": None, "prompt_tokens": None, "labour_hours": 0.0, "labour_usd_hour": 0.0,
@@ -146,6 +159,8 @@ _NOT_ASKED: dict[str, Any] = {
 
 
 def _print(found: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
+    from gpuwatch.app.job_new import hours_text, usd_text
+
     for trouble in plan.market.troubles:
         note(str(trouble))
     if path is None or found.hours is None or found.cost_usd is None:
@@ -159,7 +174,7 @@ def _print(found: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
     verdict = f"{found.verdict.value}: " if found.verdict is not None else ""
     hours, cost = found.hours, found.cost_usd
     click.echo(
-        f"{verdict}${cost.low:,.2f} to ${cost.high:,.2f}, {hours.low:.1f} to {hours.high:.1f} hours, on"
+        f"{verdict}{usd_text(cost)}, {hours_text(hours)} hours, on"
         f" {', '.join(dict.fromkeys(f'{one.offer.gpu_count}× {one.offer.gpu}' for one in found.chosen))}"
     )
     click.echo(f"wrote {path}; next: gpuwatch job submit {path}")

@@ -65,6 +65,22 @@ def test_the_question_of_the_weekend_becomes_a_job(asking: Shell) -> None:
     assert submitted.json[0]["name"] == "qlora-8b"
 
 
+def test_hours_on_one_gpu_are_not_hours_on_half_of_two(asking: Shell) -> None:
+    """A script that was timed on one GPU is not known to use a second one; --count says that it does."""
+    timed = ("job", "new", "--hours", "3", "--on", "1x RTX 4090", "--under", "9", "--command", "./run.sh", "--poll")
+    found = asking(*timed, "--name", "one")
+    assert found.out.startswith("feasible: $"), found.err
+    assert " 3.0 hours, on 1× RTX 4090" in found.out
+    written = (asking.folder / "jobs" / "one.toml").read_text()
+    assert tomllib.loads(written)["resources"]["gpu_count"] == {"min": 1, "max": 1}
+    assert tomllib.loads(written)["hours"] == "3"
+    assert " to 3.0 hours" not in written
+    assert "memory 0 GB" not in written
+    scaled = asking(*timed, "--name", "two", "--count", "2", "--json").json
+    assert {one["gpu_count"] for one in scaled["candidates"]} == {2}
+    assert scaled["hours"] == [1.5, 1.5]
+
+
 def test_the_limit_of_the_job_takes_the_offers_of_the_plan(asking: Shell) -> None:
     """What the queue makes of the file finds the planned offers, and lets them run as long as they need."""
     found = asking(*ASK, "--by", "2d", "--under", "100", "--json").json
