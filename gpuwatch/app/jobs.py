@@ -14,6 +14,7 @@ from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
 from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
 from gpuwatch.errors import JobConflict, SettingsError, UsageError
 from gpuwatch.storage.installation import new_identity
 from gpuwatch.storage.job_repository import SqlJobRepository
@@ -31,6 +32,18 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     runs: tuple[JobRun, ...]
     events: tuple[JobEvent, ...]
+
+    @property
+    def samples(self) -> list[RunSample]:
+        """What its runs said of themselves, oldest first."""
+        return samples_of(self.events)
+
+    @property
+    def newest_sample(self) -> RunSample | None:
+        """Of its present run, while it runs; None: nothing was measured yet."""
+        newest = next(reversed(self.samples), None)
+        is_present = newest is not None and newest.run_number == self.job.run_number
+        return newest if is_present and self.job.state in {JobState.RUNNING, JobState.FETCHING} else None
 
 
 def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str] = ()) -> list[Job]:
@@ -239,6 +252,7 @@ def details_json(found: JobDetails) -> dict[str, Any]:
     """JSON of `gpuwatch job show`."""
     return {
         **job_json(found.job),
+        "sample": None if found.newest_sample is None else sample_json(found.newest_sample),
         "definition": definition_json(found.job.definition),
         "runs": [run_json(one) for one in found.runs],
         "events": [job_event_json(one) for one in found.events],

@@ -29,6 +29,27 @@ _GAUGE, _COUNTER, _HISTOGRAM = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.
 REACTION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OTHER_GPU = "other"  # in place of a name that is not in the catalogue: a host must not make time series
 
+# Prometheus has a label `job` of its own
+_JOB_METRICS = (
+    MetricSpec("gpuwatch_jobs", _GAUGE, "Jobs by state; queued ones wait for their price", ("state",)),
+    MetricSpec("gpuwatch_jobs_late", _GAUGE, "Open jobs that will miss their deadline, by forecast or estimated hours"),
+    MetricSpec("gpuwatch_jobs_spent_usd", _GAUGE, "What the jobs that are stored have cost"),
+    MetricSpec("gpuwatch_job_progress_ratio", _GAUGE, "Done part of a job on an instance, 0 to 1", ("job_name",)),
+    MetricSpec("gpuwatch_job_spent_usd", _GAUGE, "What a job on an instance has cost so far", ("job_name",)),
+    MetricSpec("gpuwatch_job_predicted_usd", _GAUGE, "What it will have cost at its end, by forecast", ("job_name",)),
+    MetricSpec("gpuwatch_job_end_timestamp_seconds", _GAUGE, "When it will end, by the middle forecast", ("job_name",)),
+    MetricSpec("gpuwatch_job_last_seen_timestamp_seconds", _GAUGE, "When its runner last answered", ("job_name",)),
+    MetricSpec(
+        "gpuwatch_job_checkpoint_timestamp_seconds",
+        _GAUGE,
+        "When its newest checkpoint was fetched; before the first one when its run began",
+        ("job_name",),
+    ),
+    MetricSpec("gpuwatch_job_checkpoint_interval_seconds", _GAUGE, "How often one is to be fetched", ("job_name",)),
+    MetricSpec("gpuwatch_job_tokens_per_second", _GAUGE, "Speed, as its command last said", ("job_name",)),
+    MetricSpec("gpuwatch_job_loss", _GAUGE, "Loss, as its command last said", ("job_name",)),
+    MetricSpec("gpuwatch_job_gpu_utilization_ratio", _GAUGE, "How busy its GPUs last were, 0 to 1", ("job_name",)),
+)
 METRICS = (
     MetricSpec("gpuwatch_build_info", _GAUGE, "Always 1; the version is its label", ("version",)),
     MetricSpec("gpuwatch_store_readable", _GAUGE, "1 if the database can be read; else most metrics are absent"),
@@ -91,6 +112,7 @@ METRICS = (
         "Share that scored forecasts saved, compared with buying at once or with a fixed limit at the median",
         ("source", "against"),
     ),
+    *_JOB_METRICS,
     MetricSpec("gpuwatch_alerts_total", _COUNTER, "Alerts that are stored", ("kind", "severity")),
     MetricSpec(
         "gpuwatch_outbox_oldest_seconds", _GAUGE, "Age of the oldest alert that waits; 0 if none does", ("channel",)

@@ -14,6 +14,7 @@ from gpuwatch.app.approvals import recent_approvals
 from gpuwatch.app.check import limits_in_force
 from gpuwatch.app.costs import budgets_used
 from gpuwatch.app.current_offers import current_offers
+from gpuwatch.app.job_metrics import job_values
 from gpuwatch.app.metric_specs import OTHER_GPU
 from gpuwatch.app.provider_status import provider_statuses
 from gpuwatch.bootstrap import open_store_read_only
@@ -92,6 +93,7 @@ class MetricsReader:
                     **_launch_values(settings, SqlLaunchRepository(store).all(), now),
                     **_outbox_values(settings, store, now),
                     **_forecast_values(SqlForecasts(store, {}).all()),
+                    **job_values(store, now),
                 }
                 polled = newest_complete_polls(store, settings.providers)
             stored |= _provider_values(settings, polled, now) | _market_values(settings, limits, now)

@@ -168,6 +168,8 @@ def _row(one: Job, timezone: str) -> tuple[str, ...]:
 
 
 def _print_details(found: JobDetails, timezone: str) -> None:
+    from gpuwatch.domain.jobs.run_sample import sample_facts, without_older_samples
+
     one, spec = found.job, found.job.definition
     gpus = ", ".join(spec.resources.gpu) if len(spec.resources.gpu) < 5 else f"any of {len(spec.resources.gpu)} GPUs"
     lines: Sequence[tuple[str, str]] = (
@@ -181,12 +183,14 @@ def _print_details(found: JobDetails, timezone: str) -> None:
         ("launch", one.launch_id or "–"),
         ("runs", f"{one.run_number}; {one.retries_left} retries left"),
     )
-    for label, value in lines:
+    newest = found.newest_sample
+    now = () if newest is None else sample_facts(newest, lambda at: local(at, timezone))
+    for label, value in (*lines, *now):
         click.echo(f"{label:<10} {value}")
     click.echo()
-    table(_EVENT_COLUMNS, [_event_row(event, timezone) for event in found.events])
+    table(_EVENT_COLUMNS, [_event_row(event, timezone) for event in without_older_samples(found.events)])
 
 
 def _event_row(event: JobEvent, timezone: str) -> tuple[str, ...]:
-    detail = "; ".join(f"{key}: {value}" for key, value in event.detail.items() if key != "from")
+    detail = "; ".join(f"{key}: {value}" for key, value in event.detail.items() if key not in {"from", "sample"})
     return local(event.at, timezone), event.kind, str(event.run_number), detail or "–"

@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_plan import runner, work_folder
+from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import MachineFile, parse_files
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.ports import LaunchRepository, OutboxAlert
@@ -74,7 +75,17 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Job:
         """One step of the job. Raises JobConflict, StoreError."""
         step = JobTransition(to_state=to_state, at=self.clock(), reason=reason, changes=changes)
-        log.info("job %s: %s%s", job.name, to_state.value, f": {reason}" if reason else "")
+        return self._recorded(job, step, run)
+
+    def record_sample(self, job: Job, run: JobRun, sample: RunSample, line: str | None, **changes: Any) -> Job:
+        """What a running job does now, with its run as it is. Raises JobConflict, StoreError."""
+        step = JobTransition(
+            to_state=JobState.RUNNING, at=sample.at, reason=line, changes=changes, detail=sample_detail(sample)
+        )
+        return self._recorded(job, step, run)
+
+    def _recorded(self, job: Job, step: JobTransition, run: JobRun | None) -> Job:
+        log.info("job %s: %s%s", job.name, step.to_state.value, f": {step.reason}" if step.reason else "")
         return self.jobs.record(job, step, run)
 
     def report(self, news: OutboxAlert) -> None:

@@ -14,9 +14,10 @@ from gpuwatch.domain.jobs.checkpoints import (
     newest_whole,
     superseded,
 )
-from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.run_plan import checkpoint_pattern, run_folder, runner, work_folder
 from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottleneck, forecast, parse_progress
+from gpuwatch.domain.jobs.run_sample import RunSample, run_sample
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import MICRO
@@ -50,7 +51,7 @@ class Running:
         self._parts = parts
         self._jiffies: dict[str, tuple[int, int, int]] = {}
         self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → when its progress was first seen
-        self._written: dict[str, tuple[datetime, float | None]] = {}  # job → when its progress was, and which
+        self._written: dict[str, datetime] = {}  # job → when its newest sample was
 
     def observe(self, job: Job, run: JobRun, launch: Launch) -> Observed:
         """One round. Raises RemoteUnreachable, RemoteRefused."""
@@ -157,17 +158,21 @@ class Running:
         breaks = None
         if ahead is not None and self._is_pilot_over(job, run, progress.fraction):
             breaks = over_limit(job, ahead)
-        at, known = self._written.get(job.job_id, (None, None))
+        at = self._written.get(job.job_id)
         is_old = at is None or now - at >= timedelta(seconds=self._parts.bounds.observed_every_s)
-        if breaks is None and (progress.fraction == known or not is_old):
+        if breaks is None and not is_old:
             return job, None
-        self._written[job.job_id] = now, progress.fraction
+        self._written[job.job_id] = now
         changes: dict[str, Any] = {"progress": progress.fraction} if progress.fraction is not None else {}
         if ahead is not None:
             changes["predicted_microusd"] = round((ahead.usd.low + ahead.usd.high) / 2 * MICRO)
-        self._parts.save(run)
-        job = self._parts.record(job, JobState.RUNNING, state_line(progress, status, ahead, waits_for), **changes)
-        return job, breaks
+        begun = RunSample(at=now, run_number=run.run_number, usd_hour=launch.price_microusd_hour / MICRO)
+        sample = run_sample(begun, progress, status, ahead, waits_for)
+        if not sample.says_anything:
+            self._parts.save(run)  # that it was seen
+            return job, breaks
+        line = state_line(progress, status, ahead, waits_for)
+        return self._parts.record_sample(job, run, sample, line, **changes), breaks
 
     def _forecast(
         self, job: Job, run: JobRun, launch: Launch, progress: RunProgress, now: datetime
@@ -193,12 +198,18 @@ class Running:
     def _bottleneck(self, run: JobRun, status: RunnerStatus) -> str | None:
         before, now = self._jiffies.get(run.job_id), status.cpu_jiffies
         if now is None:
-            return bottleneck(status.gpu_percent)
+            return bottleneck(status.gpu_percent, memory_share=status.gpu_memory_share)
         self._jiffies[run.job_id] = now
         busy = waiting = None
         if before is not None and (total := sum(now) - sum(before)) > 0:
             busy, waiting = (now[0] - before[0]) / total, (now[2] - before[2]) / total
-        return bottleneck(status.gpu_percent, cpu_busy=busy, io_wait=waiting, cpus=status.cpus)
+        return bottleneck(
+            status.gpu_percent,
+            memory_share=status.gpu_memory_share,
+            cpu_busy=busy,
+            io_wait=waiting,
+            cpus=status.cpus,
+        )
 
 
 def over_limit(job: Job, ahead: RunForecast) -> str | None:

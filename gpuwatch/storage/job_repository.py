@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.errors import JobConflict, UsageError
@@ -158,6 +158,41 @@ class SqlJobRepository:
         query = select(job_event).where(job_event.c.job_id == job_id).order_by(job_event.c.id)
         with self._database.read() as connection:
             return [_event_of(row) for row in connection.execute(query)]
+
+    def newest_events(self, job_ids: Collection[str], kinds: Collection[str]) -> list[JobEvent]:
+        """The newest event of each of these kinds of each of these jobs. Raises StoreError."""
+        wanted, found = list(job_ids), []
+        with self._database.read() as connection:
+            for start in range(0, len(wanted), _CHUNK):
+                newest = (
+                    select(func.max(job_event.c.id))
+                    .where(job_event.c.job_id.in_(wanted[start : start + _CHUNK]), job_event.c.kind.in_(kinds))
+                    .group_by(job_event.c.job_id, job_event.c.kind)
+                )
+                rows = connection.execute(select(job_event).where(job_event.c.id.in_(newest)))
+                found += [_event_of(row) for row in rows]
+        return found
+
+    def runs_on_an_instance(self) -> list[JobRun]:
+        """The newest run of each job that is on an instance. Raises StoreError."""
+        is_newest = and_(job_run.c.job_id == jobs.c.job_id, job_run.c.run_number == jobs.c.run_number)
+        on_instance = [state.value for state in ON_AN_INSTANCE]
+        query = select(job_run).join(jobs, is_newest).where(jobs.c.state.in_(on_instance))
+        with self._database.read() as connection:
+            return [_run_of(row) for row in connection.execute(query)]
+
+    def open_with_deadline(self) -> list[Job]:
+        """Jobs that are not over and have a deadline. Raises StoreError."""
+        return self._select(and_(_OPEN, jobs.c.deadline_ms.is_not(None)))
+
+    def on_an_instance(self) -> list[Job]:
+        """Jobs whose instance runs. Raises StoreError."""
+        return self._select(jobs.c.state.in_([state.value for state in ON_AN_INSTANCE]))
+
+    def spent_microusd(self) -> int:
+        """What all jobs that are stored have cost. Raises StoreError."""
+        with self._database.read() as connection:
+            return int(connection.execute(select(func.coalesce(func.sum(jobs.c.spent_microusd), 0))).scalar_one())
 
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state. Raises StoreError."""

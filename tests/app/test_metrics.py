@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpuwatch.app.metric_specs import METRICS
 from gpuwatch.app.metrics import MetricsReader, MetricValues, TaskHealth
 from gpuwatch.app.metrics_text import exposition, write_textfile
+from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.domain.jobs.job import JobState
 from gpuwatch.storage.counters import SearchCounter
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.tables import poll
 from tests.domain.analysis.test_price_forecasts import scored, stated
+from tests.stored_jobs import a_running_job, a_sample, moved, sampled
+from tests.web.served import settings_in
 from tools.metrics_table import PAGE, with_table
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -139,3 +143,37 @@ def test_what_the_daemon_scored_is_counted_by_outcome_and_by_share(database: Dat
     }  # fmt: skip
     assert found["gpuwatch_forecast_reached_ratio"] == {("advise", "0.8"): 0.0}
     assert found["gpuwatch_forecast_saved_ratio"]["advise", "at_once"] == pytest.approx(1 - 5.4 / 6.0)
+
+
+def test_jobs_are_counted_and_one_on_an_instance_says_how_it_does(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    job = a_running_job(settings, tmp_path)
+    now = real_now()
+    found = MetricsReader().read(settings, now).values
+    assert {key[0] for key, count in found["gpuwatch_jobs"].items() if count} == {"running"}
+    assert len(found["gpuwatch_jobs"]) == len(JobState)
+    assert found["gpuwatch_jobs_late"] == {(): 0.0}
+    assert found["gpuwatch_jobs_spent_usd"] == {(): 1.08}
+    one = {name: values[(job.name,)] for name, values in found.items() if name.startswith("gpuwatch_job_")}
+    began_s = one["gpuwatch_job_checkpoint_timestamp_seconds"]
+    assert now.timestamp() - began_s == pytest.approx(1800, abs=60)
+    assert one["gpuwatch_job_last_seen_timestamp_seconds"] == began_s + 1800
+    assert one["gpuwatch_job_end_timestamp_seconds"] == began_s + 300 + 4200
+    measured = ("progress_ratio", "tokens_per_second", "loss", "gpu_utilization_ratio", "predicted_usd")
+    assert [one[f"gpuwatch_job_{name}"] for name in measured] == [0.25, 12_000.0, 1.25, 0.55, 3.3]
+    assert one["gpuwatch_job_checkpoint_interval_seconds"] == 1200.0
+    exposition(MetricValues(values=found))
+
+
+def test_a_job_whose_forecast_ends_after_its_deadline_is_late_and_one_that_is_over_is_not_named(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    job = a_running_job(settings, tmp_path)
+    far = real_now() + timedelta(days=3)
+    late = sampled(settings, job, a_sample(real_now(), 0.3, ends_at=(far, far), tokens_per_s=None))
+    found = MetricsReader().read(settings, real_now()).values
+    assert found["gpuwatch_jobs_late"] == {(): 1.0}
+    assert "gpuwatch_job_tokens_per_second" not in found  # not known is absent, never 0
+    moved(settings, late, (JobState.FAILED,), real_now())
+    found = MetricsReader().read(settings, real_now()).values
+    assert (found["gpuwatch_jobs_late"], found["gpuwatch_jobs"]["failed",]) == ({(): 0.0}, 1.0)
+    assert not [name for name in found if name.startswith("gpuwatch_job_")]

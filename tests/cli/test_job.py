@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuwatch.cli import Exit
+from gpuwatch.settings import load
 from tests.cli.conftest import Shell
+from tests.stored_jobs import a_running_job
 
 JOB = """
 command = "python train.py --lr {lr}"
@@ -104,3 +106,22 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(shell: Shell, argv: list[str]
 
 def test_the_schema_of_a_job_file_is_printed(shell: Shell) -> None:
     assert shell("config", "schema", "--jobs").json["title"] == "gpuwatch job"
+
+
+def test_show_says_what_a_run_does_and_what_it_will_cost(shell: Shell) -> None:
+    """Speed, money per token, end and cost as ranges, and what the GPU waits for; samples are one row."""
+    settings = load(env={"HOME": str(shell.folder)}, cwd=shell.folder)
+    (shell.folder / "train.toml").unlink()
+    a_running_job(settings, shell.folder)
+    shown = shell("job", "show", "train")
+    assert shown.code == Exit.DONE
+    for text in (
+        *("done       25 %", "12,000 tokens/s, $0.050 per million tokens, loss 1.25", "(assumed ± 10 %)"),
+        *("$3.00 to $3.60 at its end", "55 %, 30 % of its memory used", "waits for  small batch"),
+    ):
+        assert text in shown.out, (text, shown.out)
+    assert shown.out.count("changed") == 1
+    found = shell("job", "show", "train", "--json").json
+    assert (found["sample"]["usd"], found["sample"]["usd_per_million_tokens"]) == ([3.0, 3.6], 0.05)
+    assert found["sample"]["ends_at"][0] < found["sample"]["ends_at"][1]
+    assert [one["kind"] for one in found["events"]].count("changed") == 5

@@ -18,7 +18,9 @@ import pytest
 from gpuwatch.app.metric_specs import METRICS
 from gpuwatch.emulator import Delays, Marketplace
 from tests.process.daemon_child import Home, bargain, notify_by, terminate, wait_for
+from tests.stored_jobs import a_running_job
 from tests.telegram_double import telegram
+from tests.web.served import served
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yml"
@@ -29,9 +31,12 @@ needs_prometheus = pytest.mark.skipif(
 )
 
 
-def expressions() -> list[str]:
-    """What every panel of every board asks."""
-    boards = [json.loads(path.read_text(encoding="utf-8")) for path in BOARDS]
+OF_RUNNING_JOBS = "gpuwatch_job_"  # these metrics exist while a job is on an instance
+
+
+def expressions(*, board: str = "") -> list[str]:
+    """What every panel of every board asks, or of one."""
+    boards = [json.loads(path.read_text(encoding="utf-8")) for path in BOARDS if not board or path.stem == board]
     return [target["expr"] for board in boards for panel in board["panels"] for target in panel["targets"]]
 
 
@@ -65,10 +70,21 @@ def test_every_panel_has_data_after_a_run_that_rents(tmp_path: Path) -> None:
         with home.daemon() as child, _prometheus(tmp_path, port) as ask:
             wait_for(lambda: [one["state"] for one in home.launches()] == ["running"])
             wait_for(lambda: ask("gpuwatch_reaction_seconds_count == 1"))
-            wait_for(lambda: all(map(ask, expressions())), within_s=90)
+            asked = [one for one in expressions() if OF_RUNNING_JOBS not in one]
+            wait_for(lambda: all(map(ask, asked)), within_s=90)
             assert ask("up == 1")
             assert not ask('ALERTS{alertname="GpuwatchKeeperStopped"}')
             terminate(child)
+
+
+@needs_prometheus
+@pytest.mark.slow
+def test_every_panel_of_jobs_has_data_while_one_runs(tmp_path: Path) -> None:
+    with served(tmp_path) as web, _prometheus(tmp_path, int(web.url.rpartition(":")[2])) as ask:
+        job = a_running_job(web.context.settings, tmp_path)
+        wait_for(lambda: all(map(ask, expressions(board="jobs"))), within_s=90)
+        (found,) = ask("gpuwatch_job_progress_ratio")
+        assert (found["metric"]["job_name"], found["value"][1]) == (job.name, "0.25")
 
 
 def _with_quota(home: Home) -> None:

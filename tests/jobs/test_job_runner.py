@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from gpuwatch.domain.jobs.job import JobFiles, JobLimit, JobState, PilotSpec
+from gpuwatch.domain.jobs.run_sample import samples_of
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from tests.jobs.job_world import CHECKPOINTS, RESULTS, JobWorld
 
@@ -246,3 +247,31 @@ def test_nothing_is_sent_to_a_machine_that_shows_another_host_key(world: JobWorl
     world.now += timedelta(seconds=60)
     assert world.round().state is JobState.RUNNING
     assert world.run.last_seen_at is None or world.run.last_seen_at < world.now
+
+
+_SAYS = 'n=0; while [ ! -e ../go ]; do n=$((n+1)); echo "step $n/1000 loss: 1.5 2,000 tokens/s"; sleep 0.1; done'
+
+
+def test_what_a_run_says_of_itself_is_kept_with_its_heartbeat(world: JobWorld) -> None:
+    """Speed, loss, GPU use and memory, and the forecast: for screens, charts and metrics."""
+    world.submit(_SAYS)
+    world.until(lambda job: job.state is JobState.PREPARING)
+    tool = world.machine.folder / "bin/nvidia-smi"
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text("#!/bin/sh\necho '41, 8000, 80000'\n")
+    tool.chmod(0o755)
+    world.until(lambda job: len(samples_of(world.jobs.events)) > 2, step_s=61.0)
+    sample = samples_of(world.jobs.events)[-1]
+    assert (sample.tokens_per_s, sample.loss, sample.gpu_percent, sample.gpu_memory_share) == (2000.0, 1.5, 41.0, 0.1)
+    assert sample.usd_per_million_tokens == pytest.approx(1.0 / 3600 / 2000 * 1e6)
+    assert "small batch" in (sample.waits_for or "") or "CPU" in (sample.waits_for or "")
+    assert sample.end is not None
+    assert world.run.last_seen_at == sample.at
+
+
+def test_a_run_that_says_nothing_still_has_a_heartbeat_and_no_events_for_it(world: JobWorld) -> None:
+    world.submit("while [ ! -e ../go ]; do sleep 0.1; done")
+    world.until(lambda job: job.state is JobState.RUNNING)
+    seen = world.run.last_seen_at
+    world.until(lambda job: world.run.last_seen_at != seen and world.run.last_seen_at == world.now, step_s=61.0)
+    assert samples_of(world.jobs.events) == []

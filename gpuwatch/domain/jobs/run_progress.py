@@ -15,6 +15,7 @@ from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
 
 VARIATION = 1.1  # assumed: how far the mean speed of the rest lies from that so far
 _LINES_READ = 200
+_SMALL_BATCH = "small batch: less than half of the GPU memory is used; a larger batch keeps it busy"
 _FRACTION_KEYS = ("progress", "fraction")
 _STEP_KEYS = ("step", "global_step", "iter", "iteration")
 _TOTAL_KEYS = ("total_steps", "max_steps", "steps", "max_iters")
@@ -92,14 +93,16 @@ def bottleneck(
     """
     if gpu_percent is None or gpu_percent >= LOW_UTILISATION_PERCENT:
         return None
+    has_room = memory_share is not None and memory_share < 0.5
     if io_wait is not None and io_wait >= 0.15:
         return "disk: the processors wait for it; copy the data to the local disk, or read it in larger parts"
     if cpu_busy is not None and cpu_busy >= 0.85:
         return "CPU: all processors are busy; tokenise and decode the data beforehand"
     if cpu_busy is not None and cpus and cpu_busy * cpus <= 1.5:
-        return "data loader: one processor works; give it more workers, and pinned memory"
-    if memory_share is not None and memory_share < 0.5:
-        return "small batch: less than half of the GPU memory is used; a larger batch keeps it busy"
+        loader = "data loader: one processor works; give it more workers, and pinned memory"
+        return f"{loader}; or a {_SMALL_BATCH}" if has_room else loader
+    if has_room:
+        return _SMALL_BATCH
     return "data loader: the GPU waits for the next batch; more workers and prefetching help"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -35,6 +35,8 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
         up_s: the machine's uptime when it reported; the only clock of it that counts.
         lease_until_s: on that clock.
         gpu_percent: the mean of its GPUs; None: not measured.
+        gpu_memory_mib: used, the mean of its GPUs.
+        gpu_memory_share: of the memory of all its GPUs that is used, 0 to 1.
         log_size: bytes.
         log: what was asked for of it.
         metrics: the end of the command's own record, if it keeps one.
@@ -49,6 +51,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
     disk_free_kib: int | None = None
     gpu_percent: float | None = None
     gpu_memory_mib: float | None = None
+    gpu_memory_share: float | None = None
     load: float | None = None
     cpus: int | None = None
     cpu_jiffies: tuple[int, int, int] | None = None  # busy, idle, waiting for a disk
@@ -87,6 +90,7 @@ def parse_status(said: bytes) -> RunnerStatus | None:
         disk_free_kib=whole.get("disk_free_kib"),
         gpu_percent=_mean([_number(one[0]) for one in gpus]),
         gpu_memory_mib=_mean([_number(one[1]) for one in gpus if len(one) > 1]),
+        gpu_memory_share=_memory_share(gpus),
         load=_number(values.get("load", "")),
         cpus=whole.get("cpus"),
         cpu_jiffies=_jiffies(values.get("cpu_jiffies", "")),
@@ -130,6 +134,14 @@ def _jiffies(text: str) -> tuple[int, int, int] | None:
 
 def _number(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) else None
+
+
+def _memory_share(gpus: Sequence[Sequence[str]]) -> float | None:
+    pairs = [(_number(one[1]), _number(one[2])) for one in gpus if len(one) > 2]
+    known = [(used, total) for used, total in pairs if used is not None and total]
+    if not known or len(known) < len(gpus):
+        return None
+    return min(sum(used for used, _ in known) / sum(total for _, total in known), 1.0)
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -69,6 +69,7 @@ def test_a_forecast_goes_on_at_the_speed_so_far() -> None:
         (40.0, {"cpu_busy": 0.95}, "CPU"),
         (40.0, {"cpu_busy": 0.06, "cpus": 16}, "data loader: one"),
         (40.0, {"cpu_busy": 0.5, "cpus": 16, "memory_share": 0.2}, "small batch"),
+        (40.0, {"cpu_busy": 0.06, "cpus": 16, "memory_share": 0.9}, "data loader: one processor"),
         (40.0, {}, "data loader: the GPU"),
     ],
 )
@@ -76,3 +77,9 @@ def test_what_an_idle_gpu_waits_for_is_named(gpu: float | None, more: dict[str, 
     """Under 70 %, by what the machine shows."""
     found = bottleneck(gpu, **more)  # type: ignore[arg-type]
     assert found is None if begins is None else (found or "").startswith(begins)
+
+
+def test_one_busy_processor_and_an_empty_gpu_memory_name_both() -> None:
+    found = bottleneck(40.0, cpu_busy=0.06, cpus=16, memory_share=0.2) or ""
+    assert "data loader: one processor" in found
+    assert "small batch" in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +48,19 @@ def test_a_safe_path_stays_below(path: str) -> None:
     if is_safe_path(path):
         assert ".." not in path.split("/")
         assert not path.startswith("/")
+
+
+@pytest.mark.parametrize(
+    ("lines", "share"),
+    [
+        ("gpu=40,20000,80000\ngpu=60,40000,80000\n", 0.375),
+        ("gpu=40,20000,80000\ngpu=60,[N/A],[N/A]\n", None),
+        ("gpu=40,20000\n", None),
+        ("gpu=40,20000,0\n", None),
+        ("", None),
+    ],
+)
+def test_the_share_of_gpu_memory_is_that_of_all_gpus_or_unknown(lines: str, share: float | None) -> None:
+    status = parse_status(f"gpuwatch-runner=1\n{lines}\n".encode())
+    assert status is not None
+    assert status.gpu_memory_share == share

@@ -1,0 +1,181 @@
+"""What a run did at one moment, as the events of its job keep it: for screens, charts and metrics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobEvent
+from gpuwatch.domain.jobs.queue import latest_start
+from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress
+from gpuwatch.domain.jobs.run_status import RunnerStatus
+from gpuwatch.domain.market.json_values import rfc3339
+
+_KEY = "sample"
+
+
+class RunSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment of a run; what was not known then is None.
+
+    Attributes:
+        progress: 0 to 1.
+        gpu_memory_share: of the GPUs' memory that is used, 0 to 1.
+        usd_hour: the price of the instance, USD per hour.
+        usd: of the whole job at its end, with the runs before.
+        waits_for: what a GPU under 70 % probably waits for.
+    """
+
+    at: datetime
+    run_number: int
+    progress: float | None = None
+    tokens_per_s: float | None = None
+    loss: float | None = None
+    gpu_percent: float | None = None
+    gpu_memory_share: float | None = None
+    usd_hour: float | None = None
+    ends_at: tuple[datetime, datetime] | None = None
+    usd: tuple[float, float] | None = None
+    waits_for: str | None = None
+
+    @property
+    def end(self) -> datetime | None:
+        """The middle of the forecast of its end."""
+        return None if self.ends_at is None else self.ends_at[0] + (self.ends_at[1] - self.ends_at[0]) / 2
+
+    @property
+    def says_anything(self) -> bool:
+        """Whether anything was measured."""
+        return (self.progress, self.tokens_per_s, self.loss, self.gpu_percent) != (None,) * 4
+
+    @property
+    def usd_per_million_tokens(self) -> float | None:
+        """USD per million tokens at the speed and price of this moment."""
+        if not self.tokens_per_s or self.usd_hour is None:
+            return None
+        return self.usd_hour / 3600 / self.tokens_per_s * 1e6
+
+
+def run_sample(
+    begun: RunSample, progress: RunProgress, status: RunnerStatus, ahead: RunForecast | None, waits_for: str | None
+) -> RunSample:
+    """What one round of watching a run found.
+
+    Args:
+        begun: its moment, run and price.
+    """
+    return msgspec.structs.replace(
+        begun,
+        progress=progress.fraction,
+        tokens_per_s=progress.tokens_per_s,
+        loss=progress.loss,
+        gpu_percent=status.gpu_percent,
+        gpu_memory_share=status.gpu_memory_share,
+        ends_at=None if ahead is None else ahead.ends_at,
+        usd=None if ahead is None else (ahead.usd.low, ahead.usd.high),
+        waits_for=waits_for,
+    )
+
+
+def sample_detail(sample: RunSample) -> dict[str, Any]:
+    """What the event of a sample keeps: the moment and the run are the event's own."""
+    values = msgspec.to_builtins(sample)
+    return {_KEY: {key: one for key, one in values.items() if one is not None and key not in {"at", "run_number"}}}
+
+
+def sample_of(event: JobEvent) -> RunSample | None:
+    """The sample of an event; None: it has none."""
+    kept = event.detail.get(_KEY)
+    if not isinstance(kept, Mapping):
+        return None
+    try:
+        return msgspec.convert({**kept, "at": event.at, "run_number": event.run_number}, RunSample)
+    except msgspec.ValidationError:
+        return None
+
+
+def samples_of(events: Sequence[JobEvent]) -> list[RunSample]:
+    """The samples of a job, oldest first."""
+    return [found for one in events if (found := sample_of(one)) is not None]
+
+
+def without_older_samples(events: Sequence[JobEvent]) -> list[JobEvent]:
+    """For a person: of samples that follow each other, the newest alone."""
+    following = [*events[1:], None]
+    return [
+        one
+        for one, after in zip(events, following, strict=True)
+        if sample_of(one) is None or after is None or sample_of(after) is None or after.run_number != one.run_number
+    ]
+
+
+def sample_json(sample: RunSample) -> dict[str, Any]:
+    """JSON of a sample. Shares from 0 to 1, money in USD."""
+    ends_at = None if sample.ends_at is None else [rfc3339(one) for one in sample.ends_at]
+    per_million = sample.usd_per_million_tokens
+    return {
+        "at": rfc3339(sample.at),
+        "run_number": sample.run_number,
+        "progress": sample.progress,
+        "tokens_per_s": sample.tokens_per_s,
+        "loss": sample.loss,
+        "gpu_percent": sample.gpu_percent,
+        "gpu_memory_share": sample.gpu_memory_share,
+        "usd_per_million_tokens": None if per_million is None else round(per_million, 6),
+        "ends_at": ends_at,
+        "usd": None if sample.usd is None else [round(one, 6) for one in sample.usd],
+        "waits_for": sample.waits_for,
+    }
+
+
+def sample_facts(sample: RunSample, when: Callable[[datetime], str]) -> list[tuple[str, str]]:
+    """What a run does now, label by label, as far as it says.
+
+    Args:
+        when: a moment as the reader's clock shows it.
+    """
+    rows: list[tuple[str, str | None]] = [
+        ("done", None if sample.progress is None else f"{100 * sample.progress:.0f} % at {when(sample.at)}"),
+        ("speed", _speed(sample)),
+        ("ends", sample.ends_at and f"{when(sample.ends_at[0])} to {when(sample.ends_at[1])} (assumed ± 10 %)"),
+        ("costs", sample.usd and f"${sample.usd[0]:.2f} to ${sample.usd[1]:.2f} at its end"),
+        ("GPU use", _gpu_use(sample)),
+        ("waits for", sample.waits_for),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def _speed(sample: RunSample) -> str:
+    parts = []
+    if sample.tokens_per_s is not None:
+        parts.append(f"{sample.tokens_per_s:,.0f} tokens/s")
+    if sample.usd_per_million_tokens is not None:
+        parts.append(f"${sample.usd_per_million_tokens:.3f} per million tokens")
+    if sample.loss is not None:
+        parts.append(f"loss {sample.loss:.4g}")
+    return ", ".join(parts)
+
+
+def _gpu_use(sample: RunSample) -> str | None:
+    if sample.gpu_percent is None:
+        return None
+    share = sample.gpu_memory_share
+    memory = "" if share is None else f", {100 * share:.0f} % of its memory used"
+    return f"{sample.gpu_percent:.0f} %{memory}"
+
+
+def is_late(job: Job, sample: RunSample | None, now: datetime) -> bool:
+    """Whether an open job will miss its deadline: by the forecast of its run, else by its estimated hours.
+
+    Args:
+        sample: the newest of its run; None: nothing was measured.
+    """
+    if job.deadline is None or job.is_over:
+        return False
+    ends_at = None if sample is None or sample.run_number != job.run_number else sample.end
+    if job.state in ON_AN_INSTANCE and job.definition.hours is None:  # nobody has said how long it takes
+        return (ends_at or now) > job.deadline
+    latest = latest_start(job)
+    return ends_at > job.deadline if ends_at is not None else latest is not None and latest < now

@@ -1,0 +1,102 @@
+"""A store with a job that runs: as the daemon leaves it after two checkpoints and some samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.app.jobs import submit_jobs
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, JobState
+from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
+from gpuwatch.settings import Settings
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.job_repository import SqlJobRepository
+
+JOB = (
+    'command = "python train.py"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\nhours = 4\ndeadline = "2d"\n'
+    'results = [{ source = "out/*", target = "results" }]\ncheckpoint = { path = "ckpt", every = "20m" }\n'
+)
+RUNNING = (JobState.RENTING, JobState.PREPARING, JobState.RUNNING)
+
+
+def a_running_job(settings: Settings, folder: Path, *, name: str = "train", log: str = "loss: 0.5\n") -> Job:
+    """Queue it and take it to a quarter of its work; samples of a minute each, until now."""
+    file = folder / f"{name}.toml"
+    file.write_text(JOB)
+    (job,) = submit_jobs(settings, [file])
+    began = real_now().replace(microsecond=0) - timedelta(minutes=30)
+    job = moved(settings, job, RUNNING, began, run_number=1, launch_id="k" * 12)
+    run = JobRun(
+        job_id=job.job_id,
+        run_number=1,
+        launch_id="k" * 12,
+        step="started",
+        started_at=began,
+        last_seen_at=began + timedelta(minutes=30),
+    )
+    with_run(settings, run, JobEvent(job_id=job.job_id, run_number=1, at=began, kind="checkpoint"))
+    path = folder / "jobs-data" / job.job_id / "runs" / "1" / "log"
+    path.parent.mkdir(parents=True)
+    path.write_text(log)
+    for minute in range(1, 6):
+        job = sampled(settings, job, a_sample(began + timedelta(minutes=minute), minute / 20, 2.5 - minute / 4))
+    return job
+
+
+def a_sample(at: datetime, progress: float, loss: float = 1.0, **changes: Any) -> RunSample:
+    """As much as a run can say of itself."""
+    plain = RunSample(
+        at=at,
+        run_number=1,
+        progress=progress,
+        tokens_per_s=12_000.0,
+        loss=loss,
+        gpu_percent=55.0,
+        gpu_memory_share=0.3,
+        usd_hour=2.16,
+        ends_at=(at + timedelta(hours=1), at + timedelta(hours=1, minutes=20)),
+        usd=(3.0, 3.6),
+        waits_for="small batch: less than half of the GPU memory is used; a larger batch keeps it busy",
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def sampled(settings: Settings, job: Job, sample: RunSample) -> Job:
+    """One more sample."""
+    with_sample = JobTransition(
+        to_state=JobState.RUNNING,
+        at=sample.at,
+        reason="running",
+        changes={"progress": sample.progress, "predicted_microusd": 3_300_000, "spent_microusd": 1_080_000},
+        detail=sample_detail(sample),
+    )
+    return _record(settings, job, [with_sample])
+
+
+def moved(settings: Settings, job: Job, states: Sequence[JobState], at: datetime, **changes: Any) -> Job:
+    """Through these states."""
+    steps = [JobTransition(to_state=state, at=at) for state in states]
+    steps[-1] = msgspec.structs.replace(steps[-1], changes=changes)
+    return _record(settings, job, steps)
+
+
+def with_run(settings: Settings, run: JobRun, event: JobEvent | None = None) -> None:
+    """Keep a run."""
+    store = open_database(settings.database_url)
+    SqlJobRepository(store).save_run(run, event)
+    store.close()
+
+
+def _record(settings: Settings, job: Job, steps: Sequence[JobTransition]) -> Job:
+    store = open_database(settings.database_url)
+    repository = SqlJobRepository(store)
+    for step in steps:
+        job = repository.record(job, step)
+    store.close()
+    return job
