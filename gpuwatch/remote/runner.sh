@@ -125,10 +125,12 @@ start() {
     done
     mkdir -p "$work" || exit 3
     mkdir "$run/started" 2>/dev/null || { echo already; return; }
+    echo $$ | write main.pid # until it has handed over: a machine that is slow to start is not one that died
     eval "$(cat)" || exit 3
     printf '%012d\n' "$(($(up) + lease_s))" >"$run/lease"
     printf '%065536d\n' 0 >"$run/reserve"
     setsid sh "$self" supervise "$run" "$work" "$deadline_s" "$idle_s" </dev/null >>"$run/runner.log" 2>&1 &
+    echo $! | write main.pid
     echo started
 }
 
@@ -145,6 +147,7 @@ stop() {
 
 # --- supervise: two processes watch the command and each other --------------------------------------------------------
 supervise() {
+    [ "$(phase)" = ended ] && exit # somebody took this run for dead
     echo $$ | write main.pid
     cd "$work" || exit 3
     GPUWATCH_RUN_FOLDER=$run setsid sh "$run/command" </dev/null >>"$run/log" 2>&1 &

@@ -142,7 +142,10 @@ def _wrong(world: JobWorld) -> Iterator[str]:
         yield f"instances after the end: {world.alive()}"
     if (world.folder / "twice").exists():
         yield "two commands ran at once"
-    numbers = (world.folder / "starts").read_text().split()
+    starts = world.folder / "starts"
+    numbers = starts.read_text().split() if starts.exists() else []
+    if not numbers:
+        yield "it never ran"
     if len(numbers) != len(set(numbers)):
         yield f"a run started twice: {numbers}"
 

@@ -137,6 +137,34 @@ def test_a_command_without_any_runner_is_ended_by_the_next_question(run: RunOnMa
     assert not run.processes()
 
 
+def test_a_machine_that_is_slow_to_start_is_not_taken_for_dead(run: RunOnMachine) -> None:
+    """Seconds may pass between the start and the first line of the runner."""
+    run.machine.shadow("setsid", 'sleep 5; exec /usr/bin/setsid "$@"')
+    try:
+        run.prepare("echo once\n")
+        run.start()
+        assert run.observe().phase is not RunPhase.ENDED
+        status = run.ended()
+    finally:
+        (run.machine.folder / "bin/setsid").unlink()
+    assert (status.reason, status.exit_code, status.log) == ("exit", 0, b"once\n")
+
+
+def test_a_run_that_was_taken_for_dead_does_not_start_after_all(run: RunOnMachine) -> None:
+    """Its successor may run already, here or elsewhere."""
+    run.machine.shadow("setsid", 'sleep 2; exec /usr/bin/setsid "$@"')
+    try:
+        run.prepare("touch ran\n")
+        run.start()
+        (run.folder / "status").write_text("phase=ended\nreason=the runner was killed\nexit=\nheartbeat=1\n")
+        time.sleep(3)
+        run.until(lambda _: not [one for one in run.machine.processes() if b"setsid" in proc_file(one, "cmdline")])
+    finally:
+        (run.machine.folder / "bin/setsid").unlink()
+    assert run.observe().reason == "the runner was killed"
+    assert not (run.work / "ran").exists()
+
+
 def test_a_killed_guard_is_replaced(run: RunOnMachine) -> None:
     """There are two watchers again."""
     run.prepare(FOR_EVER)

@@ -22,6 +22,7 @@ PROMISES = (
 )  # fmt: skip
 GRACE_S = 120.0
 LOOKS_S = 35.0
+ROUND_MS = 300_000  # of the last rounds, in which alerts are sent
 UNKNOWN = "neither label nor database names it"
 
 
@@ -182,9 +183,12 @@ class Judge:
                 self.note("orphans", (instance_id,), f"{instance_id} {one.instance.label} by {one.by!r}")
 
     def lost_alerts(self, one: Installation) -> None:
-        """Every stored alert about money has been sent."""
+        """Every stored alert about money has been sent; one that was written in this very round is on its way."""
+        now_ms = int(self._cloud.now().timestamp() * 1000)
         with one.store.read() as connection:
             states = dict(connection.execute(select(delivery.c.alert_id, delivery.c.state)).all())
-            written = connection.execute(select(alert.c.alert_id, alert.c.kind)).all()
+            written = connection.execute(
+                select(alert.c.alert_id, alert.c.kind).where(alert.c.created_at_ms < now_ms - ROUND_MS)
+            ).all()
         self.counts["alerts"] += len(written)
         self.counts["lost alerts"] += sum(kind in MONEY_KINDS and states.get(id_) != "sent" for id_, kind in written)
