@@ -116,7 +116,8 @@ class Preparing:
             shell.send(files, work_folder(job.job_id), timeout_s=self._parts.bounds.send_s)
         script = command_script(job, run.run_number, None if chosen is None else chosen.name)
         folder = run_folder(job.job_id, run.run_number)
-        self._sh(shell, f"umask 077; cat > {shlex.quote(folder)}/command", script.encode())
+        command = f"{shlex.quote(folder)}/command"  # moved: a start that is repeated may meet a shell that reads it
+        self._sh(shell, f"umask 077; cat > {command}.new && mv {command}.new {command}", script.encode())
         begins_with = None if chosen is None else chosen.name
         run = self._parts.save(run, lease_until=self._parts.lease_end(), checkpoint=begins_with)
         words = (self._parts.bounds.lease_s, _seconds_left(self._parts, launch), 0)

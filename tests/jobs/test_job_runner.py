@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.job import JobFiles, JobLimit, JobState, PilotSpec
@@ -73,6 +74,22 @@ def test_results_that_are_missing_keep_the_instance_for_a_time_and_are_reported(
     assert (job.state, job.reason) == (JobState.FAILED, "results were not fetched: no file fits out/*.txt")
     assert world.run.results == ()
     assert world.alive() == []
+
+
+def test_a_start_that_is_repeated_leaves_the_command_that_runs_alone(new_world: Callable[..., JobWorld]) -> None:
+    """A shell reads its script while it runs: emptied under it, the command would end at once, with exit code 0."""
+    world = new_world(real=False)
+    world.submit(f"while [ ! -e go ]; do sleep 0.1; done; {WRITES}", results=RESULTS)
+    job = world.until(lambda job: job.state is JobState.RUNNING)
+    with (world.machine.home / "gpuwatch" / job.job_id / "runs/1/command").open() as script:
+        before = world.run
+        world.jobs.jobs[job.job_id] = msgspec.structs.replace(job, state=JobState.PREPARING)
+        world.jobs.job_runs[job.job_id, 1] = msgspec.structs.replace(before, step="inputs", started_at=None)
+        world.restarted()
+        assert world.until(lambda job: job.state is JobState.RUNNING).run_number == 1
+        assert "while [ ! -e go ]" in script.read()
+    (world.work() / "go").touch()
+    assert world.over().state is JobState.DONE
 
 
 def _resumable(world: JobWorld) -> None:
@@ -150,11 +167,14 @@ def test_a_job_does_not_go_on_elsewhere_before_the_old_lease_is_over(world: JobW
 
 def test_the_lease_is_renewed_and_written_down_first(new_world: Callable[..., JobWorld]) -> None:
     """The row is never behind what the machine may do."""
-    world = new_world(bounds={"lease_s": 4, "margin_s": 5, "call_s": 20.0})
+    world = new_world()
     world.submit("while [ ! -e go ]; do sleep 0.1; done")
     world.until(lambda job: job.state is JobState.RUNNING)
     first = world.run.lease_until
+    lease = world.machine.home / "gpuwatch/abcdefgh/runs/1/lease"
+    lease.write_text(f"{int(lease.read_text()) - 301:012d}\n")  # as if half of it had passed
     world.until(lambda job: world.run.lease_until != first, step_s=1.0)
+    assert int(lease.read_text()) > uptime_s() + 500
     (world.work() / "go").touch()
     assert world.over().state is JobState.DONE
 
