@@ -8,6 +8,7 @@ dies with everything it ran.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 SSHD = "/usr/sbin/sshd"
-_STARTS_S = 10.0
+_STARTS_S = 60.0
+_PORTS = range(10_000, 32_000)  # below those that systems give out: nobody gets one while its machine is offline
 _CONFIG = """\
 ListenAddress 127.0.0.1
 Port {port}
@@ -170,9 +172,11 @@ class MachineSshd:
 
 
 def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    for port in random.sample(_PORTS, 100):
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
 
 
 def _all_processes() -> list[int]:
