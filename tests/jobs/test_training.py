@@ -16,7 +16,8 @@ from gpuwatch.emulator.machine_sshd import has_sshd
 from tests.jobs.job_world import JobWorld
 
 EXAMPLE = Path(__file__).parents[2] / "examples/train-numpy"
-STEPS, EVERY = 80, 5
+STEPS, EVERY = 80, 2
+PREEMPTIONS = 3
 
 
 @pytest.mark.slow
@@ -32,18 +33,22 @@ def test_a_training_that_was_preempted_three_times_ends_the_same(
     subprocess.run(words, cwd=undisturbed, env=env, check=True, timeout=120)
     world = new_world(real=has_sshd())
     world.variables = {"OPENBLAS_NUM_THREADS": "1"}
+    pause = tmp_path / "pause"
+    pause.write_text("3")  # four minutes for all steps: no machine is so slow that it is done before it is preempted
     world.submit(
-        f"{sys.executable} train.py --steps {STEPS} --every {EVERY} --pause 0.2",
+        f"{sys.executable} train.py --steps {STEPS} --every {EVERY} --pause $(cat {pause})",
         inputs=(JobFiles(source=str(EXAMPLE / "train.py"), target="train.py"),),
         results=(JobFiles(source="out/*", target="results"),),
         checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2),
-        retries=3,
+        retries=PREEMPTIONS,
     )
     begins = []
-    for _ in range(3):
+    for _ in range(PREEMPTIONS):
         known = _newest(world)
         world.until(lambda job, known=known: _newest(world) > known and job.state is JobState.RUNNING)
         begins.append(_newest(world))
+        if len(begins) == PREEMPTIONS:
+            pause.write_text("0")
         world.lose(list(world.machines)[-1])
         world.until(lambda job: job.state in {JobState.QUEUED, JobState.RENTING, JobState.PREPARING})
     job = world.over()

@@ -40,7 +40,7 @@ class RunOnMachine:
         for name, text in ((f"{self.job}/runner.sh", runner_script()), (self._in("command"), command.encode())):
             self.sh(f"mkdir -p {Path(name).parent} && cat > {name}", text)
 
-    def start(self, lease_s: int = 60, deadline_s: int = 0, idle_s: int = 0, env: bytes = b"") -> RemoteAnswer:
+    def start(self, lease_s: int = 600, deadline_s: int = 0, idle_s: int = 0, env: bytes = b"") -> RemoteAnswer:
         return self.runner(f"start {self.folder} {self.work} {lease_s} {deadline_s} {idle_s}", env)
 
     def observe(self, until: int = 0, offset: int = 0, most: int = 10_000) -> RunnerStatus:

@@ -207,7 +207,7 @@ def test_an_older_run_neither_starts_nor_goes_on_beside_a_newer_one(run: RunOnMa
     newer.prepare(FOR_EVER)
     newer.start()
     assert run.ended().reason == "a later run began"
-    assert newer.observe().phase is RunPhase.RUNNING
+    newer.until(lambda status: status.phase is RunPhase.RUNNING)
     older = RunOnMachine(run.machine, run.shell, run.job, 9)
     older.prepare(FOR_EVER)
     assert older.start().exit_code == 4
