@@ -25,7 +25,9 @@ JOB = (
 RUNNING = (JobState.RENTING, JobState.PREPARING, JobState.RUNNING)
 
 
-def a_running_job(settings: Settings, folder: Path, *, name: str = "train", log: str = "loss: 0.5\n") -> Job:
+def a_running_job(
+    settings: Settings, folder: Path, *, name: str = "train", log: str = "loss: 0.5\n", samples: int = 5
+) -> Job:
     """Queue it and take it to a quarter of its work; samples of a minute each, until now."""
     file = folder / f"{name}.toml"
     file.write_text(JOB)
@@ -44,7 +46,7 @@ def a_running_job(settings: Settings, folder: Path, *, name: str = "train", log:
     path = folder / "jobs-data" / job.job_id / "runs" / "1" / "log"
     path.parent.mkdir(parents=True)
     path.write_text(log)
-    for minute in range(1, 6):
+    for minute in range(1, samples + 1):
         job = sampled(settings, job, a_sample(began + timedelta(minutes=minute), minute / 20, 2.5 - minute / 4))
     return job
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.jobs import job_details, known_job
+from gpuwatch.app.jobs import job_details, known_job, open_jobs_read_only
 from gpuwatch.bootstrap import open_store_read_only, pace
 from gpuwatch.bootstrap.jobs import jobs_folder
 from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.run_status import is_safe_path
+from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.storage.job_repository import SqlJobRepository
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 1.0
 _READ_MAX = 8 << 20
+LOG_PART_MAX = 64 << 10
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +88,83 @@ def follow_log(settings: Settings, name_or_id: str, tail: int | None) -> Iterato
                 time.sleep(_POLL_S / pace())
     if begun:
         yield begun
+
+
+class LogPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of the log of one run.
+
+    Attributes:
+        lines: whole ones, cleaned for a screen; the last one may have no end where the run is over.
+        end: where the next piece begins, in bytes.
+    """
+
+    job: Job
+    run_number: int
+    lines: tuple[str, ...]
+    end: int
+
+
+def log_part(settings: Settings, name_or_id: str, run_number: int | None = None, begin: int | None = None) -> LogPart:
+    """A piece of a run's log, `LOG_PART_MAX` bytes at most.
+
+    Args:
+        run_number: None: the newest.
+        begin: in bytes; None: the end of the log.
+
+    Raises:
+        UsageError: no such job or run.
+        StoreError: the store cannot be read.
+    """
+    with open_jobs_read_only(settings) as repository:
+        job = known_job(repository, name_or_id)
+    number = _run_of(job, run_number)
+    path = _path(settings, job, number)
+    size = _size(path)
+    start = max(0, size - LOG_PART_MAX) if begin is None else min(begin, size)
+    if start >= size:
+        return LogPart(job=job, run_number=number, lines=(), end=start)
+    with path.open("rb") as file:
+        file.seek(start)
+        read = file.read(LOG_PART_MAX)
+    if begin is None and start:  # from the first whole line
+        cut = read.find(b"\n") + 1
+        start, read = start + cut, read[cut:]
+    is_last = start + len(read) >= size and (job.is_over or job.run_number > number)
+    whole = read if is_last else read[: max(read.rfind(b"\n"), read.rfind(b"\r")) + 1]
+    if not whole and len(read) == LOG_PART_MAX:  # one line that never ends
+        whole = read
+    lines = whole.decode("utf-8", "replace").splitlines()
+    return LogPart(job=job, run_number=number, lines=tuple(map(clean, lines)), end=start + len(whole))
+
+
+def whole_log(settings: Settings, name_or_id: str, run_number: int) -> tuple[Job, Path]:
+    """The file with a run's log, as it came. Raises UsageError: no such job or run, or it has no log here."""
+    job = job_details(settings, name_or_id).job
+    path = _path(settings, job, _run_of(job, run_number))
+    if not path.is_file():
+        raise UsageError(f"there is no log of run {run_number} of job {job.name!r} on this machine")
+    return job, path
+
+
+def result_file(settings: Settings, name_or_id: str, run_number: int, name: str) -> tuple[Path, str]:
+    """A result as it was fetched and verified, and its name.
+
+    Args:
+        name: the path as `job_results` has it; what is not listed there is not given out.
+
+    Raises:
+        UsageError: no such job or result, or its file is not on this machine any more.
+    """
+    job, results = job_results(settings, name_or_id)
+    listed = [one for one in results if one["run_number"] == run_number and one["path"] == name]
+    if not listed or not is_safe_path(name):
+        raise UsageError(f"there is no such result of job {job.name!r}; see: gpuwatch job results {job.name}")
+    folder = JobFolder(jobs_folder(settings)).results_of(job.job_id, run_number).resolve()
+    path = folder / name
+    # a link in place of a file or folder could lead anywhere
+    if path.resolve() != path or not path.is_file() or path.stat().st_size != listed[0]["bytes"]:
+        raise UsageError(f"there is no {path.name!r} of job {job.name!r} on this machine any more")
+    return path, path.name
 
 
 def _run_of(job: Job, run_number: int | None) -> int:

@@ -181,19 +181,33 @@ def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None
         StoreError: nothing was changed.
     """
     with open_store(settings) as store:
-        repository = SqlJobRepository(store)
-        job = known_job(repository, name_or_id)
-        if job.state is not JobState.CANCELLED:
-            if job.is_over:
-                raise UsageError(f"job {job.name!r} is {job.state.value}; there is nothing to cancel")
-            job = _move(repository, job, JobState.CANCELLED, "cancelled by the owner")
-        launches = SqlLaunchRepository(store)
-        alive = [one.launch_id for one in launches.alive() if one.watch_id == job.job_id and not one.dry_run]
+        job, _, alive = mark_cancelled(SqlJobRepository(store), SqlLaunchRepository(store), name_or_id)
     if not alive:
         return job, True
     from gpuwatch.app.stop import stop  # noqa: PLC0415 most jobs have no instance
 
     return job, stop(settings, alive, report)
+
+
+def mark_cancelled(
+    repository: SqlJobRepository, launches: SqlLaunchRepository, name_or_id: str
+) -> tuple[Job, bool, list[str]]:
+    """Record that a job is cancelled; the daemon and the caller end what it rented.
+
+    Returns:
+        The job, whether this call changed it, and its living launches.
+
+    Raises:
+        UsageError: no such job, or it is done or failed.
+        JobConflict: it keeps changing.
+    """
+    job, changed = known_job(repository, name_or_id), False
+    if job.state is not JobState.CANCELLED:
+        if job.is_over:
+            raise UsageError(f"job {job.name!r} is {job.state.value}; there is nothing to cancel")
+        job, changed = _move(repository, job, JobState.CANCELLED, "cancelled by the owner"), True
+    alive = [one.launch_id for one in launches.alive() if one.watch_id == job.job_id and not one.dry_run]
+    return job, changed, alive
 
 
 def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> Job:
@@ -207,7 +221,7 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
         SettingsError: the file is wrong.
         StoreError: nothing was changed.
     """
-    now, definition = real_now(), None
+    definition = None
     if file is not None:
         from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic is for files alone
 
@@ -215,24 +229,38 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)
-        if job.state not in {JobState.FAILED, JobState.CANCELLED, JobState.PAUSED}:
-            raise UsageError(
-                f"job {job.name!r} is {job.state.value}; only a failed, cancelled or paused job can be retried"
-            )
         if definition is not None and definition.name != job.name:
             raise UsageError(f"{file} is about job {definition.name!r}, not {job.name!r}")
-        anew = new_job(definition or job.definition, job.job_id, now)
-        deadline = anew.deadline if definition or job.definition.deadline_s else job.deadline
-        if deadline is not None and deadline <= now:
-            raise UsageError(f"job {job.name!r}: its deadline is past; submit it with a later one")
-        changes = {
-            "definition": anew.definition,
-            "priority": anew.priority,
-            "retries_left": anew.retries_left,
-            "deadline": deadline,
-            "exit_code": None,
-        }
-        return _move(repository, job, JobState.QUEUED, "retried by the owner", changes)
+        return requeue(repository, job, definition)
+
+
+def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | None = None) -> Job:
+    """Queue a failed, cancelled or paused job again, with all its retries.
+
+    Args:
+        definition: what it is from now on; None: as it was submitted.
+
+    Raises:
+        UsageError: it is in another state, or its deadline is past.
+        JobConflict: it keeps changing.
+    """
+    now = real_now()
+    if job.state not in {JobState.FAILED, JobState.CANCELLED, JobState.PAUSED}:
+        raise UsageError(
+            f"job {job.name!r} is {job.state.value}; only a failed, cancelled or paused job can be retried"
+        )
+    anew = new_job(definition or job.definition, job.job_id, now)
+    deadline = anew.deadline if definition or job.definition.deadline_s else job.deadline
+    if deadline is not None and deadline <= now:
+        raise UsageError(f"job {job.name!r}: its deadline is past; submit it with a later one")
+    changes = {
+        "definition": anew.definition,
+        "priority": anew.priority,
+        "retries_left": anew.retries_left,
+        "deadline": deadline,
+        "exit_code": None,
+    }
+    return _move(repository, job, JobState.QUEUED, "retried by the owner", changes)
 
 
 def _move(

@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "offers": ChatCommand("Cheapest offers of a GPU: /offers H100", reading.offers),
     "history": ChatCommand("Price over a month as a picture: /history H100", reading.history),
     "launches": ChatCommand("What is rented, state and cost", reading.launches),
-    "jobs": ChatCommand("The queue, what runs, what it cost", jobs.jobs),
+    "jobs": ChatCommand("The queue, what runs, its cost: /jobs, /jobs NAME", jobs.jobs),
     "costs": ChatCommand("This month, forecast, budgets", reading.costs),
     "approve": ChatCommand("Rent what was quoted: /approve ID", deciding.approve),
     "deny": ChatCommand("Do not rent it: /deny ID", deciding.deny),
@@ -117,9 +117,15 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.HISTORY: _of_gpu(reading.history),
     ButtonAction.PLAN: _about(plan),
     ButtonAction.CANCEL: deciding.cancelled,
+    ButtonAction.JOB_LOG: jobs.log_pressed,
+    ButtonAction.JOB_CANCEL: jobs.cancel_pressed,
+    ButtonAction.JOB_CANCEL_NOW: jobs.cancel_confirmed,
+    ButtonAction.JOB_RETRY: jobs.retry_pressed,
+    ButtonAction.JOB_RETRY_NOW: jobs.retry_confirmed,
 }
 _CHANGING = frozenset({"pause", "resume"})
 _CHANGING_WHAT = frozenset({"approve", "deny", "silence"})  # of a name or id; without one they list
+# what is done about a job leaves its event itself, as from the page and the API
 _CHANGING_PRESSES = frozenset(
     {
         ButtonAction.APPROVE, ButtonAction.DENY, ButtonAction.SILENCE, ButtonAction.STOP_NOW, ButtonAction.EXTEND_NOW,

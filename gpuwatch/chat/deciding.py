@@ -11,12 +11,14 @@ from gpuwatch.app.approvals import approve as approve_quote
 from gpuwatch.app.approvals import deny as deny_quote
 from gpuwatch.app.approvals import recent_approvals
 from gpuwatch.app.extend import extend as extend_launch
+from gpuwatch.app.jobs import listed_jobs
 from gpuwatch.app.launches import all_launches
 from gpuwatch.app.pauses import pause as pause_renting
 from gpuwatch.app.pauses import pause_lines, pauses
 from gpuwatch.app.pauses import resume as resume_renting
 from gpuwatch.app.stop import stop as stop_launches
 from gpuwatch.app.watch_selection import no_such_watch
+from gpuwatch.chat.jobs import job_buttons
 from gpuwatch.chat.reading import launch_text
 from gpuwatch.chat.replies import ChatContext, ChatReply, listing, question, rows_of, said
 from gpuwatch.domain.launches.approval import Approval, ApprovalState
@@ -161,10 +163,12 @@ def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def cancelled(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Nothing was done; what can be done about a living launch is offered again."""
+    """Nothing was done; what can be done about a living launch or a job is offered again."""
     launch_id = button.subject.partition("-")[0]
     alive = [one.launch_id for one in all_launches(context.settings) if not one.is_over]
     rows = [context.launch_buttons(launch_id)] if launch_id in alive else []
+    if not rows and (job := next((one for one in listed_jobs(context.settings) if one.job_id == launch_id), None)):
+        return said("Nothing was done.", [job_buttons(context, job)])
     return said("Cancelled; nothing was done.", rows)
 
 

@@ -1,21 +1,37 @@
-"""`/jobs`: the queue, what runs, and what ended within a day."""
+"""`/jobs`: the queue, what runs, what ended within a day; one job with its log; cancel and retry, asked once more."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
-from gpuwatch.app.jobs import listed_jobs
-from gpuwatch.chat.replies import ChatContext, ChatReply, listing, said
+from gpuwatch.app.job_actions import RETRIABLE, job_of, request_cancel, request_retry
+from gpuwatch.app.job_output import log_part
+from gpuwatch.app.jobs import job_details, listed_jobs
+from gpuwatch.chat.replies import ChatContext, ChatReply, listing, question, rows_of, said
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import in_order
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.jobs.run_sample import sample_facts
+from gpuwatch.domain.market.money import dollars
+from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, bound_to
+from gpuwatch.errors import UsageError
+from gpuwatch.notifiers.toolkit import Line, Piece, Role, cleaned
+from gpuwatch.ports.buttons import MessageButton
+from gpuwatch.redaction import redact
 
 _SHOWN = 15
 _ENDED_SHOWN_FOR = timedelta(days=1)
+_WITH_BUTTONS = 8
+_LOG_LINES = 15
+_LOG_LINE = 200  # characters
 
 
 def jobs(context: ChatContext, argument: str) -> ChatReply:
-    """Jobs on an instance first, then the queue in its order, then what ended lately."""
+    """Jobs on an instance first, then the queue in its order, then what ended lately; with a name that one."""
+    if argument:
+        return _one(context, job_of(context.settings, argument))
     found = listed_jobs(context.settings)
     running = [one for one in found if not one.is_over and one.state is not JobState.QUEUED]
     since = context.now - _ENDED_SHOWN_FOR
@@ -26,7 +42,29 @@ def jobs(context: ChatContext, argument: str) -> ChatReply:
     items = [(one.name, f": {_line(one)}") for one in shown[:_SHOWN]]
     if len(shown) > _SHOWN:
         items.append(("More", f": {len(shown) - _SHOWN}, see gpuwatch job list"))
-    return listing(f"{len(shown)} {'job' if len(shown) == 1 else 'jobs'}", items)
+    buttons = [button for one in shown[:_WITH_BUTTONS] for button in job_buttons(context, one, one.name)]
+    return listing(f"{len(shown)} {'job' if len(shown) == 1 else 'jobs'}", items, rows_of(buttons, 2))
+
+
+def job_buttons(context: ChatContext, one: Job, of: str = "") -> list[MessageButton]:
+    """What can be done about a job. `of`: which one, where a message has several."""
+    found = []
+    if one.state in RETRIABLE:
+        found.append(context.button(f"Retry {of}".strip(), ButtonAction.JOB_RETRY, one.job_id))
+    if not one.is_over:
+        found.append(context.button(f"Cancel {of}".strip(), ButtonAction.JOB_CANCEL, one.job_id))
+    if one.run_number:
+        found.append(context.button(f"Log {of}".strip(), ButtonAction.JOB_LOG, one.job_id))
+    return found
+
+
+def _one(context: ChatContext, job: Job) -> ChatReply:
+    found = job_details(context.settings, job.job_id)
+    zone = ZoneInfo(context.settings.timezone)
+    sample = found.newest_sample
+    facts = [] if sample is None else sample_facts(sample, lambda at: format_moment(at, zone))
+    items = [("state", f": {_line(found.job)}"), *((label, f": {text}") for label, text in facts)]
+    return listing(f"Job {found.job.name}", items, [job_buttons(context, found.job)])
 
 
 def _line(one: Job) -> str:
@@ -34,3 +72,63 @@ def _line(one: Job) -> str:
     cost = f", ${one.spent_microusd / MICRO:.2f}" if one.spent_microusd else ""
     why = f": {one.reason}" if one.reason else ""
     return f"{one.state.value}{done}{cost}{why}"
+
+
+# --- what a press does ------------------------------------------------------------------------------------------------
+
+
+def log_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """The end of the log of its newest run."""
+    part = log_part(context.settings, button.subject)
+    lines = [line for line in part.lines if line.strip()][-_LOG_LINES:]
+    if not lines:
+        return said(f"Of the log of job {part.job.name} nothing is here yet.", [job_buttons(context, part.job)])
+    title = Line(Role.TITLE, (Piece(cleaned(f"Log of job {part.job.name}, run {part.run_number}"), bold=True),))
+    shown = (Line(Role.ITEM, (Piece(cleaned(redact(line), _LOG_LINE), code=True),)) for line in lines)
+    return ChatReply(lines=(title, *shown), rows=[job_buttons(context, part.job)])
+
+
+def cancel_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Cancel a job, after asking once more."""
+    job = job_of(context.settings, button.subject)
+    if job.is_over:
+        raise UsageError(f"job {job.name} is {job.state.value}; there is nothing to cancel")
+    rented = " Its instance and the data on it are destroyed." if job.launch_id else ""
+    rows = context.confirming(f"Yes, cancel {job.name}", ButtonAction.JOB_CANCEL_NOW, job.job_id, otherwise="No")
+    return question(f"Cancel job {job.name}?{rented}\n{_line(job)}", rows)
+
+
+def cancel_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Cancel it; its instance is being ended, by this process and the daemon."""
+    job, changed = request_cancel(context.settings, button.subject, actor=context.actor)
+    text = f"Job {job.name} is cancelled" + (", and its instance is being ended." if job.launch_id else ".")
+    text = text if changed else f"Job {job.name} was cancelled already; nothing was changed."
+    return said(text, [job_buttons(context, job)], notice=text)
+
+
+def retry_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Queue it again, after asking once more: it may rent."""
+    job = job_of(context.settings, button.subject)
+    if job.state not in RETRIABLE:
+        raise UsageError(f"job {job.name} is {job.state.value}; nothing was done")
+    rows = context.confirming(
+        f"Yes, retry {job.name}", ButtonAction.JOB_RETRY_NOW, job.job_id, _binding(job), otherwise="No"
+    )
+    limit = job.definition.limit.max_usd
+    most = f" of ${limit} at most" if limit is not None else ""
+    spent = f"It has cost {dollars(usd(job.spent_microusd))}{most}."
+    return question(f"Queue job {job.name} again? It may rent an instance. {spent}\n{_line(job)}", rows)
+
+
+def retry_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
+    """Queue it, if it is as it was when this was asked."""
+    job = job_of(context.settings, button.subject)
+    if _binding(job) != button.bound:
+        raise UsageError(f"job {job.name} has changed since; nothing was done. See: /jobs {job.name}")
+    after, _ = request_retry(context.settings, job.job_id, actor=context.actor, as_of=job.version)
+    text = f"Job {after.name} is queued again; it resumes from its last whole checkpoint."
+    return said(text, [job_buttons(context, after)], notice=text)
+
+
+def _binding(job: Job) -> str:
+    return bound_to(job.job_id, job.version)

@@ -39,11 +39,13 @@ class ChatContext(msgspec.Struct, frozen=True, kw_only=True):
             self.button("Cost", ButtonAction.COST, launch_id),
         ]
 
-    def confirming(self, label: str, action: ButtonAction, subject: str, bound: str = "") -> ButtonRows:
+    def confirming(
+        self, label: str, action: ButtonAction, subject: str, bound: str = "", *, otherwise: str = "Cancel"
+    ) -> ButtonRows:
         """The question "are you sure?" under a message; it is open for some minutes."""
         until = self.now + CONFIRM_WITHIN
         sure = self.signer.button(cleaned(label, _LABEL), action, subject, until, bound)
-        return [[sure, self.signer.button("Cancel", ButtonAction.CANCEL, subject, until)]]
+        return [[sure, self.signer.button(otherwise, ButtonAction.CANCEL, subject, until)]]
 
 
 class ChatReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from gpuwatch.domain.launches.approval import Approval, ApprovalState
+from gpuwatch.engine.job_alerts import goes_on, job_id_of
 from gpuwatch.engine.signed_buttons import ButtonAction, ButtonSigner, bound_to, subject_key
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind
@@ -23,6 +24,18 @@ _OF_LAUNCHES = {
     AlertKind.HELD: (("Stop", ButtonAction.STOP), ("Cost", ButtonAction.COST)),
     AlertKind.END: (("Cost", ButtonAction.COST),),
 }
+
+_JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,18}")
+_LOG = ("Log", ButtonAction.JOB_LOG)
+_CANCEL = ("Cancel", ButtonAction.JOB_CANCEL)
+_RETRY = ("Retry", ButtonAction.JOB_RETRY)
+
+
+def _of_job(alert: Alert) -> tuple[tuple[str, ButtonAction], ...]:
+    """Finished: its log. Failed: again, or its kept instance's end. What asks for money asks once more when pressed."""
+    if alert.kind is AlertKind.END:
+        return (_LOG,)
+    return (_CANCEL, _LOG) if goes_on(alert) else (_RETRY, _CANCEL, _LOG)
 
 
 def approval_binding(ask: Approval) -> str:
@@ -75,6 +88,8 @@ class AlertButtons:
                 ),
                 self._signer.button("Why", ButtonAction.WHY, alert.alert_id, now + LIVES_FOR),
             ]
+        elif (job_id := job_id_of(alert)) is not None and _JOB_ID.fullmatch(job_id):
+            yield [self._signer.button(label, action, job_id, now + LIVES_FOR) for label, action in _of_job(alert)]
         elif alert.subject != alert.watch and _LAUNCH_ID.fullmatch(alert.subject):
             yield [
                 self._signer.button(label, action, alert.subject, now + LIVES_FOR)

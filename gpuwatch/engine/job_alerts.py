@@ -12,6 +12,8 @@ from gpuwatch.engine.alerts import alert_id_from, outbox_alert
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 
+INTERRUPTED = "interrupted"
+NOT_FETCHED = "its results cannot be fetched"
 _LINES_MAX = 8
 
 
@@ -51,3 +53,14 @@ def job_alert(  # noqa: PLR0913 the parts of an alert
         can_do=tuple(can_do),
     )
     return outbox_alert(alert, key)
+
+
+def job_id_of(alert: Alert) -> str | None:
+    """Which job an alert is about; None: it is about something else."""
+    is_job = (alert.watch or "").startswith(WATCH_PREFIX) and alert.subject == alert.watch
+    return next((value for label, value in alert.facts if label == "Job"), None) if is_job else None
+
+
+def goes_on(alert: Alert) -> bool:
+    """Whether the job goes on by itself, whatever its alert says."""
+    return alert.headline.endswith((f": {INTERRUPTED}", f": {NOT_FETCHED}"))

@@ -14,7 +14,7 @@ from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import MachineFile
 from gpuwatch.domain.launches.launch import EndReason, Launch
-from gpuwatch.engine.job_alerts import job_alert
+from gpuwatch.engine.job_alerts import NOT_FETCHED, job_alert
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_running import Running
 from gpuwatch.ports import AlertKind, Severity
@@ -84,7 +84,7 @@ class Ending:
                 job_alert(
                     job,
                     self._parts.clock(),
-                    "its results cannot be fetched",
+                    NOT_FETCHED,
                     severity=Severity.CRITICAL,
                     facts=[("Error", why), ("Instance is kept until", f"{until:%Y-%m-%d %H:%M} UTC")],
                     why="The command ended well. What is not fetched by then is lost with the instance.",

@@ -16,8 +16,9 @@ from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states,
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
+from gpuwatch.engine.job_alerts import job_alert
 from gpuwatch.errors import JobConflict
-from gpuwatch.ports import LaunchRepository
+from gpuwatch.ports import LaunchRepository, OutboxAlert, Severity
 from gpuwatch.ports.job_queue import JobQueueStore
 
 log = logging.getLogger(__name__)
@@ -183,6 +184,8 @@ class JobQueue:
     ) -> Job:
         step = JobTransition(to_state=to_state, at=now, reason=reason, changes=changes or {})
         after = self._store.record(job, step, run)
+        if to_state is S.FAILED:
+            self._launches.enqueue(_failed_alert(after, now, reason or ""))
         log.info("job %s: %s%s", job.name, to_state.value, f": {reason}" if reason else "", extra={"job": job.job_id})
         return after
 
@@ -225,3 +228,14 @@ def _may_move(job: Job, alive: Mapping[str, Launch], now: datetime) -> bool:
     if job.state is not S.QUEUED:
         return True
     return job.job_id in alive or bool(job.definition.depends_on) or (job.deadline is not None and job.deadline <= now)
+
+
+def _failed_alert(job: Job, now: datetime, why: str) -> OutboxAlert:
+    return job_alert(
+        job,
+        now,
+        "failed",
+        severity=Severity.WARNING,
+        why=why[:1].upper() + why[1:],
+        can_do=(f"gpuwatch job show {job.name}", f"gpuwatch job retry {job.name}"),
+    )

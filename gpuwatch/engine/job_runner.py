@@ -16,7 +16,7 @@ from gpuwatch.domain.jobs.checkpoints import to_resume
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
-from gpuwatch.engine.job_alerts import job_alert
+from gpuwatch.engine.job_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.job_ending import Ending
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_preparing import InputMissing, Preparing
@@ -231,7 +231,7 @@ class JobRunner:
             job_alert(
                 job,
                 self._parts.clock(),
-                "interrupted",
+                INTERRUPTED,
                 severity=Severity.WARNING,
                 why=why,
                 did=f"It goes on elsewhere once this end is proven, {where}. Retries left: {job.retries_left}.",

@@ -40,6 +40,11 @@ class ButtonAction(StrEnum):
     HISTORY = "h"
     PLAN = "l"
     CANCEL = "n"
+    JOB_LOG = "jl"
+    JOB_CANCEL = "jc"
+    JOB_CANCEL_NOW = "jx"
+    JOB_RETRY = "jr"
+    JOB_RETRY_NOW = "jq"
 
 
 # Those change something; the others read, or only ask whether to.
@@ -52,6 +57,8 @@ _WORKS_ONCE = frozenset(
         ButtonAction.EXTEND_NOW,
         ButtonAction.PAUSE,
         ButtonAction.RESUME,
+        ButtonAction.JOB_CANCEL_NOW,
+        ButtonAction.JOB_RETRY_NOW,
     }
 )
 
@@ -67,7 +74,7 @@ class SignedButton(msgspec.Struct, frozen=True, kw_only=True):
     """What a press stands for.
 
     Attributes:
-        subject: of an approval, a launch or an alert its id; of a watch or GPU its `subject_key`.
+        subject: of an approval, a launch, a job or an alert its id; of a watch or GPU its `subject_key`.
         bound: a digest, see `bound_to`; empty: bound to nothing.
         data: all of it, as it came: a press is known by it.
     """

@@ -18,6 +18,7 @@ from gpuwatch.web.api.lists import PREFIX, list_routes, with_etag
 from gpuwatch.web.api.openapi import openapi
 from gpuwatch.web.context import WebContext
 from gpuwatch.web.guard import Guard
+from gpuwatch.web.job_routes import job_routes
 from gpuwatch.web.login import login_routes
 from gpuwatch.web.metrics_route import metrics_route
 from gpuwatch.web.page_routes import page_routes
@@ -51,6 +52,7 @@ def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
         metrics_route(context),
         webhook_route(context),
         *login_routes(context),
+        *job_routes(context),
         *page_routes(context),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]

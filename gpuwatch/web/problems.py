@@ -9,12 +9,21 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from gpuwatch.errors import GpuwatchError, ProviderError, ProviderStateUnknown, SettingsError, StoreError, UsageError
+from gpuwatch.domain.jobs.job_states import JobTransitionRefused
+from gpuwatch.errors import (
+    GpuwatchError,
+    JobConflict,
+    ProviderError,
+    ProviderStateUnknown,
+    SettingsError,
+    StoreError,
+    UsageError,
+)
 from gpuwatch.redaction import redact
 
 _PATTERNS = {
     "since": 'a duration, such as "24h" or "7d"',
-    "for": 'a duration, such as "12h"',
+    "for": 'a duration above zero, such as "12h"',
     "count": 'a number of GPUs, or a range such as "1-8"',
     "month": 'a month, such as "2026-11"',
 }
@@ -44,6 +53,8 @@ def problem_of(error: GpuwatchError) -> HttpProblem:
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, UsageError):
         status = HTTPStatus.NOT_FOUND if str(error).startswith("there is no ") else HTTPStatus.UNPROCESSABLE_ENTITY
+    elif isinstance(error, JobConflict | JobTransitionRefused):
+        status = HTTPStatus.CONFLICT
     elif isinstance(error, StoreError | SettingsError | ProviderError | ProviderStateUnknown):
         status = HTTPStatus.SERVICE_UNAVAILABLE
     return HttpProblem(status, redact(str(error)))

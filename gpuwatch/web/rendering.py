@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -17,10 +18,12 @@ from starlette.responses import HTMLResponse, Response
 from gpuwatch import __version__
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.decide import DecisionReason
 
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
 
+_REASON_NAMES = re.compile(rf" \((?:{'|'.join(DecisionReason)})\)")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -77,7 +80,13 @@ def environment() -> jinja2.Environment:
         auto_reload=False,
     )
     found.filters |= {"usd": usd, "percent": percent, "span": span, "clean": clean, "query": query, "setting": setting}
+    found.filters["reason"] = reason
     return found
+
+
+def reason(text: str) -> str:
+    """Why a watch fires or not, without the name that the log and the JSON give it."""
+    return _REASON_NAMES.sub("", text)
 
 
 def setting(value: Any) -> str:

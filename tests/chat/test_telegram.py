@@ -6,98 +6,25 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
 import pytest
 
-from gpuwatch.bootstrap.buttons import button_signer
-from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.chat.replies import said
-from gpuwatch.chat.telegram.chat import open_chat
 from gpuwatch.chat.telegram.receiver import PressAnswer, command_in
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.updates import ChatMessage, ChatPlace, read_updates
 from gpuwatch.engine.signed_buttons import ButtonAction, ButtonFault, ButtonSigner, SignedButton, subject_key
-from gpuwatch.notifiers.telegram import TelegramChannel, TelegramSettings
 from gpuwatch.notifiers.telegram.bot_api import BotApi
-from gpuwatch.ports import AlertKind
 from gpuwatch.ports.buttons import DATA_BYTES
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
-from gpuwatch.settings import Settings
 from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate
 from gpuwatch.storage.database import Database, open_database
-from gpuwatch.storage.events import EventFilter, StoredEvent, events
 from gpuwatch.storage.job_repository import SqlJobRepository
 from tests.builders_jobs import a_job
+from tests.chat.telegram_chat import NOON, OWNER, Chat, audits
 from tests.process.daemon_child import wait_for
-from tests.telegram_double import TOKEN, Fault, Shown, TelegramDouble, telegram, too_many
-
-OWNER = 5001
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-SETTINGS = """
-database_url = "{url}"
-[notify.telegram]
-bot_token = "{token}"
-chat_id = {owner}
-base_url = "{bot}"
-[[watch]]
-name = "h100"
-gpu = ["H100"]
-max_price = 2.0
-"""
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-class Chat:
-    """A bot and its database; a test opens the daemon's side of it, once or twice."""
-
-    def __init__(self, folder: Path, database: Database, url: str, double: TelegramDouble) -> None:
-        self.double, self.database = double, database
-        self.clock = Clock()
-        path = folder / "gpuwatch.toml"
-        path.write_text(SETTINGS.format(url=url, token=TOKEN, owner=OWNER, bot=double.base_url))
-        self.settings: Settings = load_settings(str(path))
-        self.http = PooledHttpClient()
-        options = TelegramSettings(bot_token=TOKEN, chat_id=str(OWNER), base_url=double.base_url)
-        self.channel = TelegramChannel(options, self.http)
-        self.signer = button_signer(self.channel, database)
-
-    @contextmanager
-    def open(self, database: Database | None = None) -> Iterator[None]:
-        with open_chat(self.settings, database or self.database, self.channel, self.clock, poll_s=1.0):
-            yield
-
-    def shows(self, *buttons: tuple[str, ButtonAction, str, timedelta]) -> Shown:
-        """A message with buttons, as an alert would bear them."""
-        row = tuple(
-            (made.label, made.data)
-            for label, action, subject, lives in buttons
-            for made in [self.signer.button(label, action, subject, self.clock() + lives)]
-        )
-        shown = Shown(str(OWNER), "an alert", (), None, False, False, len(self.double.shown) + 1, (row,))
-        self.double.shown.append(shown)
-        return shown
-
-    def answer(self, press_id: str) -> str:
-        return str(wait_for(lambda: self.double.answers.get(press_id))[0])
-
-
-@pytest.fixture
-def chat(tmp_path: Path, database: Database, database_url: str) -> Iterator[Chat]:
-    with telegram() as double:
-        double.chats = {str(OWNER)}
-        opened = Chat(tmp_path, database, database_url, double)
-        yield opened
-        opened.http.close()
-
+from tests.telegram_double import TOKEN, Fault, telegram, too_many
 
 SILENCE = ("Silence 6 h", ButtonAction.SILENCE, subject_key("h100"), timedelta(hours=1))
 
@@ -125,11 +52,6 @@ def test_what_is_pressed_or_typed_leaves_an_audit_event_and_what_only_reads_none
         found = wait_for(lambda: len(audited := audits(database)) == 2 and audited)
     assert [one.alert.headline.partition(":")[0] for one in found] == [f"silence {subject_key('h100')}", "/pause"]
     assert all(dict(one.alert.facts)["By"] == f"Telegram (user {OWNER})" for one in found)
-
-
-def audits(database: Database) -> list[StoredEvent]:
-    since = datetime(2000, 1, 1, tzinfo=UTC)
-    return list(events(database, EventFilter(since=since, kinds=(AlertKind.AUDIT,))))
 
 
 def test_a_late_press_does_nothing(chat: Chat) -> None:
@@ -306,5 +228,6 @@ def test_jobs_are_listed_with_state_and_cost(chat: Chat, database: Database) -> 
     SqlJobRepository(database).submit([a_job(spent_microusd=1_500_000)])
     with chat.open():
         chat.double.write("/jobs", OWNER)
-        found = wait_for(lambda: [one.text for one in chat.double.shown if "train" in one.text])
-    assert "queued, $1.50" in found[0]
+        found = wait_for(lambda: [one for one in chat.double.shown if "train" in one.text])
+    assert "queued, $1.50" in found[0].text
+    assert found[0].labels == ["Cancel train"]

@@ -13,6 +13,7 @@ from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.job_queue import RUNNER_GRACE, JobQueue
+from gpuwatch.ports import OutboxAlert
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.job_repository import SqlJobRepository
 from tests.builders import NOON, a_watch
@@ -27,6 +28,11 @@ class Launches:
 
     def __init__(self) -> None:
         self.rows: dict[str, Launch] = {}
+        self.alerts: dict[str, str] = {}  # once-key → headline
+
+    def enqueue(self, news: OutboxAlert) -> bool:
+        self.alerts[news.once_key or ""] = news.alert.headline
+        return True
 
     def put(self, state: LaunchState, launch_id: str = "a" * 12, **changes: Any) -> Launch:
         plain: dict[str, Any] = {
@@ -55,7 +61,7 @@ class World:
     def __init__(self, database: Database) -> None:
         self.jobs = SqlJobRepository(database)
         self.launches = Launches()
-        self.queue = JobQueue(self.jobs, self.launches)  # type: ignore[arg-type] the three methods that it uses
+        self.queue = JobQueue(self.jobs, self.launches)  # type: ignore[arg-type] the methods that it uses
 
     def submit(self, *jobs: Job) -> None:
         self.jobs.submit(jobs)
@@ -122,6 +128,7 @@ def test_a_lost_instance_is_tried_again_elsewhere_until_no_retry_is_left(world: 
     world.after(LATER + RUNNER_GRACE)
     job = world.after(LATER + RUNNER_GRACE)
     assert (job.state, job.reason, job.run_number) == (S.FAILED, "no retries are left: outbid", 3)
+    assert list(world.launches.alerts.values()) == ["job train: failed"]
 
 
 def test_it_never_looks_for_a_second_instance_while_the_first_is_not_proven_gone(world: World) -> None:

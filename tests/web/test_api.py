@@ -141,11 +141,18 @@ def test_a_trailing_slash_leads_to_the_same(web: Served) -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [(b"{", 400), (b"\xff", 400), (b"[]", 422), (b'{"watch": 3}', 422), (b'{"nothing": 1}', 422),
-     (b'{"watch": "no-such"}', 404), (b'{"for": "x"}', 422)],
+     (b'{"watch": "no-such"}', 404), (b'{"for": "x"}', 422),
+     (b'{"for": "0s"}', 422), (b'{"for": "0.0h00m"}', 422)],
 )  # fmt: skip
 def test_a_wrong_body_is_400_or_422(web: Served, body: bytes, status: int) -> None:
     headers = changed(web) | {"Content-Type": "application/json"}
     assert_problem(web.client.post("/api/v1/pause", headers=headers, content=body), status)
+
+
+@pytest.mark.parametrize("lasts", ["0h30m", "0.5h", " 10m "])
+def test_a_pause_of_some_time_is_taken(web: Served, lasts: str) -> None:
+    answer = web.client.post("/api/v1/pause", headers=changed(web), json={"for": lasts})
+    assert (answer.status_code, len(answer.json()["items"])) == (200, 1)
 
 
 def test_another_content_type_is_refused(web: Served) -> None:

@@ -29,7 +29,8 @@ def test_every_resource_and_action_is_described() -> None:
     paths = openapi()["paths"]
     names = ("offers", "watches", "launches", "approvals", "alerts", "providers", "costs", "history", "jobs", "events")
     assert {f"/api/v1/{name}" for name in names} <= set(paths)
-    actions = {"/approvals/{id}/approve", "/approvals/{id}/deny", "/launches/{id}/stop", "/pause", "/resume"}
+    jobs = {"/jobs/{id}/cancel", "/jobs/{id}/retry"}
+    actions = {"/approvals/{id}/approve", "/approvals/{id}/deny", "/launches/{id}/stop", "/pause", "/resume"} | jobs
     assert {path.removeprefix("/api/v1") for path, one in paths.items() if "post" in one} == actions
 
 

@@ -11,6 +11,8 @@ _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 DURATION_PATTERN = (
     r"^\s*(?=[0-9])" + "".join(rf"([0-9]{{1,12}}(\.[0-9]{{1,6}})?[{unit}{unit.upper()}])?" for unit in _UNITS) + r"\s*$"
 )
+# the same without one of nothing, such as "0s"
+POSITIVE_DURATION_PATTERN = DURATION_PATTERN.replace("(?=[0-9])", "(?=[0-9.dhmsDHMS]*[1-9])")
 _FORM = "".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS)
 
 

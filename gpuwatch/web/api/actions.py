@@ -1,4 +1,4 @@
-"""POST: answer an approval, stop a launch, pause, resume. Each again is 200 and changes nothing."""
+"""POST: approve, deny, stop a launch, cancel or retry a job, pause, resume. Each again is 200 and changes nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gpuwatch.app import owner_actions
+from gpuwatch.app import job_actions, owner_actions
 from gpuwatch.app.pauses import pauses_json
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.job_json import job_json
 from gpuwatch.domain.launches.launch_json import launch_json
-from gpuwatch.domain.watches.durations import DURATION_PATTERN
+from gpuwatch.domain.watches.durations import POSITIVE_DURATION_PATTERN
 from gpuwatch.engine.approval_handler import ApprovalOutcome
 from gpuwatch.errors import UsageError
 from gpuwatch.web.api.lists import PREFIX
@@ -33,6 +34,8 @@ Body = TypeVar("Body")
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 _Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own record.")]
 
+_PauseFor = Annotated[str, msgspec.Meta(pattern=POSITIVE_DURATION_PATTERN, max_length=60, examples=["12h"])]
+
 
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing is needed."""
@@ -48,9 +51,9 @@ class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What is paused, and for how long."""
 
     watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    duration: Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, examples=["12h"])] | None = (
-        msgspec.field(name="for", default=None)
-    )
+    duration: (
+        Annotated[str, msgspec.Meta(pattern=POSITIVE_DURATION_PATTERN, max_length=60, examples=["12h"])] | None
+    ) = msgspec.field(name="for", default=None)
     why: _Why = ""
 
 
@@ -93,6 +96,16 @@ def _stop(settings: Settings, launch_id: str, _body: EmptyBody, actor: str) -> d
     return {**launch_json(launch, real_now()), "changed": changed}
 
 
+def _cancel(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    job, changed = job_actions.request_cancel(settings, job_id, actor=actor)
+    return {**job_json(job), "changed": changed}
+
+
+def _retry(settings: Settings, job_id: str, _body: EmptyBody, actor: str) -> dict[str, Any]:
+    job, changed = job_actions.request_retry(settings, job_id, actor=actor)
+    return {**job_json(job), "changed": changed}
+
+
 def _pause(settings: Settings, _id: str, body: PauseBody, actor: str) -> dict[str, Any]:
     for_s = None if body.duration is None else seconds_of(body.duration)
     found, changed = owner_actions.pause(settings, body.watch, for_s, body.why, actor=actor)
@@ -111,6 +124,10 @@ ACTIONS = (
               scope="approve", body=DenyBody, run=_deny),
     ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
               scope="manage", body=EmptyBody, run=_stop),
+    ApiAction(path="/jobs/{id}/cancel", summary="Cancel a job, by its id or name; its instance is ended.",
+              scope="manage", body=EmptyBody, run=_cancel),
+    ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; it may rent.",
+              scope="manage", body=EmptyBody, run=_retry),
     ApiAction(path="/pause", summary="Rent nothing new, at all or for one watch.",
               scope="manage", body=PauseBody, run=_pause),
     ApiAction(path="/resume", summary="Allow renting again.", scope="manage", body=ResumeBody, run=_resume),

@@ -1,27 +1,137 @@
-"""One job: what it is, its events as a timeline, its runs, the end of its log, its results."""
+"""One job: its timeline, live charts, runs, log and results; cancel and retry."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from gpuwatch.app.job_output import job_log
+from gpuwatch.app import job_actions
+from gpuwatch.app.job_output import log_part
 from gpuwatch.app.jobs import job_details
-from gpuwatch.web.page import Page, View
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.run_sample import RunSample, sample_facts, without_older_samples
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.engine.alerts import format_moment
+from gpuwatch.errors import JobConflict, UsageError
+from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, View, is_confirmed
 
 _LOG_LINES = 200
+_SAMPLES = 600  # of a chart: as many as a screen has room for
+_EVENTS = 200
+_RESULTS = 500
+_CHARTS: tuple[tuple[str, str, Callable[[RunSample], float | None]], ...] = (
+    ("Loss", "loss", lambda one: one.loss),
+    ("Speed", "tokens/s", lambda one: one.tokens_per_s),
+    ("GPU use", "percent", lambda one: one.gpu_percent),
+)
 
 
 def _show(view: View) -> Mapping[str, Any]:
     found = job_details(view.settings, view.path["id"])
-    log = job_log(view.settings, found.job.job_id, None, _LOG_LINES)
+    log = log_part(view.settings, found.job.job_id)
+    events = without_older_samples(found.events)
+    results = [(run.run_number, one) for run in found.runs for one in run.results]
+    newest, zone = found.newest_sample, ZoneInfo(view.settings.timezone)
+    samples = found.samples
     return {
         "job": found.job,
-        "events": found.events,
+        "facts": [] if newest is None else sample_facts(newest, lambda at: format_moment(at, zone)),
+        "events": events[-_EVENTS:],
+        "events_left_out": max(0, len(events) - _EVENTS),
         "runs": found.runs,
-        "log": log.lines,
-        "results": [(run.run_number, one) for run in found.runs for one in run.results],
+        "samples": samples[-_SAMPLES:],
+        "charts": charts(samples),
+        "log": log.lines[-_LOG_LINES:],
+        "log_run": log.run_number,
+        "log_end": log.end,
+        "results": results[:_RESULTS],
+        "results_left_out": max(0, len(results) - _RESULTS),
+        "can_retry": found.job.state in job_actions.RETRIABLE,
     }
 
 
-PAGE = Page(name="Job", path="/jobs/{id}", template="job.html", show=_show, order=33, in_nav=False)
+def charts(samples: Sequence[RunSample]) -> list[dict[str, Any]]:
+    """What of a run can be drawn; at most `_SAMPLES` points, the newest kept, with a gap between two runs."""
+    step = -(-len(samples) // _SAMPLES) or 1
+    chosen = list(reversed(samples[::-1][::step]))
+    found = []
+    for label, unit, value_of in _CHARTS:
+        points: list[tuple[int, float | None]] = [(_second(one), value_of(one)) for one in chosen[:1]]
+        for before, one in pairwise(chosen):
+            if one.run_number != before.run_number:
+                points.append((_second(before) + 1, None))
+            points.append((_second(one), value_of(one)))
+        if any(value is not None for _, value in points):
+            series = [{"label": label, "values": [value for _, value in points]}]
+            found.append({"label": label, "x": [at for at, _ in points], "series": series, "unit": unit})
+    return found
+
+
+def _second(sample: RunSample) -> int:
+    return int(sample.at.timestamp())
+
+
+def _cancel(view: View) -> FormResult:
+    job = job_actions.job_of(view.settings, view.path["id"])
+    here = f"/jobs/{job.job_id}"
+    if job.is_over:
+        return Done(text=f"It is {job.state.value} already; nothing was changed.", to=here)
+    if not is_confirmed(view):
+        facts = (
+            *_money(job),
+            ("Launch", f"{job.launch_id}: its instance and the data on it are destroyed" if job.launch_id else "none"),
+        )
+        return Confirm(question=f"Cancel job {job.name}?", button="Cancel the job", back=here, facts=facts)
+    try:
+        _, changed = job_actions.request_cancel(view.settings, job.job_id, actor=view.actor)
+    except (JobConflict, UsageError) as error:
+        return Done(text=str(error), to=here, is_error=True)
+    text = "It is cancelled; its instance, if it has one, is being ended." if changed else "It is cancelled already."
+    return Done(text=text, to=here)
+
+
+def _retry(view: View) -> FormResult:
+    job = job_actions.job_of(view.settings, view.path["id"])
+    here = f"/jobs/{job.job_id}"
+    as_of = view.form.get("version", "")
+    if job.state not in job_actions.RETRIABLE:
+        return Done(text=f"It is {job.state.value}; nothing was changed.", to=here)
+    if not is_confirmed(view):
+        spec = job.definition
+        facts = (*_money(job), ("Retries", str(spec.retries)), ("Reason", job.reason or "–"))
+        question = f"Queue job {job.name} again? It may rent an instance."
+        return Confirm(question=question, button="Retry", back=here, facts=facts)
+    try:
+        version = int(as_of) if as_of.isascii() and as_of.isdigit() and len(as_of) < 10 else -1
+        job_actions.request_retry(view.settings, job.job_id, actor=view.actor, as_of=version)
+    except (JobConflict, UsageError) as error:
+        return Done(text=str(error), to=here, is_error=True)
+    return Done(text="It is queued again; it resumes from its last whole checkpoint.", to=here)
+
+
+def _money(job: Job) -> tuple[tuple[str, str], ...]:
+    limit = job.definition.limit
+    limits = (
+        (limit.max_usd, "$ in all"),
+        (limit.max_price_usd_gpu_hour, "$ per GPU-hour"),
+        (limit.max_usd_hour, "$ per hour"),
+    )
+    said = ", ".join(f"{value} {unit}" for value, unit in limits if value is not None)
+    return ("Cost so far", f"{job.spent_microusd / MICRO:.2f} $"), ("Limit", said or "that of its resources")
+
+
+PAGE = Page(
+    name="Job",
+    path="/jobs/{id}",
+    template="job.html",
+    show=_show,
+    order=33,
+    in_nav=False,
+    actions=(
+        FormAction(path="/jobs/{id}/cancel", scope="manage", run=_cancel),
+        FormAction(path="/jobs/{id}/retry", scope="manage", run=_retry),
+    ),
+    scripts=("vendor/uplot/uPlot.iife.min.js", "charts.js", "job.js"),
+)

@@ -10,8 +10,11 @@
       place.dataset.drawn = "yes";
       const given = JSON.parse(place.dataset.chart);
       const axis = { stroke: color("--text"), grid: { stroke: color("--line"), width: 1 } };
+      // for a single moment the library would draw an axis of years
+      const [first, last] = [given.x[0], given.x[given.x.length - 1]];
+      const x = first === last ? { range: [first - 1800, first + 1800] } : {};
       const chart = new uPlot({
-        width: place.clientWidth, height: 260,
+        width: place.clientWidth, height: 260, scales: { x },
         series: [{}, ...given.series.map((one, index) => ({
           label: one.label, stroke: color(colors[index % colors.length]), width: index === 0 || index === 2 ? 2 : 1,
           dash: index % 2 ? [4, 4] : undefined, spanGaps: false,

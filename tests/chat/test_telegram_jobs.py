@@ -1,0 +1,109 @@
+"""Jobs in the chat: listed, cancelled and retried by buttons, their logs; what an alert of a job bears."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.app.job_actions import job_of
+from gpuwatch.chat.jobs import log_pressed
+from gpuwatch.chat.replies import ChatContext
+from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.engine.alert_buttons import AlertButtons
+from gpuwatch.engine.job_alerts import job_alert
+from gpuwatch.engine.signed_buttons import ButtonAction, ButtonSigner, SignedButton
+from gpuwatch.ports import AlertKind
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.job_repository import SqlJobRepository
+from tests.builders_jobs import a_job
+from tests.chat.telegram_chat import NOON, OWNER, Chat, audits
+from tests.process.daemon_child import wait_for
+from tests.stored_jobs import a_running_job
+from tests.telegram_double import Shown
+from tests.web.served import settings_in
+
+
+def newest(chat: Chat, text: str) -> Shown:
+    """The newest message with this text, as it is now."""
+    found = wait_for(lambda: [one for one in chat.double.shown if text in chat.double.now(one).text])
+    return chat.double.now(found[-1])
+
+
+def test_a_job_is_cancelled_and_retried_by_buttons_each_asked_once_more_and_done_once(
+    chat: Chat, database: Database, tmp_path: Path
+) -> None:
+    """Somebody else's press and an old question do nothing; each change leaves one audit event with who pressed."""
+    job = a_running_job(chat.settings, tmp_path)
+    jobs = SqlJobRepository(database)
+
+    def state() -> JobState:
+        return job_of(chat.settings, job.job_id).state
+
+    with chat.open():
+        chat.double.write("/jobs train", OWNER)
+        shown = newest(chat, "12,000 tokens/s")
+        assert shown.labels == ["Cancel", "Log"]
+        chat.answer(chat.double.press(shown, "Cancel", OWNER + 1))
+        chat.answer(chat.double.press(shown, "Cancel", OWNER))
+        asked = wait_for(lambda: (now := chat.double.now(shown)).labels == ["Yes, cancel train", "No"] and now)
+        assert state() is JobState.RUNNING
+        first, second = (chat.double.press(asked, "Yes", OWNER) for _ in range(2))
+        assert "Job train is cancelled" in chat.answer(first)
+        assert "already" in chat.answer(second)
+        assert state() is JobState.CANCELLED
+        again = wait_for(lambda: (now := chat.double.now(shown)).labels[:1] == ["Retry"] and now)
+        chat.answer(chat.double.press(again, "Retry", OWNER))
+        question = wait_for(lambda: (now := chat.double.now(shown)).labels == ["Yes, retry train", "No"] and now)
+        assert "Job train is queued again" in chat.answer(chat.double.press(question, "Yes", OWNER))
+        assert state() is JobState.QUEUED
+        wait_for(lambda: len(audits(database)) == 2)
+        # it fails again, twice; what was asked about the first time is not done the second time
+        failed = jobs.record(job_of(chat.settings, job.job_id), JobTransition(to_state=JobState.FAILED, at=NOON))
+        chat.double.write("/jobs train", OWNER)
+        late = newest(chat, "state: failed")
+        chat.answer(chat.double.press(late, "Retry", OWNER))
+        old = wait_for(lambda: (now := chat.double.now(late)).labels == ["Yes, retry train", "No"] and now)
+        queued = jobs.record(failed, JobTransition(to_state=JobState.QUEUED, at=NOON))
+        jobs.record(queued, JobTransition(to_state=JobState.FAILED, at=NOON))
+        assert "has changed since" in chat.answer(chat.double.press(old, "Yes", OWNER))
+        assert state() is JobState.FAILED
+    assert [one.alert.headline for one in audits(database)] == ["job train cancelled", "job train retried"]
+    assert all(f"user {OWNER}" in dict(one.alert.facts)["By"] for one in audits(database))
+
+
+def test_the_end_of_a_log_is_shown_without_codes_and_bounded(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    lines = [f"step {number}" for number in range(100)]
+    job = a_running_job(settings, tmp_path, log="\n".join([*lines, "<b>bold</b>", "\x1b[31mred", "x" * 9000]) + "\n")
+    signer = ButtonSigner(b"secret", "chat", lambda: "abc123")
+    context = ChatContext(settings=settings, signer=signer, now=NOON)
+    button = SignedButton(action=ButtonAction.JOB_LOG, subject=job.job_id, bound="", data="")
+    reply = log_pressed(context, button)
+    texts = ["".join(piece.text for piece in line.pieces) for line in reply.lines]
+    assert texts[0] == "Log of job train, run 1"
+    assert ("step 99" in texts, "step 80" in texts, "<b>bold</b>" in texts) == (True, False, True)
+    assert max(map(len, texts)) <= 201
+    assert "\x1b" not in "".join(texts)
+    assert len("".join(texts)) < 4096
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "labels"),
+    [
+        ("finished", AlertKind.END, ["Log"]),
+        ("its command failed, exit code 3", AlertKind.RENT, ["Retry", "Cancel", "Log"]),
+        ("stopped after its pilot", AlertKind.RENT, ["Retry", "Cancel", "Log"]),
+        ("interrupted", AlertKind.RENT, ["Cancel", "Log"]),
+    ],
+)
+def test_the_alert_of_a_job_bears_what_can_be_done_about_it(
+    chat: Chat, what: str, kind: AlertKind, labels: list[str]
+) -> None:
+    alert = job_alert(a_job(launch_id="k" * 12, run_number=1), NOON, what, kind=kind).alert
+    (row,) = AlertButtons(chat.signer, lambda ask_id: None, chat.clock).buttons_for(alert)
+    assert [one.label for one in row] == labels
+    assert {read.subject for one in row if isinstance(read := chat.signer.read(one.data, NOON), SignedButton)} == {
+        "jobaaaa2"
+    }

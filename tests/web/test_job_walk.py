@@ -1,0 +1,68 @@
+"""A job's page on a phone, in a real browser: charts, a log that follows, cancel and retry after a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.app.jobs import job_details
+from gpuwatch.domain.jobs.job import JobState
+from tests.process.daemon_child import wait_for
+from tests.stored_jobs import a_running_job
+from tests.web.chromium import PHONE, needs_browser, overflow, page_at, serious_findings, started
+from tests.web.served import served
+
+pytestmark = [needs_browser, pytest.mark.slow, pytest.mark.timeout(300)]
+# every chart that is drawn, to ask what its axes show
+_CHARTS = """
+let library, drawn = window.drawn = [];
+Object.defineProperty(window, "uPlot", { get: () => library, set: (one) => { library = new Proxy(one, {
+  construct: (of, given) => { const chart = new of(...given); drawn.push(chart); return chart; } }); } });
+"""
+
+
+def test_a_running_job_is_followed_cancelled_and_retried(tmp_path: Path) -> None:
+    with served(tmp_path) as web, started() as browser, page_at(browser, web.url, PHONE) as page:
+        settings = web.context.settings
+        job = a_running_job(settings, tmp_path, log="".join(f"step {number}/100\n" for number in range(400)))
+        page.add_init_script(_CHARTS)
+        page.goto(f"/jobs/{job.job_id}")
+        main = page.get_by_role("main")
+        for text in ("12,000 tokens/s", "small batch", "$3.00 to $3.60 at its end", "step 399/100"):
+            main.get_by_text(text).first.wait_for()
+        wait_for(lambda: page.evaluate("drawn.length") >= 3)
+        assert overflow(page) == 0
+        assert serious_findings(page) == []
+        assert page.get_by_role("button", name="Cancel the job").count() == 0
+        log = tmp_path / "jobs-data" / job.job_id / "runs/1/log"
+        with log.open("a") as file:
+            file.write("a new <b>line</b>\n")
+        main.get_by_text("a new <b>line</b>").wait_for()
+
+        page.goto("/login")
+        page.get_by_label("One-time code").fill(web.codes[-1])
+        main.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log out").wait_for()
+        page.goto(f"/jobs/{job.job_id}")
+        page.get_by_role("button", name="Cancel the job").click()
+        page.get_by_role("heading", name="Cancel job train?").wait_for()
+        assert overflow(page) == 0
+        page.get_by_role("button", name="Cancel the job").click()
+        main.get_by_text("It is cancelled; its instance").wait_for()
+        assert job_details(settings, job.job_id).job.state is JobState.CANCELLED
+        page.get_by_role("button", name="Retry").click()
+        page.get_by_role("heading", name="Queue job train again? It may rent an instance.").wait_for()
+        page.get_by_role("button", name="Retry").click()
+        main.get_by_text("It is queued again").wait_for()
+        wait_for(lambda: job_details(settings, job.job_id).job.state is JobState.QUEUED)
+
+
+def test_a_chart_of_one_sample_has_an_axis_of_that_hour(tmp_path: Path) -> None:
+    with served(tmp_path) as web, started() as browser, page_at(browser, web.url, PHONE) as page:
+        job = a_running_job(web.context.settings, tmp_path, samples=1)
+        page.add_init_script(_CHARTS)
+        page.goto(f"/jobs/{job.job_id}")
+        wait_for(lambda: page.evaluate("drawn.length >= 3 && drawn[0].scales.x.min !== null"))
+        shown_s = page.evaluate("drawn[0].scales.x.max - drawn[0].scales.x.min")
+        assert 0 < shown_s <= 7200
