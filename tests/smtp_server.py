@@ -139,7 +139,7 @@ _REPLIES = {
     "AUTH": b"235 welcome\r\n",
     "DATA": b"354 go on\r\n",
 }
-_DRIPS_FOR_S = 20.0  # then it hangs up: a client without a deadline ends, too, and its test fails
+_DRIPS_FOR_S = 90.0  # then it hangs up: a client without a deadline ends, too, and its test fails
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class Stall:
         """As the test has it."""
         self.asked.append(query)
         if self.waits_for is not None:
-            self.waits_for.wait(20)
+            self.waits_for.wait(60)
         if self.fails is not None:
             raise self.fails
         seen = ParseResult(offers=list(self.offers), rows=len(self.offers))

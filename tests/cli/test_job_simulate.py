@@ -35,7 +35,11 @@ def test_a_made_up_queue_of_a_thousand_says_what_it_rests_on(shell: Shell, h100_
         assert policies[other]["saved"] == pytest.approx(saved)
         assert policies[other]["saved_low"] <= saved <= policies[other]["saved_high"]
     assert len(found["assumed"]) >= 4
-    assert shell(*argv).json == found
+
+
+def test_the_same_queue_is_made_up_again(shell: Shell, h100_prices: Path) -> None:
+    argv = ("job", "simulate", "--jobs", "100", "--data", str(h100_prices), "--json")
+    assert shell(*argv).json == shell(*argv).json
 
 
 def test_a_job_file_is_submitted_once_a_day(shell: Shell, h100_prices: Path) -> None:

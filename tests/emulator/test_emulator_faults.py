@@ -17,14 +17,14 @@ NO_EFFECT = ["429", "quota", "500", "502", "503", "garbage", "empty", "empty_obj
 EFFECT_WITHOUT_ANSWER = ["timeout_after", "reset_after", "500_after", "502_after", "unparsable_after"]
 
 
-def attempt(one: Any, offer_id: int) -> httpx.Response | Exception:
-    """Rent with little patience and answer whatever came of it."""
+def attempt(one: Any, offer_id: int, answer_s: float = 60.0) -> httpx.Response | Exception:
+    """Rent, wait so long for the answer, and return whatever came of it."""
     try:
         body = {"image": "a", "disk": 10, "label": "lost"}
         return httpx.put(
             f"{one.market.url}/api/v0/asks/{offer_id}/",
             json=body,
-            timeout=0.3,
+            timeout=httpx.Timeout(60.0, read=answer_s),
             headers={"Authorization": f"Bearer {one.market.key}"},
         )
     except httpx.HTTPError as error:
@@ -45,7 +45,7 @@ def understood(answer: httpx.Response | Exception) -> bool:
 def test_these_have_no_effect(opened: Any, kind: str) -> None:
     one = opened()
     one.market.faults.add("create", kind)
-    assert not understood(attempt(one, one.market.publish()))
+    assert not understood(attempt(one, one.market.publish(), answer_s=0.3 if kind == "never" else 60.0))
     assert one.market.ledger.creates == ()
 
 
@@ -53,15 +53,18 @@ def test_these_have_no_effect(opened: Any, kind: str) -> None:
 def test_these_take_effect_although_the_answer_is_lost(opened: Any, kind: str) -> None:
     one = opened()
     one.market.faults.add("create", kind)
-    assert not understood(attempt(one, one.market.publish()))
+    assert not understood(attempt(one, one.market.publish(), answer_s=0.3 if kind == "timeout_after" else 60.0))
+    until = time.monotonic() + 60
+    while not one.market.ledger.creates and time.monotonic() < until:
+        time.sleep(0.01)
     assert one.market.ledger.creates_by_label() == {"lost": 1}
 
 
 def test_a_late_request_takes_effect_only_after_the_client_gave_up(opened: Any) -> None:
     one = opened()
     one.market.faults.add("create", "late", after_s=30)
-    assert isinstance(attempt(one, one.market.publish()), httpx.TimeoutException)
-    until = time.monotonic() + 30
+    assert isinstance(attempt(one, one.market.publish(), answer_s=0.3), httpx.TimeoutException)
+    until = time.monotonic() + 60
     while not one.market._simulation.late and time.monotonic() < until:
         time.sleep(0.01)
     one.clock.advance(29)

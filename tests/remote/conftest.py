@@ -56,11 +56,11 @@ class RunOnMachine:
         ends_at = time.monotonic() + within_s
         while not wanted(status := self.observe()):
             assert time.monotonic() < ends_at, status
-            time.sleep(0.05)
+            time.sleep(0.2)
         return status
 
     def runner(self, words: str, stdin: bytes = b"") -> RemoteAnswer:
-        settings = f"GPUWATCH_RUNNER_EVERY_S=0.1 GPUWATCH_RUNNER_GRACE_S={self.grace_s}"
+        settings = f"GPUWATCH_RUNNER_EVERY_S=0.3 GPUWATCH_RUNNER_GRACE_S={self.grace_s}"
         return self.sh(f"{settings} sh {self.job}/runner.sh {words}", stdin)
 
     def sh(self, command: str, stdin: bytes = b"") -> RemoteAnswer:
