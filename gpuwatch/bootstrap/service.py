@@ -22,7 +22,7 @@ from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
@@ -141,8 +141,8 @@ class Service:
         )
         self.price_ranks = PriceRanks(SqlHourlyLows(store), _watched_gpus(settings), REFERENCE_DISK_GB)
         rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of, self._known_accounts)
-        gathering = QuoteGathering(timedelta(seconds=settings.gather_s), self._ask_soon, self._decide_in)
-        self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id, gathering)
+        self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s), self._ask_soon, self._decide_in)
+        self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id, self.gathering)
         ledger = ForecastLedger(SqlForecasts(store, commissions_of(settings), settings.watches))
         waits = SqlAutoPriceWaits(store, commissions_of(settings))
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
@@ -207,7 +207,13 @@ class Service:
             may_destroy=self.hooks.may_destroy,
             watch_ended=timedelta(seconds=self.settings.watch_ended_s),
             owner=account,
+            rents=self.rents,
         )
+
+    def rents(self) -> bool:
+        """Whether anything may be rented: jobs may be queued at any time."""
+        watches = (*self.settings.watches, *self.job_queue.watches)
+        return not self.settings.dry_run and any(one.action is not Action.ALERT for one in watches)
 
     def _known_accounts(self) -> Mapping[str, str]:
         return {name: one.account_id for name, one in self.accounts.items() if one.account_id is not None}
@@ -287,8 +293,16 @@ class Service:
     def _ask_soon(self, provider: str, watch: str) -> None:
         """Quotes are being compared: a provider is asked as soon as it may be."""
         worker = self.workers.get(provider)
-        if worker is not None and worker.hunter is not None:
-            worker.hunter.ask_soon(watch)
+        if worker is None or worker.hunter is None or self.gathering.is_starting(provider):
+            return
+        threading.Thread(
+            target=self._ask_for_quotes, args=(worker.hunter, provider, watch), name="gather", daemon=True
+        ).start()
+
+    def _ask_for_quotes(self, hunter: Hunter, provider: str, watch: str) -> None:
+        """On a thread of its own: a slow provider may be in the middle of a long question."""
+        if not hunter.ask_for_best(watch, self.settings.gather_s, self.time_source.now):
+            hunter.ask_soon(watch)
             self.slots.run_now(f"hunt {provider}")
 
     def _decide_in(self, seconds: float) -> None:

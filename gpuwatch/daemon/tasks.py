@@ -12,7 +12,6 @@ from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.daemon_alerts import rescue_alert
 from gpuwatch.daemon.task_progress import PeriodicTask
-from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.balance_cache import REFRESH_S
 from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
@@ -89,24 +88,24 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
     def is_known() -> bool:
         return (reconciler is None or reconciler.reconciled) and (gate is None or gate.has_looked)
 
+    if reconciler is not None and not service.settings.dry_run:
+        service.gathering.starts(name)
+
     def run() -> None:
         while not is_known() and source.monotonic() < until_s:
             if service.stopping.is_set():
                 return
             source.wait(service.stopping, 0.05)
+        if service.gathering.is_starting(name):
+            service.gathering.started(name, source.now() if is_known() else None)
         worker.hunt()
 
     return run
 
 
-def _rents(service: Service) -> bool:
-    watches = (*service.settings.watches, *service.job_queue.watches)
-    return not service.settings.dry_run and any(one.action is not Action.ALERT for one in watches)
-
-
 def _if_rents(service: Service, task: Callable[[], object]) -> Callable[[], object]:
     """Jobs may be queued at any time: whether anything rents is asked at each run."""
-    return lambda: task() if _rents(service) else None
+    return lambda: task() if service.rents() else None
 
 
 def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:

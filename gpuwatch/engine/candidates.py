@@ -90,3 +90,14 @@ def reservation_summary(started: Sequence[Launch], refusal: LaunchRefusal | None
     if len(started) == 1:
         return f"Renting it now, launch {ids}.{why}"
     return f"Renting {len(started)} now, launches {ids}.{why}"
+
+
+def is_same_offer(match: Match, reserved: Match) -> bool:
+    """Also as its spot twin: one machine is rented once."""
+    one, other = match.offer, reserved.offer
+    return (one.provider, one.offer_id) == (other.provider, other.offer_id)
+
+
+def reserved_first(reserved: Match, left: Sequence[Match]) -> tuple[Match, ...]:
+    """The candidates of a launch: the reserved offer, then the next best, whoever sells it."""
+    return (reserved, *(match for match in left if match is not reserved))

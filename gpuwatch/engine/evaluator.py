@@ -24,7 +24,9 @@ from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.engine.alerts import alert_id_from, outbox_alert
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
+    is_same_offer,
     reservation_summary,
+    reserved_first,
     select_candidates,
     with_rented_offer_first,
 )
@@ -117,6 +119,10 @@ class Evaluator:
         shown = [one.matches[0] for one in list(self._observed.get(watch, {}).values()) if one.matches]
         return min(match.price_microusd_gpu_hour for match in shown) / MICRO if shown else None
 
+    def newest(self, watch: str, provider: str, spot: bool) -> Observation | None:
+        """What a provider showed a watch last; None: it has not answered."""
+        return self._observed.get(watch, {}).get((provider, spot))
+
     def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
         """What an answer shows each watch, by the watch's name: the offers it accepts, cheapest first."""
         found: Mapping[str, tuple[Match, ...]]
@@ -131,6 +137,7 @@ class Evaluator:
                 near=bool(found[watch.name]) or self._is_near(watch, answer, now),
                 known=bool(found[watch.name]) or is_complete,
                 observed_at=answer.observed_at,
+                came_at=now,
             )
             for watch in watches
         }
@@ -327,8 +334,8 @@ class Evaluator:
                 refusal = got
                 break
             launch, match = got
-            reserved.append((launch, watch, _reserved_first(match, left)))
-            left = [one for one in left if one.offer.terms.fungible or not _is_same_offer(one, match)]
+            reserved.append((launch, watch, reserved_first(match, left)))
+            left = [one for one in left if one.offer.terms.fungible or not is_same_offer(one, match)]
             if launch.dry_run:
                 break
         self._slots.note_reservation(watch.name, refusal)
@@ -376,17 +383,6 @@ class Evaluator:
 
 
 _ONLY_ALERTED = {Action.ALERT: 'This watch only alerts: it does not rent (action = "alert").'}
-
-
-def _is_same_offer(match: Match, reserved: Match) -> bool:
-    """Also as its spot twin: one machine is rented once."""
-    one, other = match.offer, reserved.offer
-    return (one.provider, one.offer_id) == (other.provider, other.offer_id)
-
-
-def _reserved_first(reserved: Match, left: Sequence[Match]) -> tuple[Match, ...]:
-    """The candidates of a launch: the reserved offer, then the next best, whoever sells it."""
-    return (reserved, *(match for match in left if match is not reserved))
 
 
 def _is_under(watch: Watch, match: Match) -> bool:

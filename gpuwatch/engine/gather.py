@@ -1,7 +1,8 @@
 """The moment between a renting watch that fires and its decision: quotes of its other providers are waited for.
 
 Whoever answers first is not the cheapest. A provider whose newest quote is older than `gather` is asked at once, and
-waited for no longer than `gather`; with one provider nothing is waited for.
+waited for no longer than `gather`; with one provider nothing is waited for. A daemon that has just started counts that
+time from the moment at which it asked a provider first: what was never asked could not answer.
 """
 
 from __future__ import annotations
@@ -9,12 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from datetime import datetime, timedelta
 
+import msgspec
+
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.watch import Watch
 
 View = tuple[str, bool]  # provider and rental type
+_STARTS_SOON_S = 0.25  # how often it is checked whether a provider was asked for the first time
+
+
+class _Window(msgspec.Struct, frozen=True):
+    """A decision that waits."""
+
+    watch: Watch
+    opened: datetime
+    missing: frozenset[str]  # providers
 
 
 class QuoteGathering:
@@ -35,7 +48,23 @@ class QuoteGathering:
         self._gather = gather
         self._ask = ask
         self._wake = wake
-        self._open: dict[str, tuple[Watch, datetime]] = {}
+        self._open: dict[str, _Window] = {}
+        self._first_asked: dict[str, datetime | None] = {}  # None: not yet
+
+    def starts(self, provider: str) -> None:
+        """It will be asked for the first time soon. Safe from any thread, as the next two."""
+        self._first_asked[provider] = None
+
+    def is_starting(self, provider: str) -> bool:
+        """Whether it was not asked yet."""
+        return provider in self._first_asked and self._first_asked[provider] is None
+
+    def started(self, provider: str, asked_at: datetime | None) -> None:
+        """It is asked for the first time; None: it does not answer, and is not waited for any longer."""
+        if asked_at is None:
+            self._first_asked.pop(provider, None)
+        else:
+            self._first_asked[provider] = asked_at
 
     def waits(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation], now: datetime) -> bool:
         """Whether its decision waits for more quotes. Asks for them when that begins.
@@ -48,12 +77,13 @@ class QuoteGathering:
             return False
         opened = self._opened_at(watch, now)
         missing = {view for view in views if view not in observed or not self._is_young(observed[view], opened)}
-        if not missing or now - opened >= self._gather:
+        window = _Window(watch, opened, frozenset(provider for provider, _ in missing))
+        if not missing or self._is_over(window, now):
             return False
         is_new = watch.name not in self._open
-        self._open[watch.name] = watch, opened
+        self._open[watch.name] = window
         if is_new:
-            for provider in sorted({provider for provider, _ in missing}):
+            for provider in sorted(window.missing):
                 self._ask(provider, watch.name)
             self._wake(self._gather.total_seconds())
         return True
@@ -63,20 +93,37 @@ class QuoteGathering:
         self._open.pop(watch.name, None)
 
     def due(self, now: datetime) -> list[Watch]:
-        """Watches that have waited long enough."""
-        return [watch for watch, opened in self._open.values() if not timedelta(0) <= now - opened < self._gather]
+        """Watches that have waited long enough. Has the others decided when they have."""
+        over = [one for one in self._open.values() if one.opened > now or self._is_over(one, now)]
+        left = [self._ends_at(one) for one in self._open.values() if one not in over]
+        if left:
+            ends_at = min((at for at in left if at is not None), default=now)
+            self._wake(_STARTS_SOON_S if None in left else (ends_at - now).total_seconds())
+        return [one.watch for one in over]
+
+    def _is_over(self, window: _Window, now: datetime) -> bool:
+        ends_at = self._ends_at(window)
+        return ends_at is not None and now >= ends_at
+
+    def _ends_at(self, window: _Window) -> datetime | None:
+        """When nobody is waited for any longer; None: a provider was not asked yet."""
+        asked = [self._first_asked[name] for name in window.missing if name in self._first_asked]
+        if None in asked:
+            return None
+        return max([window.opened, *(at for at in asked if at is not None)]) + self._gather
 
     def in_order(
         self, watch: Watch, views: Set[View], recent: Mapping[View, Observation], now: datetime
     ) -> list[Match]:
         """All that is shown, the best first; behind it what is too old to decide, if quotes are compared."""
         if not self._compares(views):
-            return in_order(watch, (match for one in recent.values() for match in one.matches))
+            return in_order(watch, (match for one in recent.values() for match in (*one.matches, *one.older)))
         opened = self._opened_at(watch, now)
         young: list[Match] = []
         old: list[Match] = []
         for one in recent.values():
             (young if self._is_young(one, opened) else old).extend(one.matches)
+            old.extend(one.older)
         return [*in_order(watch, young), *in_order(watch, old)]
 
     def compared(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation]) -> str:
@@ -112,8 +159,22 @@ class QuoteGathering:
 
     def _opened_at(self, watch: Watch, now: datetime) -> datetime:
         waiting = self._open.get(watch.name)
-        return now if waiting is None or waiting[1] > now else waiting[1]
+        return now if waiting is None or waiting.opened > now else waiting.opened
 
     def _is_young(self, one: Observation, opened: datetime) -> bool:
-        """When the watch fired it was younger than `gather`, or it came since."""
-        return one.observed_at >= opened - self._gather
+        """When the watch fired its answer was younger than `gather`, or it came since.
+
+        However long the answer took: an order asks again for a price that is older than `quote_ttl`.
+        """
+        return (one.came_at or one.observed_at) >= opened - self._gather
+
+
+def about_a_part(shown: Observation, before: Observation | None, offer: Offer) -> Observation:
+    """What a question about one GPU and count showed, with what was known of the others before."""
+    if before is None:
+        return shown
+    of = offer.gpu, offer.gpu_count
+    rest = [match for match in (*before.matches, *before.older) if (match.offer.gpu, match.offer.gpu_count) != of]
+    return msgspec.structs.replace(
+        shown, older=tuple(rest), near=shown.near or before.near, known=bool(shown.matches) or before.known
+    )

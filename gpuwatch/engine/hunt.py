@@ -23,6 +23,7 @@ from gpuwatch.domain.watches.match import without_country
 from gpuwatch.domain.watches.query_plan import HEAT_LEAST, HEAT_MOST, Demand, PollingLimits, Question, split
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
+from gpuwatch.engine.gather import about_a_part
 from gpuwatch.engine.question_planner import QuestionPlanner
 from gpuwatch.engine.search import dearest, queries_for, search_cheapest
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
@@ -73,6 +74,7 @@ class Hunter:
         self._rows: dict[Query, int] = {}  # how many each returned when last asked
         self._asked: dict[Query, int] = {}  # when last, as a number: clocks step back
         self._numbers = itertools.count(1)
+        self._took_s: dict[Query, float] = {}  # the last answer
         self._unproven: set[Query] = set()  # reported: a cheaper offer may be missing
         self._reported_places: set[str] = set()  # watches whose `regions` left out offers without a country
 
@@ -86,6 +88,43 @@ class Hunter:
         for query, watches in list(self._watches_of.items()):
             if any(one.name == watch for one in watches):
                 self._polled_at.pop(query, None)
+
+    def ask_for_best(self, name: str, gather_s: float, clock: Callable[[], datetime]) -> bool:
+        """Ask for the best offer that a watch was last shown, if its whole question takes too long to be waited for.
+
+        Safe from any thread, also beside a round.
+
+        Returns:
+            False: it was not asked; its whole question is quick, or nothing of it is known.
+        """
+        slow = [
+            (query, watch)
+            for query, watches in list(self._watches_of.items())
+            for watch in watches
+            if watch.name == name and self._took_s.get(query, 0.0) > gather_s / 2
+        ]
+        asked = False
+        for query, watch in slow:
+            before = self._evaluator.newest(name, self.market.name, query.spot)
+            best = next(iter(before.matches), None) if before is not None else None
+            if best is not None:
+                self._ask_for(query, watch, best, clock)
+                asked = True
+        return asked
+
+    def _ask_for(self, query: Query, watch: Watch, best: Match, clock: Callable[[], datetime]) -> None:
+        offer, name = best.offer, self.market.name
+        part = msgspec.structs.replace(query, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
+        try:
+            answer = self.market.search(part)
+        except ProviderError as error:
+            log.info("no quote in time: %s", error, extra={"provider": name, "watch": watch.name})
+            return
+        shown = self._evaluator.observe([watch], answer, query.spot, clock())[watch.name]
+        before = self._evaluator.newest(watch.name, name, query.spot)
+        observed = {watch.name: about_a_part(shown, before, offer)}
+        with _store_errors_logged(name):
+            self._evaluator.evaluate([watch], name, query.spot, observed, clock())
 
     @property
     def queries(self) -> int:
@@ -209,6 +248,7 @@ class Hunter:
         if isinstance(answer, Answer):
             observed = self._evaluator.observe(watches, answer, spot, clock())
             for one in question.demands:
+                self._took_s[one.query] = answer.elapsed_s
                 self._rows[one.query] = sum(bool(observed[name].matches) for name in one.watches)
         else:
             observed = unanswered(watches, clock())
@@ -245,6 +285,7 @@ class Hunter:
         try:
             answer, observed = self._search(query, watches, clock)
             self._rows[query] = answer.rows
+            self._took_s[query] = answer.elapsed_s
         except ProviderError as error:
             answer, observed = error, unanswered(watches, clock())
             if not error.was_sent:

@@ -138,6 +138,23 @@ class LaunchAlerts:
         )
         return outbox_alert(alert, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
+    def nothing_rented(self, provider: str, error: str, now: datetime) -> OutboxAlert:
+        """Since the start the provider has not said what is rented there, or whose key it is."""
+        alert = Alert(
+            alert_id=self._new_id(),
+            kind=AlertKind.REFUSED,
+            severity=Severity.CRITICAL,
+            subject=provider,
+            created_at=now,
+            headline=f"Nothing is rented at {provider}: it does not say what its account holds",
+            facts=(("Provider", provider), ("Last error", redact(error))),
+            why="Since gpuwatch started, the account of the key or the list of its instances did not come: launches of "
+            "before may run there, and one more could be one too many.",
+            did="gpuwatch rents nothing there, keeps watching its offers, and asks again all the time.",
+            can_do=("See what the key may do: gpuwatch doctor", "Let watches rent elsewhere meanwhile: `providers`"),
+        )
+        return outbox_alert(alert, f"nothing-rented:{provider}:{now:%Y-%m-%d}")
+
     def instance_list_back(self, provider: str, now: datetime) -> OutboxAlert:
         """The provider's instance list is available again."""
         alert = Alert(

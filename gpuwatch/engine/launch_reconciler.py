@@ -85,10 +85,12 @@ class LaunchReconciler:
         may_destroy: Callable[[Launch, datetime], bool] = at_once,
         owner: LaunchOwner | None = None,
         watch_ended: timedelta = WATCH_ENDED,
+        rents: Callable[[], bool] = lambda: False,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
         self._watches = watches
+        self._rents = rents
         self._in_flight = in_flight
         self._freed = freed
         self._guard: LaunchGuard = guard or NoGuard()
@@ -171,7 +173,7 @@ class LaunchReconciler:
         except ProviderError as error:
             log.warning("could not list instances: %s", error, extra={"provider": self._launcher.name})
             self._without_list(_chosen(self._owner.own(alive), only), now)
-            self._list_monitor.failed(error, len(alive), now)
+            self._list_monitor.failed(error, len(alive), now, is_blocked=not self.reconciled and self._rents())
             return False
         everyone, alive = alive, self._owner.claimed(alive, lambda launch: listing.of(launch) is not None)
         mine = _chosen(alive, only)

@@ -39,6 +39,7 @@ class World:
         self.watch = watch
         self.now = NOON
         self.tick_s = 0.0
+        self.rents = False  # whether the settings let anything be rented for real
         self.provider = provider or LyingProvider()
         self.market = ScriptedMarket(an_answer(an_offer()))
         self.for_rent = ScriptedMarket(an_answer())  # where missing instances' offers are looked up
@@ -74,6 +75,7 @@ class World:
             freed=self.freed,
             guard=self.guard,
             market=self.for_rent,
+            rents=lambda: self.rents,
         )
         context = ProviderContext(self.provider, self.market, Commission("0.20"), reconciler=self.follower)
         self.executor = LaunchExecutor(

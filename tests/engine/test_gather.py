@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from datetime import timedelta
+import threading
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -11,12 +12,17 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidates import UnavailableProviders
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
 from gpuwatch.engine.gather import QuoteGathering
+from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.errors import ProviderDown
+from gpuwatch.ports import Answer, Query
 from tests.builders import a_watch, an_offer
 from tests.engine.uow_fakes import NOON, FakeExecutor, MemoryUnitOfWork, an_answer, evaluate
 
@@ -48,12 +54,17 @@ class Race:
             max_age=timedelta(minutes=2),
             links={},
         )
-        gathering = QuoteGathering(
+        self.gathering = QuoteGathering(
             timedelta(seconds=gather_s), lambda provider, watch: self.asked.append(provider), self.wakes.append
         )
         self.slots = LaunchSlots()
         self.evaluator = Evaluator(
-            self.store, msgspec.structs.replace(plain, **rules), self.executor, self.slots, lambda: next(ids), gathering
+            self.store,
+            msgspec.structs.replace(plain, **rules),
+            self.executor,
+            self.slots,
+            lambda: next(ids),
+            self.gathering,
         )
 
     def after(self, seconds: float) -> Race:
@@ -177,3 +188,138 @@ def test_the_launch_says_what_was_compared() -> None:
     race.after(2.6).wake()
     (intent,) = race.store.intents
     assert intent.compared == ("compared: runpod 1.9900, vastai 2.6690 $/GPU-h; no answer within 3 s: lambda")
+
+
+# --- a daemon that has just started ----------------------------------------------------------------------------------
+
+
+def test_a_provider_that_was_never_asked_is_waited_for_from_its_first_question() -> None:
+    race = Race("runpod", "vastai")
+    race.gathering.starts("runpod")
+    race.sees("vastai", 2.669)
+    race.after(4).wake()
+    assert race.rented() == [], "runpod had no chance to answer"
+    assert race.wakes == [3.0, 0.25]
+    race.gathering.started("runpod", race.now)
+    race.after(2.5).sees("vastai", 2.669)
+    assert race.rented() == []
+    race.after(0.4).sees("runpod", 1.99)
+    assert race.rented() == [("runpod", ["runpod", "vastai"])]
+
+
+def test_its_first_question_is_waited_for_no_longer_than_any_other() -> None:
+    race = Race("runpod", "vastai")
+    race.gathering.starts("runpod")
+    race.sees("vastai", 2.669)
+    race.gathering.started("runpod", race.after(1).now)
+    race.after(2.9).wake()
+    assert race.rented() == []
+    assert race.wakes[-1] == pytest.approx(0.1)
+    race.after(0.1).wake()
+    assert race.rented() == [("vastai", ["vastai"])]
+
+
+def test_a_provider_that_shows_no_sign_of_life_is_not_waited_for_after_the_start() -> None:
+    race = Race("runpod", "vastai")
+    race.gathering.starts("runpod")
+    race.sees("vastai", 2.669)
+    race.gathering.started("runpod", None)
+    race.after(3).wake()
+    assert race.rented() == [("vastai", ["vastai"])]
+
+
+# --- a provider whose whole answer takes longer than the window -------------------------------------------------------
+
+
+class SlowMarket:
+    """One request for each number of GPUs, a second each: eight of them take eight seconds."""
+
+    name = "runpod"
+
+    def __init__(self, race: Race) -> None:
+        self.race = race
+        self.usd_gpu_hour = 1.99
+        self.asked: list[Query] = []
+        self.is_down = False
+
+    def search(self, query: Query) -> Answer:
+        self.asked.append(query)
+        if self.is_down:
+            raise ProviderDown("runpod: no answer")
+        began, counts = self.race.now, range(query.count_min, (query.count_max or 8) + 1)
+        self.race.after(len(counts))
+        answer = an_answer(*(self.offer(count, began) for count in counts), at=began, provider=self.name)
+        return msgspec.structs.replace(answer, elapsed_s=float(len(counts)))
+
+    def offer(self, count: int, at: datetime) -> Offer:
+        return an_offer(
+            provider=self.name,
+            offer_id=f"h100-{count}",
+            gpu_count=count,
+            quoted_usd_hour=self.usd_gpu_hour * count,
+            observed_at=at,
+        )
+
+
+class SlowRace(Race):
+    """A watch for 1 to 8 GPUs at vast.ai and at such a provider, which was polled a while ago."""
+
+    def __init__(self) -> None:
+        watch = msgspec.structs.replace(RENTS, gpu_count_max=8)
+        super().__init__("runpod", "vastai", watch=watch)
+        self.market = SlowMarket(self)
+        self.hunter = Hunter(self.market, (watch,), Commission(), self.evaluator, lambda *_: None, threading.Event())
+        self.slots.hold(watch.name)  # nothing is rented while it is polled for the first time
+        self.hunter.run_round(lambda: self.now, 30.0, 30.0)
+        self.executor.started.clear()
+        self.slots.free(watch.name)
+        self.after(20)
+
+    def ask(self) -> bool:
+        """What the service does for those who are missing."""
+        return self.hunter.ask_for_best(self.watch.name, 3.0, lambda: self.now)
+
+
+def test_a_slow_provider_is_asked_for_its_best_offer_alone() -> None:
+    race = SlowRace()
+    race.sees("vastai", 2.669)
+    assert (race.rented(), race.asked) == ([], ["runpod"])
+    assert race.ask()
+    assert [(one.count_min, one.count_max, one.gpus) for one in race.market.asked[1:]] == [(1, 1, ("H100 SXM",))]
+    (launch,) = race.executor.started
+    assert (launch.launch.provider, launch.launch.offer_id) == ("runpod", "h100-1")
+    others = [match.offer.offer_id for match in launch.candidates]
+    assert others[1].startswith("vastai"), "what it was not asked for again stands behind what is young"
+    assert sorted(others[2:]) == [f"h100-{count}" for count in range(2, 9)]
+
+
+def test_its_best_offer_may_have_become_dearer_meanwhile() -> None:
+    race = SlowRace()
+    race.market.usd_gpu_hour = 3.0
+    race.sees("vastai", 2.669)
+    race.ask()
+    assert race.rented()[0][0] == "vastai"
+
+
+def test_a_slow_provider_that_fails_is_not_waited_for_beyond_the_window() -> None:
+    race = SlowRace()
+    race.sees("vastai", 2.669)
+    race.market.is_down = True
+    assert race.ask()
+    assert race.rented() == []
+    race.after(3).wake()
+    assert race.rented()[0][0] == "vastai"
+
+
+def test_a_quick_provider_is_asked_its_whole_question() -> None:
+    race = SlowRace()
+    assert not race.hunter.ask_for_best(race.watch.name, 60.0, lambda: race.now)
+    assert not race.hunter.ask_for_best("another", 3.0, lambda: race.now)
+
+
+def test_an_answer_that_took_long_is_as_young_as_its_arrival() -> None:
+    race = SlowRace()
+    race.sees("vastai", 2.669)
+    race.hunter.ask_soon(race.watch.name)
+    race.hunter.run_round(lambda: race.now, 0.0, 0.0)
+    assert race.rented()[0][0] == "runpod"

@@ -29,6 +29,38 @@ def test_nothing_is_reconciled_before_a_whole_list_came(world: World) -> None:
     assert world.follower.reconciled
 
 
+def test_what_an_account_holds_that_never_says_it_is_reported_once_and_its_return(world: World) -> None:
+    """Without that nothing is rented, for as long as it takes: its owner must not learn it from a missing machine."""
+    world.rents = True
+    world.provider.on_list = [ProviderDown("HTTP 500 at users/current")] * 2000
+    world.look(20)
+    assert world.reported() == [], "a restart of the provider's server takes less"
+    world.look(1000)
+    (alert,) = world.alerts()
+    assert alert.kind is AlertKind.REFUSED
+    assert "Nothing is rented at vastai" in alert.headline
+    assert dict(alert.facts)["Last error"] == "HTTP 500 at users/current"
+    assert world.follower.not_ready() is not None
+    world.provider.on_list = []
+    world.look(3)
+    assert world.reported() == [AlertKind.RECOVERED]
+    assert world.follower.not_ready() is None
+
+
+def test_where_nothing_would_be_rented_it_is_no_news(world: World) -> None:
+    world.provider.on_list = [ProviderDown("502")] * 2000
+    world.look(1000)
+    assert world.reported() == []
+
+
+def test_once_a_list_came_the_next_lists_may_be_missing(world: World) -> None:
+    world.rents = True
+    world.look()
+    world.provider.on_list = [ProviderDown("502")] * 2000
+    world.look(1000)
+    assert world.reported() == []
+
+
 def test_a_second_instance_with_the_label_of_a_launch_is_reported(world: World) -> None:
     launch = running(world)
     world.provider.foreign("9999", label=launch.label)

@@ -23,8 +23,6 @@ database_url = "{database_url}"
 [budget]
 max_usd_hour = 1000.0
 
-[providers.vastai]
-enabled = false
 {sections}
 [[watch]]
 name = "spans"
@@ -64,7 +62,8 @@ class Markets:
         self.home = Home(folder, "")
         text = SETTINGS.format(
             database_url=self.home.database_url,
-            sections="".join(section(name, place.url) for name, place in places.items()),
+            sections="".join(section(name, place.url) for name, place in places.items())
+            + ("" if "vastai" in places else "[providers.vastai]\nenabled = false\n"),
             gpus=json.dumps(sorted({BENCHES[name].gpu for name in places})),
         )
         (folder / "gpuwatch.toml").write_text(text)

@@ -95,9 +95,13 @@ def test_a_start_waits_for_the_first_list_of_instances_before_it_says_that_nothi
     assert "still looking up" not in home.log()
 
 
-def test_a_list_that_does_not_come_is_named_as_the_reason(market: Marketplace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("request_kind", "fault"), [("list", "502"), ("user", "500")])
+def test_a_list_or_an_account_that_does_not_come_is_named_as_the_reason(
+    market: Marketplace, tmp_path: Path, request_kind: str, fault: str
+) -> None:
+    """What an unknown account holds is unknown: nothing is rented with it, however long that lasts."""
     home = Home(tmp_path, market.url)
-    market.faults.add("list", "502", times=None)
+    market.faults.add(request_kind, fault, times=None)
     bargain(market)
     with home.daemon() as child:
         wait_for(lambda: "still looking up" in home.log())

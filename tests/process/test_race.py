@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.emulator import Delays, Marketplace
+from gpuwatch.errors import RefusalScope
+from tests.clouds.aws import Ec2
 from tests.contracts.benches import BENCHES
 from tests.process.daemon_child import terminate, wait_for
 from tests.process.test_crashes_elsewhere import Markets, ended, orders_at
@@ -60,3 +63,59 @@ def test_a_refusal_leads_to_the_next_provider_within_one_launch(markets: Markets
     assert [one["cause"].partition(" at ")[2] for one in events if one["cause"].startswith("offer ")] == [
         launch["provider"]
     ]
+
+
+def everywhere(folder: Path, places: dict[str, Any]) -> Markets:
+    """AWS in two regions beside RunPod and vast.ai; the decision waits for all of them, however slow the machine is."""
+    markets = Markets(folder, places)
+    path = folder / "gpuwatch.toml"
+    text = path.read_text().replace('regions = ["us-east-1"]', 'regions = ["us-east-1", "us-west-2"]')
+    path.write_text(text + '\n[launch]\ngather = "50s"\n')
+    return markets
+
+
+def looked_after(place: Any, order: str, look: str) -> bool:
+    """Whether the instances were listed after the last order."""
+    lines = [f"{one.method} {one.path}" for one in list(place.requests)]
+    ordered = max((n for n, line in enumerate(lines) if re.match(order, line)), default=-1)
+    return ordered >= 0 and any(re.match(look, line) for line in lines[ordered + 1 :])
+
+
+@pytest.mark.slow
+def test_from_quota_to_quota_to_the_next_zone_to_the_next_provider(tmp_path: Path) -> None:
+    """RunPod has no credit for it, one region of AWS no vCPUs, the next zone no capacity: vast.ai rents, once."""
+    runpod, ec2 = BENCHES["runpod"].place(), Ec2(page=7)
+    with runpod, ec2, Marketplace(size=1, odd_rows=False, delays=Delays(0.0, 0.0, 0.0, 0.0)) as vast:
+        for row in vast.offers():
+            vast.withdraw(row["id"])
+        vast.publish(gpu="RTX 4090", count=1, usd_hour=5.0)
+        runpod.fail("POST /v2/pods", 402, b"{}", times=50)
+        ec2.account.quotas["us-east-1", "L-DB2E81BA"] = 0.0
+        ec2.sell_out("us-west-2a", "g4dn.xlarge")
+        places = {"aws": ec2, "runpod": runpod, "vastai": vast}
+        markets = everywhere(tmp_path, places)
+        asked = {"aws": ("POST /RunInstances", "POST /DescribeInstances"), "runpod": ("POST /v2/pods", "GET /v2/pods")}
+        child = markets.daemon()
+        try:
+            wait_for(lambda: markets.home.launches() and markets.launch()["instance_id"], within_s=120.0)
+            wait_for(lambda: all(looked_after(places[name], *lines) for name, lines in asked.items()), within_s=120.0)
+            launch = markets.launch()
+            terminate(child)
+        finally:
+            ended(child)
+        assert launch["provider"] == "vastai"
+        assert (len(orders(markets, "runpod")), len(orders(markets, "aws"))) == (1, 2)
+        made = {"aws": ec2.instances, "runpod": runpod.pods, "vastai": vast.instances()}
+        assert {name: len(found) for name, found in made.items()} == {"aws": 0, "runpod": 0, "vastai": 1}
+        scopes = json.loads(markets.home.run("machines", "--scopes", "--json").stdout)
+        assert sorted((one["provider"], one["scope"]) for one in scopes) == [
+            ("aws", RefusalScope.OFFER.value),
+            ("aws", RefusalScope.REGION_FAMILY.value),
+            ("runpod", RefusalScope.ACCOUNT.value),
+        ], scopes
+        shown = markets.home.run("machines", "--scopes").stdout
+        assert "us-east-1 G" in shown
+        events = json.loads(markets.home.run("launches", "show", launch["launch_id"], "--json").stdout)
+        tried = [one["cause"] for one in events if one["cause"].startswith("offer ")]
+        assert [one.partition(" at ")[2] for one in tried] == ["aws", "", "vastai"], "the second at the same provider"
+        assert "us-west-2a" in tried[1]

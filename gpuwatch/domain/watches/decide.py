@@ -102,6 +102,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     known: bool  # False: failed, stale or incomplete, so "no match" proves nothing
     near: bool  # an otherwise matching offer is at or under threshold × rearm
     observed_at: datetime
+    came_at: datetime | None = None  # when its answer came; None: as it was observed
+    older: tuple[Match, ...] = ()  # from the answer before, where this one was about a part of them
     completes_cycle: bool = True  # False: only part of the watch's queries were answered again; not a miss yet
 
 
