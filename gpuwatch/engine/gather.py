@@ -22,7 +22,7 @@ View = tuple[str, bool]  # provider and rental type
 _STARTS_SOON_S = 0.25  # how often it is checked whether a provider was asked for the first time
 
 
-class _Window(msgspec.Struct, frozen=True):
+class _GatherWindow(msgspec.Struct, frozen=True):
     """A decision that waits."""
 
     watch: Watch
@@ -48,7 +48,7 @@ class QuoteGathering:
         self._gather = gather
         self._ask = ask
         self._wake = wake
-        self._open: dict[str, _Window] = {}
+        self._open: dict[str, _GatherWindow] = {}
         self._first_asked: dict[str, datetime | None] = {}  # None: not yet
 
     def starts(self, provider: str) -> None:
@@ -77,7 +77,7 @@ class QuoteGathering:
             return False
         opened = self._opened_at(watch, now)
         missing = {view for view in views if view not in observed or not self._is_young(observed[view], opened)}
-        window = _Window(watch, opened, frozenset(provider for provider, _ in missing))
+        window = _GatherWindow(watch, opened, frozenset(provider for provider, _ in missing))
         if not missing or self._is_over(window, now):
             return False
         is_new = watch.name not in self._open
@@ -101,11 +101,11 @@ class QuoteGathering:
             self._wake(_STARTS_SOON_S if None in left else (ends_at - now).total_seconds())
         return [one.watch for one in over]
 
-    def _is_over(self, window: _Window, now: datetime) -> bool:
+    def _is_over(self, window: _GatherWindow, now: datetime) -> bool:
         ends_at = self._ends_at(window)
         return ends_at is not None and now >= ends_at
 
-    def _ends_at(self, window: _Window) -> datetime | None:
+    def _ends_at(self, window: _GatherWindow) -> datetime | None:
         """When nobody is waited for any longer; None: a provider was not asked yet."""
         asked = [self._first_asked[name] for name in window.missing if name in self._first_asked]
         if None in asked:
