@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.past_prices import all_commissions, known_gpu_names_of, load_prices, pricer
+from gpuwatch.app.past_prices import known_gpu_names_of, load_prices, pricer
 from gpuwatch.app.scores import advice_record, record_json
 from gpuwatch.bootstrap import new_id, open_store
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.advice import BuyVerdict, advise, why_too_little_data
 from gpuwatch.domain.analysis.optimal_stopping import METHOD
 from gpuwatch.domain.analysis.price_forecasts import ForecastSource, PriceForecast

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.past_prices import all_commissions, load_prices
+from gpuwatch.app.past_prices import load_prices
 from gpuwatch.app.watch_selection import GPU_AND_PRICE, select_watches, settings_with_rule
 from gpuwatch.bootstrap.provider_access import is_polled_for, unrentable
-from gpuwatch.bootstrap.rules import max_ages
+from gpuwatch.bootstrap.rules import all_commissions, max_ages
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.analysis.price_series import POLL_LASTS_S

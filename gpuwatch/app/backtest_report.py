@@ -23,6 +23,8 @@ def rule_text(watch: Watch) -> str:
     gpus, most = ", ".join(watch.gpu), f"{watch.max_price_usd_gpu_hour:f}"
     if watch.max_job_cost_usd is not None:
         return f"{gpus}, the job for at most ${watch.max_job_cost_usd:f}, {watch.action.value}"
+    if watch.unlimited:
+        return f"{gpus} at any price, {watch.action.value}"
     return f"{gpus} at or under {most} $/GPU-h{' (auto)' if watch.auto else ''}, {watch.action.value}"
 
 

@@ -66,6 +66,28 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
         return LimitsInForce(watches=watches, standing={}, fault=str(error))
 
 
+def with_past_limits(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
+    """The watches with what `new_low` and `drop_by` ask for now. Opens the store only if one has such a clause.
+
+    Without a store that can be read nothing is known, and such a watch matches nothing.
+    """
+    if all(watch.new_low_s is None and watch.drop_by is None for watch in limits.watches):
+        return limits
+    from gpuwatch.bootstrap.rules import all_commissions
+    from gpuwatch.engine.past_limits import NoPastPrices, PastLimits
+    from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+    from gpuwatch.storage.auto_prices import SqlPastPrices
+
+    now = real_now()
+    try:
+        with open_store_read_only(settings) as store:
+            past = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
+            watches = [past.with_past(watch, now) for watch in limits.watches]
+    except StoreError:
+        watches = [PastLimits(NoPastPrices(), REFERENCE_DISK_GB).with_past(watch, now) for watch in limits.watches]
+    return msgspec.structs.replace(limits, watches=watches)
+
+
 def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str], keep: bool = False) -> MarketCheck:
     """Poll the providers of the watches, or of these the named ones, and match their offers.
 

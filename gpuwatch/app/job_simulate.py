@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.app.jobs import new_job
-from gpuwatch.app.past_prices import all_commissions, load_prices
+from gpuwatch.app.past_prices import load_prices
 from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.auto_limit import hours_left as whole_hours
 from gpuwatch.domain.analysis.auto_limit import limit_at, limit_schedule
 from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory

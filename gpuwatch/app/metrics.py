@@ -82,7 +82,9 @@ class MetricsReader:
         limits = limits_in_force(settings, settings.watches, keep=False).watches
         values: Values = {
             "gpuwatch_build_info": {(__version__,): 1.0},
-            "gpuwatch_watch_max_price_usd_gpu_hour": {(one.name,): float(one.max_price_usd_gpu_hour) for one in limits},
+            "gpuwatch_watch_max_price_usd_gpu_hour": {
+                (one.name,): float(one.max_price_usd_gpu_hour) for one in limits if not one.unlimited
+            },
             **_task_values(tasks),
         }
         try:

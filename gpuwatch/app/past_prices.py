@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.history_from_rows import history_of_columns
 from gpuwatch.domain.analysis.price_series import series_of
 from gpuwatch.domain.market.gpu_names import catalog
@@ -27,7 +28,6 @@ from gpuwatch.storage.price_sources import matches_source
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, MarketHistory, OfferInterval
     from gpuwatch.domain.analysis.price_series import PriceSeries
-    from gpuwatch.domain.market.pricing import Commission
     from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -120,12 +120,6 @@ def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, 
 def commission_rates(settings: Settings) -> Mapping[str, float]:
     """Provider → the fraction on top of its listed prices; see `all_commissions`."""
     return {name: float(one.on_top_rate(None)) for name, one in all_commissions(settings).items()}
-
-
-def all_commissions(settings: Settings) -> Mapping[str, Commission]:
-    """Provider → its commission, as configured; its default if it is not enabled."""
-    found = {name: providers.info(name).commission for name in providers.names()}
-    return found | {name: one.commission for name, one in settings.providers.items()}
 
 
 def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.past_prices import all_commissions
 from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.price_forecasts import ForecastRecord, ForecastSource, record_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.forecast_scores import scored_until

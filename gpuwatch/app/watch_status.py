@@ -72,7 +72,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def distance(self) -> float | None:
         """How far the nearest offer is above the limit: 0.06 is 6 %; 0 or less is at or under it."""
-        if self.nearest is None or not self.limit_usd_gpu_hour:
+        if self.nearest is None or not self.limit_usd_gpu_hour or self.watch.unlimited:
             return None
         return self.nearest.price_microusd_gpu_hour / MICRO / self.limit_usd_gpu_hour - 1
 
@@ -191,7 +191,7 @@ def watch_status_json(one: WatchStatus) -> dict[str, Any]:
     is_job = watch.max_job_cost_usd is not None
     return {
         "name": watch.name,
-        "max_price": None if is_job else one.limit_usd_gpu_hour,
+        "max_price": None if is_job or one.watch.unlimited else one.limit_usd_gpu_hour,
         **({"max_job_cost_usd": float(watch.max_job_cost_usd)} if watch.max_job_cost_usd is not None else {}),
         "matched": bool(one.matches),
         "offers": [match_json(match) for match in one.matches],

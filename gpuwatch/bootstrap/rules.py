@@ -80,6 +80,12 @@ def commissions_of(settings: Settings) -> Mapping[str, Commission]:
     return {name: provider.commission for name, provider in settings.providers.items()}
 
 
+def all_commissions(settings: Settings) -> Mapping[str, Commission]:
+    """Provider → its commission, as configured; its default if it is not enabled."""
+    found = {name: providers.info(name).commission for name in providers.names()}
+    return found | {name: one.commission for name, one in settings.providers.items()}
+
+
 def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedelta]:
     """Provider → how old its answer may be: three of its rounds, whose queries are `search_interval` apart."""
     ages = {}

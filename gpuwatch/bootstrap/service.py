@@ -20,7 +20,7 @@ from gpuwatch.bootstrap.jobs import build_job_runner, job_shells
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
-from gpuwatch.bootstrap.rules import build_routing, build_rules, commissions_of
+from gpuwatch.bootstrap.rules import all_commissions, build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
@@ -41,6 +41,7 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.past_limits import PastLimits
 from gpuwatch.engine.price_ranks import PriceRanks
 from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.engine.provider_worker import ProviderWorker
@@ -50,7 +51,7 @@ from gpuwatch.engine.watch_alerts import abandoned_alerts
 from gpuwatch.errors import StoreError
 from gpuwatch.providers.toolkit.ssh_probe import SshProbe
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
-from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
+from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
 from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.hourly_lows import SqlHourlyLows
@@ -146,6 +147,7 @@ class Service:
         ledger = ForecastLedger(SqlForecasts(store, commissions_of(settings), settings.watches))
         waits = SqlAutoPriceWaits(store, commissions_of(settings))
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
+        self.past_limits = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self.jobs = SqlJobRepository(store)
         self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=self._price_seen_by)
         self.job_runner = build_job_runner(
@@ -271,10 +273,13 @@ class Service:
             self.evaluator,
             recorder.record_hunt,
             self.stopping,
-            current_limit=self.auto_prices.with_current_limit,
+            current_limit=self._with_current_limits,
             job_watches=lambda: [watch for watch in self.job_queue.watches if is_polled_for(name, watch)],
             planner=self._planner(name, prices) if prices is not None else None,
         )
+
+    def _with_current_limits(self, watch: Watch, now: datetime) -> Watch:
+        return self.past_limits.with_past(self.auto_prices.with_current_limit(watch, now), now)
 
     def _planner(self, name: str, prices: PricesOnSale) -> QuestionPlanner:
         def deadline(watch: Watch, now: datetime) -> datetime | None:

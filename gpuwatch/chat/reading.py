@@ -84,6 +84,8 @@ def _wants(watch: Watch) -> str:
     gpus = ", ".join(sorted(watch.gpu_names)[:4]) or "any GPU"
     more = len(watch.gpu_names) - 4
     beside = f" and {more} more" if more > 0 else ""
+    if watch.unlimited:
+        return f"{gpus}{beside} by its price history"
     return f"{gpus}{beside} at or under ${price_text(watch.max_price_usd_gpu_hour, most=6)} per GPU-hour"
 
 

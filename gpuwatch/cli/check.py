@@ -132,15 +132,18 @@ def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -
 
 def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
     """The watches with their current limits; prints where limits come from the history."""
-    from gpuwatch.app.check import limits_in_force
+    from gpuwatch.app.check import limits_in_force, with_past_limits
 
-    found = limits_in_force(settings, watches, keep)
+    found = with_past_limits(settings, limits_in_force(settings, watches, keep))
     if found.fault:
         note(f'max_price = "auto": the caps apply, because the history cannot be read: {found.fault}')
     for name, standing in found.standing.items():
         why = f"the history is too short: {standing.why_none}" if standing.why_none else "from the history"
         until = local(standing.deadline, settings.timezone)
         note(f"{name}: at or under {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}")
+    for watch in found.watches:
+        for limit in watch.past or ():
+            note(f"{watch.name}: {limit.clause} for {limit.of}: {limit.basis}")
     return found
 
 
@@ -157,6 +160,8 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], *, 
 
 
 def _limit_text(watch: Watch) -> str:
+    if watch.unlimited:
+        return "any price"
     if watch.max_job_cost_usd is None:
         return f"{watch.max_price_usd_gpu_hour:f} $/GPU-h"
     return f"{watch.max_job_cost_usd:f} $ for the job"
@@ -166,7 +171,8 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
 
     for watch in watches:
         found = checked.matches[watch.name]
-        headline = f"{watch.name}: {', '.join(watch.gpu)} at or under {_limit_text(watch)}"
+        at = "at" if watch.unlimited else "at or under"
+        headline = f"{watch.name}: {', '.join(watch.gpu)} {at} {_limit_text(watch)}"
         if found:
             table(*offers_table(found[:10], checked.at), title=headline)
         else:

@@ -200,7 +200,7 @@ class Evaluator:
         return index
 
     def _is_near(self, watch: Watch, answer: Answer, now: datetime) -> bool:
-        return watch.rearm > 1 and is_near(watch, answer.offers, self._rules.commissions, now)
+        return watch.has_near_limit and is_near(watch, answer.offers, self._rules.commissions, now)
 
     def _memory(self, watch: Watch) -> WatchMemory:
         return self._memories.get(watch.name, WatchMemory())

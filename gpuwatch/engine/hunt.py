@@ -260,7 +260,7 @@ class Hunter:
     def _apply_current_limits(self, now: datetime) -> None:
         """Poll for what is at or under the limits of this moment; a watch whose limit is unknown is not polled."""
         waiting = self._job_watches()
-        if not waiting and self._limited is None and all(watch.auto is None for watch in self._watches):
+        if not waiting and self._limited is None and all(watch.has_fixed_limit for watch in self._watches):
             return
         limited = list(waiting)
         for watch in self._watches:

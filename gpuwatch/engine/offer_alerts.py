@@ -20,12 +20,14 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.market.resold import FoldedOffer, fold_resold
 from gpuwatch.domain.watches.decide import REASON_TEXTS, Decision, DecisionReason, Match
 from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.offer_facts import hint, job_facts, job_mark, line_marks, machine_facts, price_facts, rare_facts
 from gpuwatch.ports import Alert, AlertKind, OfferLine
 
 _OFFERS_SHOWN = 3
+_PAST_NAMES = {NEW_LOW: "New low", DROP_BY: "Drop"}
 
 
 def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
@@ -58,7 +60,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     facts = [
         *price_facts(best, lines[0], rank_of(best.offer), with_total=approval is None),
         *job_facts(watch, best),
-        ("Threshold", _threshold(watch)),
+        *_threshold_facts(watch, best.offer),
         *([] if approval is None else _quote_facts(approval, watch, zone)),
         ("Place", lines[0].place),
         *machine_facts(best.offer, zone),
@@ -93,6 +95,13 @@ def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
     return (
         f"{watch.name}: {line.gpu} × {line.gpu_count} at ${line.price_usd_gpu_hour} per GPU-hour{marks}{_sure(match)}"
     )
+
+
+def _threshold_facts(watch: Watch, best: Offer) -> list[tuple[str, str]]:
+    """The limit, and what the price was compared with."""
+    limit = [] if watch.unlimited else [("Threshold", _threshold(watch))]
+    mine = [one for one in watch.past or () if (one.gpu, one.spot) == (best.gpu, best.spot)]
+    return limit + [(_PAST_NAMES[one.clause], f"{one.how} {one.basis}") for one in mine]
 
 
 def _threshold(watch: Watch) -> str:

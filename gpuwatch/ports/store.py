@@ -227,6 +227,13 @@ class HourlyLowsReader(Protocol):
         """By provider, kind of price, GPU and spot; `gpus` None: all. Raises StoreError."""
 
 
+class PastPriceReader(Protocol):
+    """The prices that `new_low` and `drop_by` compare with."""
+
+    def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
+        """The lowest price of each hour of what fits a watch at any price, imported ones too. Raises StoreError."""
+
+
 class AutoPriceRepository(Protocol):
     """When the wait of a watch with `max_price = "auto"` began, and its history. All methods raise StoreError."""
 

@@ -131,7 +131,7 @@ def _high_commissions(settings: Settings) -> Iterator[str]:
 def _high_prices(settings: Settings) -> Iterator[str]:
     """A price of a whole machine, or a slip, in place of the price of one GPU: `max_price = 350`."""
     for watch in settings.watches:
-        if watch.max_job_cost_usd is not None:
+        if watch.max_job_cost_usd is not None or watch.unlimited:
             continue
         memory_gib = max((gpu.memory_gib for name in watch.gpu_names if (gpu := catalog().get(name))), default=0)
         most = max(Decimal(repr(memory_gib)) * _PLAUSIBLE_USD_GIB_HOUR, _PLAUSIBLE_USD_HOUR)

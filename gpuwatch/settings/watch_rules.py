@@ -16,7 +16,7 @@ from gpuwatch.settings.options import KeyPath
 
 def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """Keys that exclude or need each other; each with its path within the watch."""
-    if watch.max_price is None and watch.max_job_cost is None:
+    if watch.max_price is None and watch.max_job_cost is None and not _does_without_limit(watch):
         yield ("max_price",), "it is missing; expected: USD per GPU-hour, or max_job_cost"
     if watch.max_price is not None and watch.max_job_cost is not None:
         yield ("max_job_cost",), "expected either max_price or max_job_cost, not both"
@@ -28,7 +28,20 @@ def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
         for key in ("max_price_cap", "deadline"):
             if getattr(watch, key) is not None:
                 yield (key,), 'expected only beside max_price = "auto"'
+    yield from _history_errors(watch)
     yield from _job_errors(watch)
+
+
+def _does_without_limit(watch: WatchTable) -> bool:
+    """An alert about what is news by itself; what rents says what it may cost."""
+    return watch.action == "alert" and (watch.new_low is not None or watch.drop_by is not None)
+
+
+def _history_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
+    if watch.drop_by is None and "drop_over" in watch.model_fields_set:
+        yield ("drop_over",), "expected only beside drop_by"
+    if watch.new_low is not None and watch.hold_for:
+        yield ("hold_for",), "expected without new_low: a price is a new low only until it is stored"
 
 
 def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:

@@ -64,8 +64,30 @@ class SqlAutoPriceWaits:
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
         """Of the last 90 days, what fits and could have been rented; imported prices count as well."""
-        market_history = read_market_history(self._database, scope_of(watch), now - HISTORY, now + timedelta(seconds=1))
-        fitting = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
+        return SqlPastPrices(self._database, self._commissions, self._commissions).series(watch, now - HISTORY, now)
+
+
+class SqlPastPrices:
+    """Implements `ports.store.PastPriceReader` over the database.
+
+    Args:
+        providers: only these; None: all whose prices are stored.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        commissions: Mapping[str, Commission],
+        providers: Collection[str] | None = None,
+    ) -> None:
+        self._database = database
+        self._commissions = commissions
+        self._providers = providers
+
+    def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
+        """The lowest price of each hour of what fits a watch at any price, imported ones too. Raises StoreError."""
+        history = read_market_history(self._database, scope_of(watch), since, now + timedelta(seconds=1))
+        fitting = fitting_series(watch, history, self._commissions, REFERENCE_DISK_GB, self._providers)
         return known_until(fitting, now)
 
 

@@ -211,6 +211,24 @@ def known_until(series: PriceSeries, now: datetime) -> PriceSeries:
     return cut_series(series, series.first_hour, int(now.timestamp()) // HOUR_S + 1)
 
 
+def with_newer(series: PriceSeries, newer: PriceSeries) -> PriceSeries:
+    """A series with what was read later: the lower price of each hour, and every poll of both."""
+    if not newer.lows:
+        return series
+    if not series.lows:
+        return newer
+    first = min(series.first_hour, newer.first_hour)
+    after = max(one.first_hour + len(one.lows) for one in (series, newer))
+    lows: list[int | None] = [None] * (after - first)
+    polled = [False] * (after - first)
+    for one in (series, newer):
+        for at, (low, is_polled) in enumerate(zip(one.lows, one.polled, strict=True), one.first_hour - first):
+            known = lows[at]
+            lows[at] = low if known is None or (low is not None and low < known) else known
+            polled[at] = polled[at] or is_polled
+    return msgspec.structs.replace(series, first_hour=first, lows=lows, polled=polled)
+
+
 def period_start(hours: Sequence[int]) -> datetime:
     """When a period starts."""
     return datetime.fromtimestamp(hours[0] * HOUR_S, UTC)

@@ -140,7 +140,7 @@ class _CandidateFinder:
 def at_any_price(watch: Watch) -> Watch:
     """The same watch without a price limit."""
     return msgspec.structs.replace(
-        watch, max_price_usd_gpu_hour=_ANY_PRICE_USD, auto=None, max_job_cost_usd=None, job=None
+        watch, max_price_usd_gpu_hour=_ANY_PRICE_USD, auto=None, max_job_cost_usd=None, job=None, past=None
     )
 
 

@@ -145,6 +145,14 @@ def _second_or_more(value: Any) -> float:
     return found
 
 
+def _day_or_more(value: Any) -> float:
+    found = seconds(value)
+    if found < 86_400:
+        raise ValueError("expected a duration of at least 1d")
+    return found
+
+
+SpanFrom1d = Annotated[float, BeforeValidator(_day_or_more), WithJsonSchema(_SPAN | {"examples": ["7d", "30d"]})]
 SpanFrom1s = Annotated[float, BeforeValidator(_second_or_more), WithJsonSchema(_SPAN)]
 Measure = Annotated[
     Decimal, BeforeValidator(number), Field(ge=0, le=MAX_MEASURE), WithJsonSchema(_NUMBER | {"minimum": 0})

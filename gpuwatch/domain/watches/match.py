@@ -14,13 +14,14 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
-from gpuwatch.domain.market.money import above_text
+from gpuwatch.domain.market.money import above_text, price_text
 from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
 from gpuwatch.domain.market.places import country_of, wanted_place
 from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of, threshold_microusd, usd
 from gpuwatch.domain.planning.card_specs import specs_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
+from gpuwatch.domain.watches.past_limits import NEW_LOW, comparable_microusd, is_compared, unmet
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
@@ -86,12 +87,13 @@ def without_country(
 
 
 def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime) -> bool:
-    """Return whether an otherwise matching offer is at or under threshold × rearm."""
+    """Return whether an otherwise matching offer is at or under threshold × rearm; with `new_low` at the lowest."""
     by, job = Decimal(repr(watch.rearm)), watch.max_job_cost_usd
     wider = msgspec.structs.replace(
         watch,
         max_price_usd_gpu_hour=watch.max_price_usd_gpu_hour * by,
         max_job_cost_usd=None if job is None else job * by,
+        past_or_equal=True,  # the price that was the lowest, and was reported, still stands
     )
     return any(
         accepts(wider, offer, price_for(wider, offer, commissions), now)
@@ -269,6 +271,23 @@ def _extras(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Fa
     return next(filter(None, found), None) or _conditions(watch, offer, price)
 
 
+def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
+    """`new_low` and `drop_by`, where the limits of this moment are known."""
+    if watch.past is None:
+        return None
+    if not is_compared(offer):
+        clause = "drop_by" if watch.new_low_s is None else NEW_LOW
+        return Failure(clause, f"{clause}: it is a list price, and only live prices are compared")
+    is_ = comparable_microusd(offer, price, watch.past_disk_gb)
+    limit = unmet(watch.past, offer, is_, or_equal=watch.past_or_equal)
+    if limit is None:
+        return None
+    if limit.microusd_gpu_hour is None:
+        return Failure(limit.clause, f"{limit.clause}: {limit.basis}")
+    text = f"{limit.clause}: ${price_text(usd(round(is_)), most=6)} is not {limit.how} {limit.basis}"
+    return Failure(limit.clause, text, max(0.0, is_ / limit.microusd_gpu_hour - 1))
+
+
 def _tflops(offer: Offer) -> float | None:
     specs = specs_of(offer.gpu)
     return None if specs is None else specs.fp16_tflops
@@ -361,4 +380,5 @@ _CLAUSES: tuple[Clause, ...] = (
     _is_so("static_ip", lambda offer: offer.static_ip),
     _available,
     _extras,
+    _past,
 )

@@ -22,6 +22,7 @@ from gpuwatch.domain.watches.fields import (
     Measure,
     Number,
     Span,
+    SpanFrom1d,
     SpecTable,
     Switch,
     Table,
@@ -35,13 +36,21 @@ from gpuwatch.domain.watches.fields import (
 from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.domain.watches.job_schema import JobTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
-from gpuwatch.domain.watches.watch import Action, AutoPrice, ChecklistPolicy, CpuArch, Prefer, SpotPolicy, Watch
+from gpuwatch.domain.watches.watch import (
+    MOST_GPUS,
+    Action,
+    AutoPrice,
+    ChecklistPolicy,
+    CpuArch,
+    Prefer,
+    SpotPolicy,
+    Watch,
+)
 from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 
 # Spellings that providers use and no catalogue knows; a context: `value()` needs them after validation, too.
 SEEN: ContextVar[Collection[str]] = ContextVar("SEEN", default=())
 SEEN_PLACES: ContextVar[Collection[str]] = ContextVar("SEEN_PLACES", default=())  # regions that providers have shown
-MOST_GPUS = 1024  # of one offer; no machine has more
 
 
 def _window(value: Any) -> str:
@@ -253,6 +262,14 @@ class WatchTable(SpecTable):
     any: ConditionTexts = Field(
         default=(), description='Conditions of which one must hold: ["nvlink", "gpu_count == 1"].'
     )
+    new_low: SpanFrom1d | None = Field(
+        default=None,
+        description="Only a price under everything stored of this GPU and rental type within that time: 30d.",
+    )
+    drop_by: Annotated[Share, Field(gt=0, lt=1)] | None = Field(
+        default=None, description='Only a price this far under the median of what fits: "20%".'
+    )
+    drop_over: SpanFrom1d = Field(default=604_800.0, description="The time that drop_by takes the median of.")
     hold_for: Span = Field(
         default=0.0, description="Duration that an offer must stay under the threshold before it fires (default 0s)."
     )
@@ -325,6 +342,7 @@ class WatchTable(SpecTable):
         found = self.fields_of(Watch) | {
             "gpu_names": gpu_names(self.gpu),
             "max_price_usd_gpu_hour": self._ceiling(),
+            "unlimited": self.max_price is None and self.max_job_cost is None,
             "auto": self._auto(),
             "max_job_cost_usd": self.max_job_cost,
             "max_usd_tflop_hour": self.usd_per_tflop_hour,

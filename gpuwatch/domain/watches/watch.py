@@ -9,6 +9,9 @@ from enum import StrEnum
 import msgspec
 
 from gpuwatch.domain.planning.job_hours import JobSpec
+from gpuwatch.domain.watches.past_limits import PastLimit
+
+MOST_GPUS = 1024  # of one offer; no machine has more
 
 
 class Action(StrEnum):
@@ -179,6 +182,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     # With commission. If the history decides: the highest possible value; if the job's cost decides: a price that no
     # matching offer exceeds.
     max_price_usd_gpu_hour: Decimal
+    unlimited: bool = False  # no price is set: it alerts by `new_low` or `drop_by` alone
     auto: AutoPrice | None = None
     max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job; `job` says which
     job: JobSpec | None = None
@@ -213,6 +217,12 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     max_usd_gib_hour: Decimal | None = None  # GPU price by GiB of its memory
     when: str | None = None  # a condition: domain.watches.expression
     any_of: tuple[str, ...] = ()  # conditions of which one must hold
+    new_low_s: float | None = None  # under everything stored of this GPU and rental type within that time
+    drop_by: float | None = None  # this far under the median of what fits, as a fraction …
+    drop_over_s: float = 604_800.0  # … within that time
+    past: tuple[PastLimit, ...] | None = None  # what these two ask for at this moment; None: not computed
+    past_or_equal: bool = False  # a price equal to the lowest counts as a new low, too
+    past_disk_gb: float = 0.0  # the disk that those prices include
     hold_for_s: float = 0.0
     active: tuple[str, ...] = ()  # local windows; empty: always
     repeat_every_s: float | None = 21_600.0
@@ -226,3 +236,13 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
     launch: LaunchSpec | None = None
     budget: Budget = Budget()
+
+    @property
+    def has_fixed_limit(self) -> bool:
+        """Whether nothing of what it asks for follows from the price history."""
+        return self.auto is None and self.new_low_s is None and self.drop_by is None
+
+    @property
+    def has_near_limit(self) -> bool:
+        """Whether an offer that does not match can still keep it from being re-armed."""
+        return self.rearm > 1 or self.new_low_s is not None

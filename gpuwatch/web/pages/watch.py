@@ -106,7 +106,7 @@ def _save(view: View) -> FormResult:
 
 
 def _question(watch: Watch) -> Confirm:
-    limit = f"{watch.max_price_usd_gpu_hour:f} $ per GPU-hour"
+    limit = "any price" if watch.unlimited else f"{watch.max_price_usd_gpu_hour:f} $ per GPU-hour"
     least, most = watch.gpu_count_min, watch.gpu_count_max
     count = f"{least}" if least == most else f"{least} to {most}"
     launch = watch.launch

@@ -1,0 +1,84 @@
+"""What `new_low` and `drop_by` compare with: the lowest and the median hourly price of a span. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from statistics import median
+
+from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.pricing import usd
+from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PastLimit
+
+PARTS = 30  # a span is known as far as its thirtieths are: a price a day is a month's history
+_LEAST_SHARE = 3  # a third of them
+
+
+def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now: datetime) -> PastLimit:
+    """The lowest price of a GPU and rental type within the span up to now.
+
+    Args:
+        series: of everything stored of them.
+    """
+    hours = _hours(series, span_s, now)
+    lows = [(hour, low) for hour, low, _ in hours if low is not None]
+    basis = _too_little((hour for hour, _, polled in hours if polled), span_s, now, "is known")
+    if basis is None and not lows:
+        basis = f"nothing was on offer within {format_duration(span_s)}, so there is nothing to compare with"
+    if basis is not None:
+        return PastLimit(clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
+    low, since = min(low for _, low in lows), _moment(lows[0][0])
+    basis = f"${_text(low)}, the lowest of {len(lows)} hours since {since:%Y-%m-%d %H:%M} UTC"
+    return PastLimit(
+        clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=low, basis=basis, hours=len(lows), since=since
+    )
+
+
+def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: float, now: datetime) -> PastLimit:
+    """The price that is so much under the median within the span up to now.
+
+    Args:
+        series: of what fits the watch.
+        by: 0.2 is 20 % under it.
+    """
+    lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
+    basis = _too_little((hour for hour, _ in lows), span_s, now, "has an offer that fits")
+    if basis is not None:
+        return PastLimit(clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
+    middle, since = median(low for _, low in lows), _moment(lows[0][0])
+    most = middle * (1 - by)
+    basis = (
+        f"${_text(most)}, {by * 100:g} % under the median of ${_text(middle)}"
+        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {since:%Y-%m-%d %H:%M} UTC)"
+    )
+    return PastLimit(
+        clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
+    )
+
+
+def _hours(series: PriceSeries, span_s: float, now: datetime) -> list[tuple[int, int | None, bool]]:
+    """The hours within the span up to now, with the lowest price of each, and whether a poll covers it."""
+    first, last = int((now - timedelta(seconds=span_s)).timestamp()) // HOUR_S, int(now.timestamp()) // HOUR_S
+    entries = zip(series.lows, series.polled, strict=True)
+    numbered = ((series.first_hour + at, low, polled) for at, (low, polled) in enumerate(entries))
+    return [entry for entry in numbered if first <= entry[0] <= last]
+
+
+def _too_little(hours: Iterable[int], span_s: float, now: datetime, what: str) -> str | None:
+    """Why the history is not enough; None: it is."""
+    part_s, last = max(span_s / PARTS, HOUR_S), int(now.timestamp()) // HOUR_S
+    known_s = min(len({int((last - hour) * HOUR_S // part_s) for hour in hours}) * part_s, span_s)
+    if known_s * _LEAST_SHARE >= span_s:
+        return None
+    known, third = format_duration(round(known_s)), format_duration(round(span_s / _LEAST_SHARE))
+    return f"too little history: {known} of {format_duration(span_s)} {what}, {third} wanted"
+
+
+def _moment(hour: int) -> datetime:
+    return datetime.fromtimestamp(hour * HOUR_S, UTC)
+
+
+def _text(microusd: float) -> str:
+    return price_text(usd(round(microusd)), most=6)

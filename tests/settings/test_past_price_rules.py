@@ -1,0 +1,50 @@
+"""`new_low` and `drop_by` in the settings: an alert may stand without a price, what rents may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WATCH = '[[watch]]\nname = "h"\ngpu = "H100"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('new_low = "30d"\n', (2_592_000.0, None, 604_800.0)),
+        ('drop_by = "20%"\n', (None, 0.2, 604_800.0)),
+        ('drop_by = 0.2\ndrop_over = "3d"\n', (None, 0.2, 259_200.0)),
+    ],
+)
+def test_an_alert_may_stand_without_a_price(
+    loaded: Any, tmp_path: Path, text: str, expected: tuple[float | None, ...]
+) -> None:
+    for _ in range(2):  # judged, and remembered
+        (watch,) = loaded(WATCH + text, env={"HOME": str(tmp_path)}).watches
+        assert (watch.new_low_s, watch.drop_by, watch.drop_over_s) == expected
+        assert watch.unlimited
+        assert watch.past is None
+
+
+def test_with_a_price_both_must_hold(loaded: Any) -> None:
+    (watch,) = loaded(WATCH + 'max_price = 2.5\nnew_low = "30d"\n').watches
+    assert not watch.unlimited
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('new_low = "30d"\naction = "launch"\n', "max_price: it is missing"),
+        ('drop_by = "20%"\naction = "ask"\n', "max_price: it is missing"),
+        ('new_low = "1h"\n', "new_low: expected a duration of at least 1d"),
+        ('drop_by = "0%"\n', "drop_by: "),
+        ('drop_by = "100%"\n', "drop_by: "),
+        ("drop_by = 20\n", "drop_by: expected a percentage"),
+        ('max_price = 2\ndrop_over = "3d"\n', "drop_over: expected only beside drop_by"),
+        ('new_low = "30d"\nhold_for = "5m"\n', "hold_for: expected without new_low"),
+    ],
+)
+def test_what_does_not_make_sense_is_a_fault(faults: Any, text: str, expected: str) -> None:
+    assert any(expected in fault for fault in faults(WATCH + text)), faults(WATCH + text)
