@@ -142,7 +142,7 @@ def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: boo
         until = local(standing.deadline, settings.timezone)
         note(f"{name}: at or under {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}")
     for watch in found.watches:
-        for limit in watch.past or ():
+        for limit in watch.past.limits if watch.past else ():
             note(f"{watch.name}: {limit.clause} for {limit.of}: {limit.basis}")
     return found
 

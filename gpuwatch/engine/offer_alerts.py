@@ -100,7 +100,7 @@ def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
 def _threshold_facts(watch: Watch, best: Offer) -> list[tuple[str, str]]:
     """The limit, and what the price was compared with."""
     limit = [] if watch.unlimited else [("Threshold", _threshold(watch))]
-    mine = [one for one in watch.past or () if (one.gpu, one.spot) == (best.gpu, best.spot)]
+    mine = [] if watch.past is None else watch.past.limits_of(best)
     return limit + [(_PAST_NAMES[one.clause], f"{one.how} {one.basis}") for one in mine]
 
 
@@ -119,6 +119,8 @@ def decision_text(watch: Watch, decision: Decision) -> str:
         improve_by=f"{watch.improve_by * 100:g} %",
         repeat_every=format_duration(watch.repeat_every_s or 0),
     )
+    if watch.unlimited:
+        words = words.replace("at or under the threshold", "as cheap as the watch wants")
     if watch.hold_for_s and decision.reason is DecisionReason.FIRST_MATCH:
         words += f", and has been for {format_duration(watch.hold_for_s)}"
     more = len(decision.matches) - 1

@@ -14,7 +14,7 @@ import msgspec
 
 from gpuwatch.domain.analysis.past_prices import drop_limit, new_low_limit
 from gpuwatch.domain.analysis.price_series import PriceSeries, with_newer
-from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PastLimit
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PastComparison, PastLimit
 from gpuwatch.domain.watches.watch import MOST_GPUS, SpotPolicy, Watch
 from gpuwatch.ports.store import PastPriceReader
 
@@ -57,7 +57,8 @@ class PastLimits:
             limits = tuple(limit for gpu, spot in parts for limit in self._limits(watch, gpu, spot, now))
         for limit in limits:
             self._tell(watch, limit)
-        return msgspec.structs.replace(watch, past=limits, past_disk_gb=watch.disk_gb or self._disk_gb)
+        past = PastComparison(limits=limits, disk_gb=self._disk_gb if watch.disk_gb is None else watch.disk_gb)
+        return msgspec.structs.replace(watch, past=past)
 
     def _limits(self, watch: Watch, gpu: str, spot: bool, now: datetime) -> list[PastLimit]:
         found = []

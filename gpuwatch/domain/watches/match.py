@@ -21,7 +21,7 @@ from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_
 from gpuwatch.domain.planning.card_specs import specs_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
-from gpuwatch.domain.watches.past_limits import NEW_LOW, comparable_microusd, is_compared, unmet
+from gpuwatch.domain.watches.past_limits import NEW_LOW, comparable_microusd, is_compared
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
@@ -88,12 +88,14 @@ def without_country(
 
 def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime) -> bool:
     """Return whether an otherwise matching offer is at or under threshold × rearm; with `new_low` at the lowest."""
-    by, job = Decimal(repr(watch.rearm)), watch.max_job_cost_usd
+    by, job, past = Decimal(repr(watch.rearm)), watch.max_job_cost_usd, watch.past
+    if past is not None:  # the price that was the lowest, and was reported, still stands
+        past = msgspec.structs.replace(past, or_equal=True)
     wider = msgspec.structs.replace(
         watch,
         max_price_usd_gpu_hour=watch.max_price_usd_gpu_hour * by,
         max_job_cost_usd=None if job is None else job * by,
-        past_or_equal=True,  # the price that was the lowest, and was reported, still stands
+        past=past,
     )
     return any(
         accepts(wider, offer, price_for(wider, offer, commissions), now)
@@ -278,8 +280,8 @@ def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Fail
     if not is_compared(offer):
         clause = "drop_by" if watch.new_low_s is None else NEW_LOW
         return Failure(clause, f"{clause}: it is a list price, and only live prices are compared")
-    is_ = comparable_microusd(offer, price, watch.past_disk_gb)
-    limit = unmet(watch.past, offer, is_, or_equal=watch.past_or_equal)
+    is_ = comparable_microusd(offer, price, watch.past.disk_gb)
+    limit = watch.past.unmet(offer, is_)
     if limit is None:
         return None
     if limit.microusd_gpu_hour is None:

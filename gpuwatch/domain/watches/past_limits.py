@@ -48,17 +48,23 @@ def comparable_microusd(offer: Offer, price: OfferPrice, disk_gb: float) -> floa
     return price_of(offer, disk_gb, rate).price_microusd_hour / offer.gpu_count
 
 
-def unmet(limits: tuple[PastLimit, ...], offer: Offer, microusd_gpu_hour: float, *, or_equal: bool) -> PastLimit | None:
-    """The first of the limits of an offer's GPU and rental type that it does not meet.
+class PastComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What the history asks of the offers of one watch at this moment."""
 
-    Args:
-        or_equal: a price equal to the lowest counts as a new low, too.
-    """
-    for limit in limits:
-        is_mine = (limit.gpu, limit.spot) == (offer.gpu, offer.spot)
-        if is_mine and not limit.is_met_by(microusd_gpu_hour, or_equal=or_equal or limit.clause == DROP_BY):
-            return limit
-    return None
+    limits: tuple[PastLimit, ...]
+    disk_gb: float  # that its prices include
+    or_equal: bool = False  # a price equal to the lowest counts as a new low, too
+
+    def unmet(self, offer: Offer, microusd_gpu_hour: float) -> PastLimit | None:
+        """The first of the limits of an offer's GPU and rental type that it does not meet."""
+        for limit in self.limits_of(offer):
+            if not limit.is_met_by(microusd_gpu_hour, or_equal=self.or_equal or limit.clause == DROP_BY):
+                return limit
+        return None
+
+    def limits_of(self, offer: Offer) -> list[PastLimit]:
+        """Those of an offer's GPU and rental type."""
+        return [one for one in self.limits if (one.gpu, one.spot) == (offer.gpu, offer.spot)]
 
 
 def is_compared(offer: Offer) -> bool:

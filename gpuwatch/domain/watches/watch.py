@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from gpuwatch.domain.planning.job_hours import JobSpec
-from gpuwatch.domain.watches.past_limits import PastLimit
+from gpuwatch.domain.watches.past_limits import PastComparison
 
 MOST_GPUS = 1024  # of one offer; no machine has more
 
@@ -220,9 +220,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     new_low_s: float | None = None  # under everything stored of this GPU and rental type within that time
     drop_by: float | None = None  # this far under the median of what fits, as a fraction …
     drop_over_s: float = 604_800.0  # … within that time
-    past: tuple[PastLimit, ...] | None = None  # what these two ask for at this moment; None: not computed
-    past_or_equal: bool = False  # a price equal to the lowest counts as a new low, too
-    past_disk_gb: float = 0.0  # the disk that those prices include
+    past: PastComparison | None = None  # what these two ask for at this moment; None: not computed
     hold_for_s: float = 0.0
     active: tuple[str, ...] = ()  # local windows; empty: always
     repeat_every_s: float | None = 21_600.0

@@ -73,6 +73,9 @@ def test_every_clause_arrives_in_its_unit() -> None:
         usd_per_gib_hour = 0.05
         when = "gpu_ram >= 80 and (nvlink or gpu_count == 1)"
         any = ["nvlink", "gpu_count == 1"]
+        new_low = "30d"
+        drop_by = "20%"
+        drop_over = "3d"
         hold_for = "90s"
         active = ["22:00-08:00", "Sat-Sun"]
         repeat_every = "1h30m"
@@ -126,6 +129,9 @@ def test_every_clause_arrives_in_its_unit() -> None:
         max_usd_gib_hour=Decimal("0.05"),
         when="gpu_ram >= 80 and (nvlink or gpu_count == 1)",
         any_of=("nvlink", "gpu_count == 1"),
+        new_low_s=2_592_000,
+        drop_by=0.2,
+        drop_over_s=259_200,
         nvlink=True,
         static_ip=True,
         available_for_s=172_800,
@@ -164,7 +170,7 @@ def test_every_field_of_the_values_can_be_written(table: Any) -> None:
     own |= {"max_usd_tflop_hour": "usd_per_tflop_hour", "max_usd_gib_hour": "usd_per_gib_hour"}
     written -= {"onstart_file"}  # it becomes onstart
     written -= {"max_price_cap", "deadline"}  # with max_price = "auto" they become `auto`
-    values = set(struct.__struct_fields__) - {"auto"}
+    values = set(struct.__struct_fields__) - {"auto", "unlimited", "past"}  # they follow from others
     assert {own.get(name, name.removesuffix("_s")) for name in values} == written
 
 
