@@ -6,6 +6,7 @@ The texts lie by subject in `offer_alerts`, `launch_alerts`, `health_alerts`, `c
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
@@ -50,3 +51,8 @@ def alert_id_from(key: str) -> str:
 def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
     """Return a time for a person, with its time zone."""
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def without_numbers(did: str) -> str:
+    """What was done, to compare: a balance that falls by a cent is not news."""
+    return re.sub(r"[0-9]+", "", did)

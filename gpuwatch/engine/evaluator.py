@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,8 +19,9 @@ from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Obse
 from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches
 from gpuwatch.domain.watches.poll_cycle import PollCycle, cycle_members
+from gpuwatch.domain.watches.stock import StockProofs
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
-from gpuwatch.engine.alerts import alert_id_from, outbox_alert
+from gpuwatch.engine.alerts import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
     is_same_offer,
@@ -97,6 +97,7 @@ class Evaluator:
         self._launcher = launcher
         self._slots = slots
         self._new_id = new_id
+        self._stock = StockProofs()
         self._memories = dict(uow_factory.memories())
         self._observed: dict[str, dict[tuple[str, bool], Observation]] = {}  # watch → (provider, spot) → the newest
         self._cycles: dict[str, PollCycle] = {}
@@ -164,13 +165,15 @@ class Evaluator:
             self._act([(watch, self._decide(watch, (), now)) for watch in due], now)
 
     def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Decision:
-        return decide(watch, self._merged(watch, just_polled, now), self._memory(watch), now, self._rules.zone)
+        observed = self._stock.added_to(self._merged(watch, just_polled, now), watch, now)
+        return decide(watch, observed, self._memory(watch), now, self._rules.zone)
 
     def _act(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> None:
         """Store what follows, and start what was reserved."""
         try:
             for launch, watch, candidates in self._store(decided, now):
                 self._launcher.start(launch, watch, candidates)
+            self._stock.note_all(decided)
         finally:
             for watch, _ in decided:
                 self._gathering.close(watch)
@@ -263,12 +266,12 @@ class Evaluator:
         if reserved or (decision.fires and watch.action is Action.ALERT):
             done += checklist_warning(uow.unticked(watch))
         before = not_ready.get(watch.name)
-        is_news = before is not None and bool(done) and _without_numbers(done) != _without_numbers(before)
+        is_news = before is not None and bool(done) and without_numbers(done) != without_numbers(before)
         once_key = None
         if not decision.fires:
             if not (reserved or is_news):
                 return []  # "not rented" was reported before; an offer that flaps must not flood its owner
-            what = "renting" if reserved else f"refused:{alert_id_from(_without_numbers(done))}"
+            what = "renting" if reserved else f"refused:{alert_id_from(without_numbers(done))}"
             once_key = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
         shown = with_rented_offer_first(decision, reserved[0][2][0] if reserved else None)
         self._alert(uow, watch, shown, done, can_do=can_do, once_key=once_key)
@@ -389,8 +392,3 @@ def _is_under(watch: Watch, match: Match) -> bool:
     """A limit from the history may have fallen since another provider was polled."""
     most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
     return watch.auto is None or match.price.price_microusd_hour <= most
-
-
-def _without_numbers(did: str) -> str:
-    """A balance that falls by a cent is not news."""
-    return re.sub(r"[0-9]+", "", did)

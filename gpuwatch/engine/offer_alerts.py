@@ -120,7 +120,7 @@ def decision_text(watch: Watch, decision: Decision) -> str:
         repeat_every=format_duration(watch.repeat_every_s or 0),
     )
     if watch.unlimited:
-        words = words.replace("at or under the threshold", "as cheap as the watch wants")
+        words = words.replace("at or under the threshold", "what the watch waits for")
     if watch.hold_for_s and decision.reason is DecisionReason.FIRST_MATCH:
         words += f", and has been for {format_duration(watch.hold_for_s)}"
     more = len(decision.matches) - 1

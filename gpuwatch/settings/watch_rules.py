@@ -34,7 +34,7 @@ def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 def _does_without_limit(watch: WatchTable) -> bool:
     """An alert about what is news by itself; what rents says what it may cost."""
-    return watch.action == "alert" and (watch.new_low is not None or watch.drop_by is not None)
+    return watch.action == "alert" and (watch.new_low is not None or watch.drop_by is not None or watch.restock)
 
 
 def _history_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
@@ -42,6 +42,8 @@ def _history_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
         yield ("drop_over",), "expected only beside drop_by"
     if watch.new_low is not None and watch.hold_for:
         yield ("hold_for",), "expected without new_low: a price is a new low only until it is stored"
+    if watch.restock and watch.hold_for:
+        yield ("hold_for",), "expected without restock: it is news when it is first seen"
 
 
 def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -38,8 +39,15 @@ def h100(listed: float = 3.0, **changes: object) -> Offer:
 class Bench:
     """An evaluator over a desk in memory."""
 
-    def __init__(self, *watches: Watch, dry_run: bool = False, refusal: LaunchRefusal | None = None) -> None:
-        self.uow_factory = MemoryUnitOfWork(refusal)
+    def __init__(
+        self,
+        *watches: Watch,
+        dry_run: bool = False,
+        refusal: LaunchRefusal | None = None,
+        providers: Sequence[str] = ("vastai",),
+        stored: MemoryUnitOfWork | None = None,
+    ) -> None:
+        self.uow_factory = stored or MemoryUnitOfWork(refusal)
         self.executor = FakeExecutor()
         self.slots = LaunchSlots()
         ids = (f"id{n:010d}" for n in itertools.count())
@@ -48,7 +56,7 @@ class Bench:
             budget=Budget(),
             dry_run=dry_run,
             zone=ZoneInfo("UTC"),
-            expected_views={watch.name: frozenset({("vastai", False)}) for watch in watches},
+            expected_views={watch.name: frozenset((name, False) for name in providers) for watch in watches},
             max_age=timedelta(minutes=2),
             links={},
         )

@@ -1,4 +1,4 @@
-"""`new_low` and `drop_by` in the settings: an alert may stand without a price, what rents may not."""
+"""`new_low`, `drop_by` and `restock` in the settings: an alert may stand without a price, what rents may not."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def test_an_alert_may_stand_without_a_price(
         assert watch.past is None
 
 
+def test_a_restock_is_news_at_any_price(loaded: Any) -> None:
+    (watch,) = loaded(WATCH + "restock = true\n").watches
+    assert (watch.restock, watch.unlimited) == (True, True)
+
+
 def test_with_a_price_both_must_hold(loaded: Any) -> None:
     (watch,) = loaded(WATCH + 'max_price = 2.5\nnew_low = "30d"\n').watches
     assert not watch.unlimited
@@ -43,6 +48,9 @@ def test_with_a_price_both_must_hold(loaded: Any) -> None:
         ('drop_by = "100%"\n', "drop_by: "),
         ("drop_by = 20\n", "drop_by: expected a percentage"),
         ('max_price = 2\ndrop_over = "3d"\n', "drop_over: expected only beside drop_by"),
+        ('restock = true\naction = "launch"\n', "max_price: it is missing"),
+        ('restock = true\nhold_for = "5m"\n', "hold_for: expected without restock"),
+        ("restock = false\n", "max_price: it is missing"),
         ('new_low = "30d"\nhold_for = "5m"\n', "hold_for: expected without new_low"),
     ],
 )

@@ -17,9 +17,11 @@ class DecisionReason(StrEnum):
     """Why a decision is what it is. The alert, the log and `--explain` show this same reason."""
 
     FIRST_MATCH = "first_match"
+    RESTOCKED = "restocked"
     CHEAPER = "cheaper"
     REPEAT_DUE = "repeat_due"
     NOTHING_NEW = "nothing_new"
+    IN_STOCK = "in_stock"
     HOLDING = "holding"
     OUTSIDE_WINDOW = "outside_window"
     NO_OFFER = "no_offer"
@@ -29,15 +31,19 @@ class DecisionReason(StrEnum):
 # as sentences, with the watch's own figures filled in
 REASON_TEXTS = {
     DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
+    DecisionReason.RESTOCKED: "On offer again: complete polls showed nothing before",
     DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than in the last alert",
     DecisionReason.REPEAT_DUE: "Still at or under the threshold; reminder every {repeat_every}",
     DecisionReason.NOTHING_NEW: "Still at or under the threshold",
+    DecisionReason.IN_STOCK: "On offer, but complete polls did not show nothing shortly before",
     DecisionReason.HOLDING: "At or under the threshold, but not for long enough yet",
     DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
     DecisionReason.NO_OFFER: "No offer is at or under the threshold",
     DecisionReason.NO_DATA: "There is no complete market data",
 }
-FIRING_REASONS = frozenset({DecisionReason.FIRST_MATCH, DecisionReason.CHEAPER, DecisionReason.REPEAT_DUE})
+FIRING_REASONS = frozenset(
+    {DecisionReason.FIRST_MATCH, DecisionReason.RESTOCKED, DecisionReason.CHEAPER, DecisionReason.REPEAT_DUE}
+)
 TRUE_NOW = FIRING_REASONS | {
     DecisionReason.NOTHING_NEW
 }  # an offer is at or under the threshold, for long enough, inside a window
@@ -104,6 +110,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     observed_at: datetime
     came_at: datetime | None = None  # when its answer came; None: as it was observed
     older: tuple[Match, ...] = ()  # from the answer before, where this one was about a part of them
+    was_empty: bool = False  # complete polls showed nothing shortly before; only for watches with `restock`
     completes_cycle: bool = True  # False: only part of the watch's queries were answered again; not a miss yet
 
 
@@ -131,25 +138,36 @@ def decide(
         missed = _missed(memory, observation) if observation.completes_cycle else memory
         return Decision(watch=watch.name, reason=DecisionReason.NO_OFFER, decided_at=now, memory=missed)
     memory = msgspec.structs.replace(memory, under_since=memory.under_since or now, misses=0)
-    reason = _reason(watch, observation.matches[0], memory, now, zone)
+    reason = _reason(watch, observation, memory, now, zone)
     if reason in FIRING_REASONS:
         memory = msgspec.structs.replace(memory, fired_at=now, fired_microusd_gpu_hour=observation.matches[0].figure)
     return Decision(watch=watch.name, reason=reason, decided_at=now, matches=observation.matches, memory=memory)
 
 
-def _reason(watch: Watch, best: Match, memory: WatchMemory, now: datetime, zone: tzinfo | str) -> DecisionReason:
+def _reason(
+    watch: Watch, observation: Observation, memory: WatchMemory, now: datetime, zone: tzinfo | str
+) -> DecisionReason:
     """Why a watch with a match fires or not: the first reason that holds."""
     if not is_open(watch.active, now, zone):
         return DecisionReason.OUTSIDE_WINDOW
+    if watch.restock:
+        return _stock_reason(memory, was_empty=observation.was_empty)
     if memory.under_since is not None and now - memory.under_since < timedelta(seconds=watch.hold_for_s):
         return DecisionReason.HOLDING
     if memory.fired_at is None:
         return DecisionReason.FIRST_MATCH
-    if _is_cheaper(best.figure, memory.fired_microusd_gpu_hour, watch.improve_by):
+    if _is_cheaper(observation.matches[0].figure, memory.fired_microusd_gpu_hour, watch.improve_by):
         return DecisionReason.CHEAPER
     if watch.repeat_every_s is not None and now - memory.fired_at >= timedelta(seconds=watch.repeat_every_s):
         return DecisionReason.REPEAT_DUE
     return DecisionReason.NOTHING_NEW
+
+
+def _stock_reason(memory: WatchMemory, *, was_empty: bool) -> DecisionReason:
+    """One report for each time that it comes back; what rents may go on trying while it lasts."""
+    if memory.fired_at is not None:
+        return DecisionReason.NOTHING_NEW
+    return DecisionReason.RESTOCKED if was_empty else DecisionReason.IN_STOCK
 
 
 def _missed(memory: WatchMemory, observation: Observation) -> WatchMemory:

@@ -269,6 +269,9 @@ class WatchTable(SpecTable):
     drop_by: Annotated[Share, Field(gt=0, lt=1)] | None = Field(
         default=None, description='Only a price this far under the median of what fits: "20%".'
     )
+    restock: Switch = Field(
+        default=False, description="true: only when complete polls showed nothing that fits, and now something does."
+    )
     drop_over: SpanFrom1d = Field(default=604_800.0, description="The time that drop_by takes the median of.")
     hold_for: Span = Field(
         default=0.0, description="Duration that an offer must stay under the threshold before it fires (default 0s)."

@@ -220,6 +220,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     new_low_s: float | None = None  # under everything stored of this GPU and rental type within that time
     drop_by: float | None = None  # this far under the median of what fits, as a fraction …
     drop_over_s: float = 604_800.0  # … within that time
+    restock: bool = False  # only when nothing that fits was on offer before
     past: PastComparison | None = None  # what these two ask for at this moment; None: not computed
     hold_for_s: float = 0.0
     active: tuple[str, ...] = ()  # local windows; empty: always

@@ -76,6 +76,7 @@ def test_every_clause_arrives_in_its_unit() -> None:
         new_low = "30d"
         drop_by = "20%"
         drop_over = "3d"
+        restock = true
         hold_for = "90s"
         active = ["22:00-08:00", "Sat-Sun"]
         repeat_every = "1h30m"
@@ -132,6 +133,7 @@ def test_every_clause_arrives_in_its_unit() -> None:
         new_low_s=2_592_000,
         drop_by=0.2,
         drop_over_s=259_200,
+        restock=True,
         nvlink=True,
         static_ip=True,
         available_for_s=172_800,
