@@ -12,6 +12,7 @@ from gpuwatch.ports import AlertKind
 from gpuwatch.ports.declarations import OptionSpec
 from gpuwatch.settings.options import NOTIFY_OPTIONS, options_of
 from gpuwatch.settings.schema import Root
+from gpuwatch.settings.watch_rules import WITHOUT_LIMIT
 
 _KEYWORDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 
@@ -31,8 +32,15 @@ def json_schema() -> dict[str, Any]:
         | {name: _channel(name) for name in notifiers.names()},
         "additionalProperties": False,
     }
-    found["$defs"]["WatchTable"]["oneOf"] = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
+    found["$defs"]["WatchTable"]["oneOf"] = _limits()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+
+
+def _limits() -> list[dict[str, Any]]:
+    """Exactly one limit; none is needed for an alert about what is news by itself."""
+    limited = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
+    is_news = [{"required": [key]} for key in WITHOUT_LIMIT]
+    return [*limited, {"not": {"anyOf": limited}, "anyOf": is_news, "properties": {"action": {"const": "alert"}}}]
 
 
 def job_json_schema() -> dict[str, Any]:

@@ -11,6 +11,8 @@ from gpuwatch.domain.watches.launch_text import check_self_destruct
 from gpuwatch.domain.watches.schema import WatchTable, gpu_names
 from gpuwatch.settings.options import KeyPath
 
+WITHOUT_LIMIT = ("new_low", "drop_by", "restock")  # what is news by itself: an alert about it needs no limit
+
 # --- the limit: a price, the history, or the cost of the job; exactly one, with the keys that it needs ----------------
 
 
@@ -34,7 +36,7 @@ def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 def _does_without_limit(watch: WatchTable) -> bool:
     """An alert about what is news by itself; what rents says what it may cost."""
-    return watch.action == "alert" and (watch.new_low is not None or watch.drop_by is not None or watch.restock)
+    return watch.action == "alert" and any(getattr(watch, key) not in (None, False) for key in WITHOUT_LIMIT)
 
 
 def _history_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:

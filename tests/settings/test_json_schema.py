@@ -62,6 +62,14 @@ def test_an_invalid_file_is_invalid(validator: Any, toml: str) -> None:
     assert errors(validator, toml) != []
 
 
+@pytest.mark.parametrize("news", ['new_low = "30d"', 'drop_by = "20%"', "restock = true"])
+def test_what_is_news_by_itself_needs_no_limit_unless_it_rents(validator: Any, news: str) -> None:
+    watch = f'[[watch]]\nname = "one"\ngpu = "H100"\n{news}\n'
+    assert errors(validator, watch) == []
+    assert errors(validator, f'{watch}action = "launch"\n') != []
+    assert errors(validator, f'{watch}action = "ask"\nmax_price = 2\n') == []
+
+
 @pytest.mark.parametrize("text", ["90s", "15m", "6h", "2d", "1h30m", "0.5s", " 1D ", "0s"])
 def test_durations_are_valid(validator: Any, text: str) -> None:
     assert parse_duration(text) >= 0

@@ -56,7 +56,12 @@ _SOMETIMES_SAID: dict[str, Callable[[ListedOffer], object]] = {
     "region": lambda listing: listing.region,
     "country": lambda listing: listing.country,
 }
-_KEYS = {"available_for_s": "available_for", "any_of": "any", "max_usd_gib_hour": "usd_per_gib_hour"}
+_KEYS = {
+    "available_for_s": "available_for",
+    "new_low_s": "new_low",
+    "any_of": "any",
+    "max_usd_gib_hour": "usd_per_gib_hour",
+}
 
 
 def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: float) -> Offer:

@@ -10,7 +10,8 @@ import msgspec
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, OfferPrice
-from gpuwatch.domain.watches.match import Failure, failures, price_for
+from gpuwatch.domain.watches.clause import Failure
+from gpuwatch.domain.watches.match import failures, price_for
 from gpuwatch.domain.watches.watch import Watch
 
 

@@ -14,27 +14,17 @@ import msgspec
 
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.marks import arch_of, is_slice, slice_text
-from gpuwatch.domain.market.money import above_text, price_text
+from gpuwatch.domain.market.money import above_text
 from gpuwatch.domain.market.offer import Identity, Offer, OfferKind
 from gpuwatch.domain.market.places import country_of, wanted_place
-from gpuwatch.domain.market.pricing import MICRO, Commission, OfferPrice, price_of, threshold_microusd, usd
-from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of, threshold_microusd, usd
+from gpuwatch.domain.watches.clause import Clause, Failure
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import job_cost, job_microusd, most_microusd
-from gpuwatch.domain.watches.past_limits import NEW_LOW, comparable_microusd, is_compared
 from gpuwatch.domain.watches.watch import Action, CpuArch, SpotPolicy, Watch
 
 NO_COMMISSION = Commission()
-FAR = 1.0  # the distance of a clause that is simply not met
 _MEMORY_SLACK = 0.99  # a driver reserves up to half a percent: 32607 MiB are sold as 32 GB
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """A clause that an offer does not satisfy. `off` is relative: 0.06 is 6 % too expensive, 1.0 is not at all."""
-
-    clause: str
-    text: str
-    off: float = FAR
 
 
 def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission]) -> OfferPrice:
@@ -44,7 +34,10 @@ def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission])
 
 def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
     """Return every clause that rejects this offer, in the order of the settings; empty: it matches."""
-    found = tuple(failure for clause in _CLAUSES if (failure := clause(watch, offer, price, now)) is not None)
+    from gpuwatch.domain.watches.rare_clauses import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
+
+    clauses = (*_CLAUSES[:-1], *RARE_CLAUSES)
+    found = tuple(failure for clause in clauses if (failure := clause(watch, offer, price, now)) is not None)
     if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
         return found
     return tuple(failure for failure in found if failure.clause != "max_price")  # the job's cost says more
@@ -117,9 +110,6 @@ def rank(match: Match) -> tuple[float, float, str, str, str, int, bool, str]:
         identity.spot,
         match.offer.offer_id,
     )
-
-
-Clause = Callable[[Watch, Offer, OfferPrice, datetime], Failure | None]
 
 
 def _provider(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
@@ -261,61 +251,6 @@ def _available(watch: Watch, offer: Offer, _price: OfferPrice, now: datetime) ->
     return Failure("available_for", text, 1 - left_s / watch.available_for_s)
 
 
-def _extras(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
-    """Rare clauses, behind one call: the first that rejects the offer."""
-    if watch.max_usd_tflop_hour is None and watch.max_usd_gib_hour is None and watch.when is None and not watch.any_of:
-        return None
-    limits = (
-        ("usd_per_tflop_hour", watch.max_usd_tflop_hour, _tflops(offer)),
-        ("usd_per_gib_hour", watch.max_usd_gib_hour, offer.gpu_memory_gib),
-    )
-    found = (_per_unit(clause, most, units, offer, price) for clause, most, units in limits if most is not None)
-    return next(filter(None, found), None) or _conditions(watch, offer, price)
-
-
-def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
-    """`new_low` and `drop_by`, where the limits of this moment are known."""
-    if watch.past is None:
-        return None
-    if not is_compared(offer):
-        clause = "drop_by" if watch.new_low_s is None else NEW_LOW
-        return Failure(clause, f"{clause}: it is a list price, and only live prices are compared")
-    is_ = comparable_microusd(offer, price, watch.past.disk_gb)
-    limit = watch.past.unmet(offer, is_)
-    if limit is None:
-        return None
-    if limit.microusd_gpu_hour is None:
-        return Failure(limit.clause, f"{limit.clause}: {limit.basis}")
-    text = f"{limit.clause}: ${price_text(usd(round(is_)), most=6)} is not {limit.how} {limit.basis}"
-    return Failure(limit.clause, text, max(0.0, is_ / limit.microusd_gpu_hour - 1))
-
-
-def _tflops(offer: Offer) -> float | None:
-    specs = specs_of(offer.gpu)
-    return None if specs is None else specs.fp16_tflops
-
-
-def _per_unit(clause: str, most: Decimal, units: float | None, offer: Offer, price: OfferPrice) -> Failure | None:
-    if not units:
-        return Failure(clause, f"{clause}: unknown for {offer.gpu}")
-    all_units = Decimal(repr(units)) * offer.gpu_count
-    if price.price_microusd_hour <= most * all_units * MICRO:
-        return None
-    is_ = usd(price.price_microusd_hour) / all_units
-    return Failure(clause, f"{clause}: {is_:.4g} > {most:f}", float(is_ / most) - 1 if most else FAR)
-
-
-def _conditions(watch: Watch, offer: Offer, price: OfferPrice) -> Failure | None:
-    from gpuwatch.domain.watches.expression import holds, parse, why_not  # noqa: PLC0415 - few watches have one
-
-    if watch.when is not None and not holds(parse(watch.when), offer, price):
-        return Failure("when", f"when: {why_not(parse(watch.when), offer, price)}")
-    conditions = [parse(text) for text in watch.any_of]
-    if not conditions or any(holds(condition, offer, price) for condition in conditions):
-        return None
-    return Failure("any", f"any: {', and '.join(why_not(condition, offer, price) for condition in conditions)}")
-
-
 def _at_least(clause: str, offer_field: str) -> Clause:
     def clause_holds(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
         least: float | None = getattr(watch, clause)
@@ -352,6 +287,21 @@ def _version(text: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(p.isascii() and p.isdigit() for p in parts) else ()
 
 
+def _rare(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> Failure | None:
+    """Rare clauses, behind one call: the first that rejects the offer."""
+    if (
+        watch.max_usd_tflop_hour is None
+        and watch.max_usd_gib_hour is None
+        and watch.when is None
+        and not watch.any_of
+        and watch.past is None
+    ):
+        return None
+    from gpuwatch.domain.watches.rare_clauses import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
+
+    return next(filter(None, (clause(watch, offer, price, now) for clause in RARE_CLAUSES)), None)
+
+
 _CLAUSES: tuple[Clause, ...] = (
     _provider,
     _gpu,
@@ -381,6 +331,5 @@ _CLAUSES: tuple[Clause, ...] = (
     _is_so("nvlink", lambda offer: True if offer.nvlink_gbps else None),
     _is_so("static_ip", lambda offer: offer.static_ip),
     _available,
-    _extras,
-    _past,
+    _rare,
 )

@@ -65,6 +65,13 @@ def test_clauses_that_no_history_keeps_are_left_out_and_named() -> None:
     assert (judged.min_cuda, judged.nvlink, judged.available_for_s, judged.cpu_arch) == (None, None, None, CpuArch.ANY)
 
 
+def test_what_compares_with_the_history_is_left_out_and_named() -> None:
+    watch = a_rule(new_low_s=2_592_000.0, drop_by=0.2, restock=True)
+    judged, ignored = without_unrecorded_clauses(watch, [LISTING])
+    assert ignored == ("new_low", "drop_by", "restock")
+    assert (judged.new_low_s, judged.drop_by, judged.restock) == (None, None, False)
+
+
 def test_a_condition_on_what_nobody_recorded_is_left_out_and_named() -> None:
     """It would be unknown for every offer, and the replay would say that it never fires."""
     watch = a_rule(when="reliability >= 0.98", any_of=("gpu_count == 1", "verified"), max_usd_gib_hour=Decimal("0.04"))

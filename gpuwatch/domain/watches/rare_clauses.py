@@ -1,0 +1,69 @@
+"""Clauses that few watches have: prices by speed and memory, conditions as text, and what the history says."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import MICRO, OfferPrice, usd
+from gpuwatch.domain.planning.card_specs import specs_of
+from gpuwatch.domain.watches.clause import FAR, Clause, Failure
+from gpuwatch.domain.watches.past_limits import NEW_LOW, comparable_microusd, is_compared
+from gpuwatch.domain.watches.watch import Watch
+
+
+def _limit_per_unit(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
+    limits = (
+        ("usd_per_tflop_hour", watch.max_usd_tflop_hour, _tflops(offer)),
+        ("usd_per_gib_hour", watch.max_usd_gib_hour, offer.gpu_memory_gib),
+    )
+    found = (_per_unit(clause, most, units, offer, price) for clause, most, units in limits if most is not None)
+    return next(filter(None, found), None)
+
+
+def _tflops(offer: Offer) -> float | None:
+    specs = specs_of(offer.gpu)
+    return None if specs is None else specs.fp16_tflops
+
+
+def _per_unit(clause: str, most: Decimal, units: float | None, offer: Offer, price: OfferPrice) -> Failure | None:
+    if not units:
+        return Failure(clause, f"{clause}: unknown for {offer.gpu}")
+    all_units = Decimal(repr(units)) * offer.gpu_count
+    if price.price_microusd_hour <= most * all_units * MICRO:
+        return None
+    is_ = usd(price.price_microusd_hour) / all_units
+    return Failure(clause, f"{clause}: {is_:.4g} > {most:f}", float(is_ / most) - 1 if most else FAR)
+
+
+def _conditions(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
+    from gpuwatch.domain.watches.expression import holds, parse, why_not  # noqa: PLC0415 - few watches have one
+
+    if watch.when is not None and not holds(parse(watch.when), offer, price):
+        return Failure("when", f"when: {why_not(parse(watch.when), offer, price)}")
+    conditions = [parse(text) for text in watch.any_of]
+    if not conditions or any(holds(condition, offer, price) for condition in conditions):
+        return None
+    return Failure("any", f"any: {', and '.join(why_not(condition, offer, price) for condition in conditions)}")
+
+
+def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
+    """`new_low` and `drop_by`, where the limits of this moment are known."""
+    if watch.past is None:
+        return None
+    if not is_compared(offer):
+        clause = "drop_by" if watch.new_low_s is None else NEW_LOW
+        return Failure(clause, f"{clause}: it is a list price, and only live prices are compared")
+    is_ = comparable_microusd(offer, price, watch.past.disk_gb)
+    limit = watch.past.unmet(offer, is_)
+    if limit is None:
+        return None
+    if limit.microusd_gpu_hour is None:
+        return Failure(limit.clause, f"{limit.clause}: {limit.basis}")
+    text = f"{limit.clause}: ${price_text(usd(round(is_)), most=6)} is not {limit.how} {limit.basis}"
+    return Failure(limit.clause, text, max(0.0, is_ / limit.microusd_gpu_hour - 1))
+
+
+RARE_CLAUSES: tuple[Clause, ...] = (_limit_per_unit, _conditions, _past)
