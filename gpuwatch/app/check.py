@@ -202,7 +202,9 @@ def check_json(limits: LimitsInForce, found: MarketCheck) -> dict[str, Any]:
 
 
 def _limit_json(watch: Watch) -> dict[str, float | None]:
-    """The limit of a watch: a price, or the cost of the job."""
+    """The limit of a watch: a price, or the cost of the job; no price where it alerts at any."""
+    if watch.unlimited:
+        return {"max_price": None}
     if watch.max_job_cost_usd is None:
         return {"max_price": float(watch.max_price_usd_gpu_hour)}
     return {"max_price": None, "max_job_cost_usd": float(watch.max_job_cost_usd)}
