@@ -34,7 +34,6 @@ from gpuwatch.storage.sqlite_driver import (
 
 __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
 
-_WRITES = "gpuwatch_writes"  # execution option: what the begin event starts
 ASLEEP_MS = 10_000  # PostgreSQL ends a writer that is silent for so long: a stopped process keeps its locks otherwise
 LOCK_WAIT_MS = 30_000
 ANSWER_WITHIN_S = 40.0  # longer than any lock is waited for; a network that swallows packets reports nothing by itself
@@ -58,6 +57,8 @@ class Database:
         self.is_sqlite = engine.dialect.name == "sqlite"  # and not PostgreSQL
         self.path = Path(str(engine.url.database)) if self.is_sqlite else None  # SQLite's file
         self.read_only = read_only
+        # called and not listened for: an engine that anybody listens to makes each statement cost twice the calls
+        self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
         self._writing = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
         self._faults: dict[str, str] = {}  # "read" and "write": why the last one failed
@@ -97,7 +98,8 @@ class Database:
                 with self._connected() as connection:
                     if self._file_id is None:
                         self._check_file()
-                    with connection.execution_options(**{_WRITES: True}).begin():
+                    with connection.begin():
+                        self._begin(connection, writes=True)
                         yield connection
             finally:
                 self._writer = None
@@ -112,11 +114,8 @@ class Database:
         """
         if self.path is not None and self._file_id is None and not self.path.exists():
             raise no_database(self.place)
-        with (
-            self._translated("read"),
-            self._connected() as connection,
-            connection.execution_options(**{_WRITES: False}).begin(),
-        ):
+        with self._translated("read"), self._connected() as connection, connection.begin():
+            self._begin(connection, writes=False)
             yield connection
 
     def close(self) -> None:
@@ -199,7 +198,6 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
             parsed,
             pool_pre_ping=True,
             pool_timeout=LOCK_WAIT_MS / 1000,
-            execution_options={_WRITES: not read_only},
             connect_args={name: value for name, value in POSTGRES_NETWORK.items() if name not in parsed.query},
         )
     except ModuleNotFoundError as error:
@@ -212,7 +210,8 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
 
     within_s = READER_ANSWER_WITHIN_S if read_only else ANSWER_WITHIN_S
     event.listen(engine, "do_connect", lambda _dialect, _record, args, named: connect_bounded(within_s, *args, **named))
-    event.listen(engine, "begin", _begin_postgres)
+    if read_only:
+        event.listen(engine, "connect", lambda connection, _record: setattr(connection, "read_only", True))
     return Database(url, engine, read_only=read_only)
 
 
@@ -304,7 +303,6 @@ def _open_sqlite(url: str, parsed: URL) -> Database:
     make_own_folder(path)
     engine = create_engine(parsed, module=sqlite_driver(), connect_args={"check_same_thread": False})
     event.listen(engine, "connect", lambda connection, _record: configure_connection(connection))
-    event.listen(engine, "begin", _begin_sqlite)
     return Database(url, engine)
 
 
@@ -317,21 +315,18 @@ def _open_sqlite_read_only(url: str) -> Database:
         _parsed(url),
         module=sqlite_driver(),
         creator=lambda: connect_read_only(path),
-        execution_options={_WRITES: False},
     )
-    event.listen(engine, "begin", _begin_sqlite)
     return Database(url, engine, read_only=True)
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, True)
+def _begin_sqlite(connection: Connection, *, writes: bool) -> None:
     driver: Any = connection.connection.driver_connection
     driver.execute(f"PRAGMA query_only={'OFF' if writes else 'ON'}")
     driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _begin_postgres(connection: Connection) -> None:
-    if not connection.get_execution_options().get(_WRITES, True):
+def _begin_postgres(connection: Connection, *, writes: bool) -> None:
+    if not writes:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         return
     connection.exec_driver_sql(
