@@ -77,6 +77,8 @@ END
 }
 
 ours() { # processes of the command, those that left its group included
+    # all at once first: two programs for each process of the machine are a second of a core, several times at each end
+    cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | grep -qF "GPUWATCH_RUN_FOLDER=$run" || return 0
     for seen in /proc/[0-9]*; do
         tr '\0' '\n' 2>/dev/null <"$seen/environ" | grep -qxF "GPUWATCH_RUN_FOLDER=$run" && echo "${seen#/proc/}"
     done
