@@ -109,6 +109,8 @@ def access(instance: EmulatedInstance) -> dict[str, Any]:
         "ssh_host": host if has_ssh else None,
         "ssh_idx": "5" if has_ssh else None,
         "ssh_port": port if has_ssh else None,
+        # the market has no such field, for its containers let in root; a server here lets in whoever runs this
+        **({"ssh_user": instance.ssh_user} if instance.ssh_user not in {None, "root"} else {}),
         "machine_dir_ssh_port": 5300,
         "direct_port_start": first if running else -1,
         "direct_port_end": first + len(mapped) - 1 if running else -1,

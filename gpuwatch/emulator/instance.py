@@ -61,6 +61,7 @@ class EmulatedInstance:
     ended_at: float = NEVER
     shown: dict[str, Any] = field(default_factory=dict)  # fields that its row shows whatever was rented
     ssh: tuple[str, int] | None = None  # where its ssh server really is, when a test has put one up
+    ssh_user: str | None = None  # whom that one lets in; None: root
     history: list[tuple[float, tuple[Any, ...]]] = field(default_factory=list)
 
     @property

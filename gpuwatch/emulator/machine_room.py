@@ -34,7 +34,7 @@ class MachineRoom:
             machine = MachineSshd(self._folder / str(instance.id))
             machine.start()
             self.machines[instance.id] = machine
-            instance.ssh = ("127.0.0.1", machine.port)
+            instance.ssh, instance.ssh_user = ("127.0.0.1", machine.port), machine.user
             self._onstart(machine, str(instance.body.get("onstart") or ""))
         elif not running:
             self.ended(instance.id)

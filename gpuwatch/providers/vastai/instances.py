@@ -72,6 +72,7 @@ class _Row(msgspec.Struct):
     gpu_util: float | None = None
     ssh_host: str | None = None
     ssh_port: int | None = None
+    ssh_user: str | None = None  # of the emulator alone: containers of the market let in root
     public_ipaddr: str | None = None
     ports: dict[str, Any] | None = None
     start_date: float | None = None
@@ -188,6 +189,7 @@ def _instance(row: _Row) -> Instance:
         gpu_utilisation=row.gpu_util if row.gpu_util is not None and 0 <= row.gpu_util <= 100 else None,
         ssh_host=host,
         ssh_port=port,
+        ssh_user=None if row.ssh_user is None else clean(row.ssh_user),
         started_at=_moment(row.start_date),
         ends_at=_moment(row.end_date),
     )

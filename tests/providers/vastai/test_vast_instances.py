@@ -74,6 +74,11 @@ def test_ssh_goes_straight_to_the_host_where_it_can(values: dict[str, Any], ssh:
     assert (found.ssh_host, found.ssh_port) == ssh
 
 
+@pytest.mark.parametrize(("said", "user"), [({}, None), ({"ssh_user": "ann"}, "ann"), ({"ssh_user": 7}, None)])
+def test_who_logs_in_is_root_unless_a_row_names_somebody(said: dict[str, Any], user: str | None) -> None:
+    assert _instance(**said).ssh_user == user
+
+
 @pytest.mark.parametrize(
     ("words", "state"),
     [
