@@ -48,7 +48,7 @@ from gpuwatch.storage.machine_notes import load_notes
 from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
 from gpuwatch.storage.rows import to_ms
 from gpuwatch.storage.skipped_scopes import load_scopes
-from gpuwatch.storage.tables import OVER_STATES, launch_event, machine_note, pause, skipped_scope, unknown_instance
+from gpuwatch.storage.tables import IS_ALIVE, launch_event, machine_note, pause, skipped_scope, unknown_instance
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.unknown_instances import unknown_refusals
 from gpuwatch.storage.watch_identities import WATCH_ID, abandoned_by, identify
@@ -60,7 +60,7 @@ def _because(end: EndReason) -> ColumnElement[bool]:
 
 # Built once: these stand between an offer and its rent.
 _RELEVANT = select(launches).where(
-    or_(launches.c.state.not_in(OVER_STATES), launches.c.ended_at_ms >= bindparam("since")),
+    or_(IS_ALIVE, launches.c.ended_at_ms >= bindparam("since")),
     launches.c.dry_run.is_(False),
 )
 _TOTAL = select(func.count()).where(

@@ -37,7 +37,7 @@ from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal,
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import insert_if_absent, to_ms
-from gpuwatch.storage.tables import OVER_STATES, foreign_installation, foreign_instance, launch_event
+from gpuwatch.storage.tables import IS_ALIVE, OVER_STATES, foreign_installation, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
 from gpuwatch.storage.unknown_instances import add_unknown, load_unknown, remove_installation, remove_unknown
 from gpuwatch.storage.watch_identities import WATCH_ID
@@ -67,7 +67,7 @@ class SqlLaunchRepository:
 
     def alive(self, provider: str | None = None) -> list[Launch]:
         """Those that are not over, oldest first. Raises StoreError."""
-        query = select(launches).where(launches.c.state.not_in(OVER_STATES)).order_by(launches.c.intended_at_ms)
+        query = select(launches).where(IS_ALIVE).order_by(launches.c.intended_at_ms)
         alive = self._read(query if provider is None else query.where(launches.c.provider == provider))
         self._obligations.follow(alive)  # another host may have extended or ended one
         return alive
@@ -80,7 +80,7 @@ class SqlLaunchRepository:
     def reopened(self, provider: str | None = None) -> list[Launch]:
         """Living launches that were over before. Raises StoreError."""
         was_over = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
-        query = select(launches).where(launches.c.state.not_in(OVER_STATES), launches.c.launch_id.in_(was_over))
+        query = select(launches).where(IS_ALIVE, launches.c.launch_id.in_(was_over))
         return self._read(query if provider is None else query.where(launches.c.provider == provider))
 
     def events(self, launch_id: str) -> list[LaunchEvent]:
@@ -274,7 +274,7 @@ class SqlLaunchRepository:
             StoreError: it was not written.
         """
         its_own = and_(launches.c.provider == launch.provider, launches.c.instance_id == launch.instance_id)
-        taken = select(literal(1)).where(its_own, launches.c.state.not_in(OVER_STATES))
+        taken = select(literal(1)).where(its_own, IS_ALIVE)
         try:
             with self._database.write() as connection:
                 lock_reservations(connection)
@@ -314,16 +314,15 @@ def count_alive(database: Database) -> int:
     with database.read() as connection:
         if not inspect(connection).has_table(launches.name):
             return 0
-        alive = and_(launches.c.state.not_in(OVER_STATES), launches.c.dry_run.is_(False))
+        alive = and_(IS_ALIVE, launches.c.dry_run.is_(False))
         return int(connection.execute(select(func.count()).select_from(launches).where(alive)).scalar_one())
 
 
 def _with_free_place(connection: Connection, launch: Launch) -> Launch:
     """Its own slot and offer, or others if somebody has them by now: it exists already, beyond every limit."""
-    alive = launches.c.state.not_in(OVER_STATES)
-    slots = set(connection.execute(select(launches.c.slot).where(alive, launches.c.watch == launch.watch)).scalars())
+    slots = set(connection.execute(select(launches.c.slot).where(IS_ALIVE, launches.c.watch == launch.watch)).scalars())
     of_offer = select(launches.c.offer_slot).where(
-        alive, launches.c.provider == launch.provider, launches.c.offer_id == launch.offer_id
+        IS_ALIVE, launches.c.provider == launch.provider, launches.c.offer_id == launch.offer_id
     )
     places = set(connection.execute(of_offer).scalars())
     return msgspec.structs.replace(launch, slot=_free(launch.slot, slots), offer_slot=_free(launch.offer_slot, places))

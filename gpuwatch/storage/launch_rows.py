@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, select
 
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch, LaunchEvent, LaunchState, PriceSpan, Promise
 from gpuwatch.storage.rows import from_ms, to_ms
-from gpuwatch.storage.tables import OVER_STATES
+from gpuwatch.storage.tables import IS_ALIVE
 from gpuwatch.storage.tables import launch as launch_table
 
 _TIMES = ("intended_at", "requested_at", "running_at", "ended_at", "condition_since")
@@ -23,7 +23,7 @@ _WORDS_LENGTH = 500
 def alive_in_any_schema(connection: Connection) -> list[tuple[str, str | None, str]]:
     """Provider, instance id and label of what is alive: columns that every schema has had."""
     wanted = select(launch_table.c.provider, launch_table.c.instance_id, launch_table.c.label)
-    rows = connection.execute(wanted.where(launch_table.c.state.not_in(OVER_STATES)))
+    rows = connection.execute(wanted.where(IS_ALIVE))
     return [(row.provider, row.instance_id, row.label) for row in rows]
 
 

@@ -20,7 +20,7 @@ from gpuwatch.storage.market_snapshot import newest_cover, newest_covers
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rows import to_ms
 from gpuwatch.storage.tables import (
-    OVER_STATES,
+    IS_ALIVE,
     alert,
     delivery,
     history_state,
@@ -155,7 +155,7 @@ def _is_over(before: datetime) -> ColumnElement[bool]:
     An instance with gpuwatch's label may be listed as long as it lives, and a channel's address stays changed.
     """
     of_launch = alert.c.once_key.contains(launch.c.launch_id)
-    alive = select(launch.c.launch_id).where(launch.c.state.not_in(OVER_STATES), of_launch).exists()
+    alive = select(launch.c.launch_id).where(IS_ALIVE, of_launch).exists()
     lasting = or_(alert.c.once_key.startswith("orphan:"), alert.c.once_key.startswith("moved:"))
     return and_(alert.c.expires_at_ms < to_ms(before), ~lasting, ~alive)
 

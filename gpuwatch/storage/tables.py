@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     text,
 )
 
@@ -249,6 +250,7 @@ launch = Table(
     ),
     comment="one decision to rent, from the intent to the end; version is a fencing number",
 )
+IS_ALIVE = and_(*(launch.c.state != state for state in OVER_STATES))  # NOT IN would be rendered anew at each use
 
 launch_event = Table(
     "launch_event",

@@ -21,11 +21,11 @@ from gpuwatch.storage.installation import new_identity
 from gpuwatch.storage.launch_rows import launch_of
 from gpuwatch.storage.pauses import BREAKER_SCOPE, WATCH_SCOPE, lock_reservations
 from gpuwatch.storage.rows import to_ms
-from gpuwatch.storage.tables import OVER_STATES, approval, auto_price, checklist_tick, pause, watch_state
+from gpuwatch.storage.tables import IS_ALIVE, OVER_STATES, approval, auto_price, checklist_tick, pause, watch_state
 from gpuwatch.storage.tables import launch as launches
 
 _IN_USE = watch_identity.c.retired_at_ms.is_(None)
-_ALIVE = and_(launches.c.state.not_in(OVER_STATES), launches.c.dry_run.is_(False))
+_ALIVE = and_(IS_ALIVE, launches.c.dry_run.is_(False))
 WATCH_ID = (  # for a query that reads other things anyway
     select(watch_identity.c.watch_id).where(watch_identity.c.name == bindparam("of_watch"), _IN_USE).scalar_subquery()
 )
@@ -162,7 +162,7 @@ def _rename_launches(connection: Connection, old: str, new: str) -> None:
     """Their versions rise: nobody who read one before may write the old name back."""
     over = and_(launches.c.watch == old, launches.c.state.in_(OVER_STATES))
     connection.execute(update(launches).where(over).values(watch=new))
-    of = select(launches.c.slot).where(launches.c.watch == new, launches.c.state.not_in(OVER_STATES))
+    of = select(launches.c.slot).where(launches.c.watch == new, IS_ALIVE)
     taken = set(connection.execute(of).scalars())
     for row in connection.execute(select(launches).where(launches.c.watch == old).order_by(launches.c.slot)).all():
         slot = next(n for n in (row.slot, *range(len(taken) + 1)) if n not in taken)
