@@ -1,0 +1,53 @@
+"""Vultr: virtual machines with whole GPUs (Cloud GPU), at one price for a plan and place, on demand.
+
+source: the vendor's Go client 3.32.0 and its tests, its generated Python client, its page about billing, its Terraform
+provider, dstack's backend, gpuhunt, and answers that users quote in public repositories, read 2026-11. No request has
+been sent. Bare metal is rented through other requests, and is not here.
+"""
+
+from __future__ import annotations
+
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.prerequisites import declared
+
+INFO = ProviderInfo(
+    name="vultr",
+    title="Vultr",
+    base_url="https://api.vultr.com/v2",
+    key_names=("VULTR_API_KEY",),
+    launches=True,
+    runs_images=False,
+    billing=Billing(minimum_s=3600.0, step_s=3600.0),  # source: "How am I billed for my servers", 2025-09-15
+    options=(
+        OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key registered at Vultr; needed for renting."),
+        OptionSpec(
+            name="image", kind="id", about="System image: the id of an operating system; default: Ubuntu 22.04."
+        ),
+    ),
+    label_length=64,  # what dstack's backend takes as the most. assumed: the vendor states none
+    poll_every_s=60.0,  # a poll asks every place that sells GPUs
+    search_interval_s=1.0,
+    console_url="https://my.vultr.com",
+    prerequisites=declared(
+        "providers/vultr.md#before-the-first-rent",
+        credentials="a key that lists instances, used from an allowed address",
+        key_pair="the SSH key of options.ssh_key",
+    ),
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; searching and renting share one rate limiter."""
+    from gpuwatch.providers.toolkit.catalogue import CatalogueMarket  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.vultr.client import VultrClient  # noqa: PLC0415
+    from gpuwatch.providers.vultr.launcher import VultrLauncher  # noqa: PLC0415
+    from gpuwatch.providers.vultr.offers import PlanReader  # noqa: PLC0415
+
+    account, plans = VultrClient(settings, tools), PlanReader(tools.monotonic)
+    return Adapter(
+        name=INFO.name,
+        info=INFO,
+        market=CatalogueMarket(INFO, account, plans.fetch),
+        launcher=VultrLauncher(account, settings.options, plans.known),
+    )

@@ -1,0 +1,90 @@
+"""Vultr's HTTP client: pages by a cursor, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from gpuwatch.errors import (
+    OfferGone,
+    OrderError,
+    OrderRefused,
+    PayloadChanged,
+    ProviderError,
+    RefusalKind,
+    RefusalScope,
+)
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.validation import at, whole
+
+PROVIDER: Final = "vultr"
+_PAGE_ROWS: Final = "500"
+_PAGES_MAX: Final = 50
+_GONE: Final = "invalid instance id"  # source: the vendor's Terraform provider
+_NO_STOCK: Final = "plan is not available in the selected region"
+_NOT_ENABLED: Final = "support request for access to this product"
+
+
+class VultrClient(ApiClient):
+    """The HTTP client of one account."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        super().__init__(settings, tools, reading=list_error, ordering=order_error)
+
+    def rows(self, path: str, name: str, params: Mapping[str, str] | None = None, kind: str = "search") -> list[Any]:
+        """The rows of a list, all pages, as they came.
+
+        Raises:
+            PayloadChanged: it has another form, or breaks off.
+            ProviderError: a page is missing.
+        """
+        found: list[Any] = []
+        asked = {**(params or {}), "per_page": _PAGE_ROWS}
+        for _ in range(_PAGES_MAX):
+            value = self.get(path, asked, kind=kind)
+            page, following, total = at(value, name), at(value, "meta", "links", "next"), at(value, "meta", "total")
+            if not isinstance(page, list) or not isinstance(following, str):
+                raise PayloadChanged(f"{PROVIDER}: the answer is no list of {name}, with its next page")
+            found += page
+            if not following:
+                if (whole(total) or 0) > len(found):
+                    break
+                return found
+            asked["cursor"] = following
+        raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
+
+
+class NoSuchVultrInstance(ProviderError):
+    """Vultr's own word that there is no such instance."""
+
+
+class VultrInstanceGone(OfferGone):
+    """The same, to a request that changes something."""
+
+
+def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """The error of a request that only reads."""
+    if _says_gone(body, reply):
+        return NoSuchVultrInstance(f"{name}: {body.summary}")
+    return reading_error(name, body, reply, now)
+
+
+def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """The error of an order. Vultr has no codes: its sentences are quoted in public."""
+    line = f"{name}: {body.summary}"
+    if _says_gone(body, reply):
+        return VultrInstanceGone(line)
+    if 400 <= reply.status < 500 and body.has(_NO_STOCK):
+        return OfferGone(line)
+    if 400 <= reply.status < 500 and body.has(_NOT_ENABLED):
+        return OrderRefused(line, RefusalKind.OTHER, RefusalScope.ACCOUNT)
+    return ordering_error(name, body, reply, now)
+
+
+def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
+    return reply.status in (400, 404) and isinstance(body.value, dict) and body.has(_GONE)

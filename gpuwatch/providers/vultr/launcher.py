@@ -1,0 +1,222 @@
+"""Vultr's renting side: create, list, look up, delete. An instance's row may hold its first password: never read."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    created_instance,
+    decoded_order,
+    id_and_status,
+    instance_rows,
+    not_sent,
+    one_instance,
+    refuse,
+)
+from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.validation import at, number, objects, word
+from gpuwatch.providers.vultr.client import PROVIDER, NoSuchVultrInstance, VultrClient, VultrInstanceGone
+from gpuwatch.providers.vultr.offers import VultrPlan
+
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
+_LABEL_LENGTH: Final = 64
+_OFFER: Final = re.compile(r"(vcg-[a-z0-9-]{1,40})/([a-z]{3,8})")
+_ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_UBUNTU_22_04: Final = 1743  # with docker and the card's driver on a plan with GPUs. source: dstack's backend
+_RENTS: Final = "provisioning"  # source: the tests of the vendor's Go client
+_HOSTNAME: Final = re.compile(r"[^a-z0-9-]+")
+_NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 what a pending instance shows
+_STATES: Final = {"pending": InstanceState.STARTING, "suspended": InstanceState.OFFLINE}
+PlanOf = Callable[[str], VultrPlan | None]
+
+
+class VultrLauncher(BasicLauncher):
+    """Vultr's renting side. The settings need the id of an SSH key.
+
+    Args:
+        plan_of: the plan of that name as it was read last, if it was.
+    """
+
+    name = PROVIDER
+
+    def __init__(self, account: VultrClient, options: Mapping[str, Option], plan_of: PlanOf) -> None:
+        self._account = account
+        self._options = options
+        self._plan_of = plan_of
+
+    def create(self, order: Order) -> Created:
+        """Rent, once.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = create_body(order, self._options)
+        self._account.require_key_to_order()
+        reply = self._account.order("POST", "/instances", body, deadline_s=_CREATE_DEADLINE_S)
+        return created_instance(at(decoded_order(reply, PROVIDER), "instance", "id"), _ID, PROVIDER)
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every virtual machine of the account, all pages. Raises ProviderError."""
+        self._account.require_key()
+        return instances_of(self._account.rows("/instances", "instances", kind="instances"), self._plan_of)
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: Vultr's own sentence says that there is none. Raises ProviderError."""
+        if not _ID.fullmatch(instance_id):
+            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
+        self._account.require_key()
+        try:
+            value = self._account.get(f"/instances/{instance_id}", kind="instances")
+        except NoSuchVultrInstance:
+            return None
+        return _instance(one_instance(at(value, "instance"), instance_id, PROVIDER), self._plan_of)
+
+    def destroy(self, instance_id: str) -> None:
+        """Delete it and its disk; what is gone already is no error. Raises OrderError: not done, or not known."""
+        if not _ID.fullmatch(instance_id):
+            raise not_sent(PROVIDER, "that is no id of an instance")
+        self._account.require_key_to_order()
+        try:
+            self._account.order("DELETE", f"/instances/{instance_id}", kind="delete")
+        except VultrInstanceGone:
+            return
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """Whether the key may rent, and the account has the SSH key of the settings. Only reads; raises nothing."""
+        return [self._right_to_rent(), self._ssh_key()]
+
+    def _right_to_rent(self) -> Prerequisite:
+        name = PrerequisiteName.CREDENTIALS
+        try:
+            self._account.require_key()
+            rights = at(self._account.get("/account", kind="instances"), "account", "acls")
+        except ProviderError as error:
+            return Prerequisite(name=name, met=None, text=str(error))
+        if not isinstance(rights, list) or not rights:
+            return Prerequisite(name=name, met=None, text="Vultr does not say what the key may do")
+        if _RENTS in rights:
+            return Prerequisite(name=name, met=True, text=f"the key has the right {_RENTS}")
+        text, mend = f"the key lacks the right {_RENTS}", f"give its user the right {_RENTS}"
+        # that a rent wants it is the vendor's example, no promise: the order itself is refused at no cost
+        return Prerequisite(name=name, met=False, text=text, mend=mend, is_blocking=False)
+
+    def _ssh_key(self) -> Prerequisite:
+        name, wanted = PrerequisiteName.KEY_PAIR, self._options.get("ssh_key")
+        mend = f'add ssh_key = "ID" of a key that Vultr has to [providers.{PROVIDER}.options]'
+        if not wanted:
+            return Prerequisite(name=name, met=False, text="options.ssh_key is not set", mend=mend)
+        try:
+            self._account.require_key()
+            keys = self._account.rows("/ssh-keys", "ssh_keys", kind="instances")
+        except ProviderError as error:
+            return Prerequisite(name=name, met=None, text=str(error))
+        if any(row.get("id") == wanted for row in objects(keys)):
+            return Prerequisite(name=name, met=True, text="the SSH key of options.ssh_key is there")
+        return Prerequisite(name=name, met=False, text=f"there is no SSH key {str(wanted)[:40]!r}", mend=mend)
+
+
+def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The create request. Backups and a mail about it cost or annoy: both are switched off by name.
+
+    Raises:
+        OrderRefused: BAD_ORDER, Vultr cannot do what it asks for.
+    """
+    found, ssh_key = _OFFER.fullmatch(order.offer_id), options.get("ssh_key")
+    if found is None:
+        raise not_sent(PROVIDER, "that is no id of an offer")
+    if not ssh_key:
+        raise not_sent(PROVIDER, f'an SSH key is needed: add ssh_key = "ID" to [providers.{PROVIDER}.options]')
+    image = str(options.get("image") or _UBUNTU_22_04)
+    _check(order, image)
+    script = first_boot_script(order.onstart, order.env)
+    return {
+        "region": found[2],
+        "plan": found[1],
+        "label": order.label,
+        "hostname": _HOSTNAME.sub("-", order.label.lower()).strip("-") or "gpuwatch",
+        "os_id": int(image),
+        "sshkey_id": [ssh_key],
+        "backups": "disabled",
+        "enable_ipv6": False,
+        "activation_email": False,
+        **({} if script is None else {"user_data": b64encode(script.encode()).decode()}),
+    }
+
+
+def _check(order: Order, image: str) -> None:
+    lacking = {
+        "bids": order.bid_usd_hour is not None,
+        "templates": order.template is not None,
+        "private registries": order.registry is not None,
+        "volumes from here": order.volume is not None,
+        "ports (a machine has its own address, with all of them)": bool(order.ports),
+        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
+        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    }
+    others = {
+        f"the label has not 1 to {_LABEL_LENGTH} characters": not 1 <= len(order.label) <= _LABEL_LENGTH,
+        "options.image is no number of an operating system": not (image.isascii() and image.isdigit()),
+    }
+    refuse(PROVIDER, {f"Vultr knows no {what}": is_wanted for what, is_wanted in lacking.items()} | others)
+
+
+def instances_of(rows: list[Any], plan_of: PlanOf) -> list[Instance]:
+    """The instances of a list. Raises PayloadChanged: a row is none, or has no id or status."""
+    return [_instance(row, plan_of) for row in instance_rows(None, rows, PROVIDER)]
+
+
+def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
+    """One row. Raises PayloadChanged: it has no id or status: it might be gpuwatch's."""
+    instance_id, status = id_and_status(row, PROVIDER)
+    kind, place, ip = word(row.get("plan"), 44), word(row.get("region"), 8), word(row.get("main_ip"), 64)
+    plan = None if kind is None else plan_of(kind)
+    price = None if plan is None or place is None else plan.price_at(place)
+    host = None if ip == _NO_ADDRESS else ip
+    return Instance(
+        instance_id=instance_id,
+        label=word(row.get("label")),
+        state=_state(row, status),
+        status=status,
+        machine_id=f"{kind}/{place}" if kind and place else None,
+        gpu=None if plan is None else plan.gpu.name,
+        gpu_wire=None if plan is None else plan.gpu_wire,
+        gpu_count=None if plan is None else plan.gpu_count,
+        gpu_memory_gib=None if plan is None else plan.gpu_memory_gib,
+        disk_gb=number(row.get("disk"), 0, 1e7),
+        spot=False,
+        listed_usd_hour=price,
+        stopped_usd_hour=price,  # stopped, it is billed all the same
+        ssh_host=host,
+        ssh_port=22 if host else None,
+        ssh_user="root",
+        started_at=_moment(row.get("date_created")),
+    )
+
+
+def _state(row: Mapping[str, Any], status: str) -> InstanceState:
+    """`status` is the contract's, `power_status` the machine's, `server_status` how far its system is."""
+    if status != "active":
+        return _STATES.get(status, InstanceState.UNKNOWN)
+    if row.get("server_status") in ("none", "locked", "installingbooting"):
+        return InstanceState.STARTING
+    return {"running": InstanceState.RUNNING, "stopped": InstanceState.STOPPED}.get(
+        str(row.get("power_status")), InstanceState.UNKNOWN
+    )
+
+
+def _moment(text: object) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
+    return None if found is None or found.tzinfo is None else found.astimezone(UTC)

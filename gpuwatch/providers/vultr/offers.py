@@ -1,0 +1,223 @@
+"""Vultr's offers: plans with whole GPUs × the places where its own list of stock has them now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.fan_out import ask_all
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
+from gpuwatch.providers.vultr.client import PROVIDER, VultrClient
+
+_TYPE: Final = "vcg"  # Cloud GPU
+_PLACES_KEPT_S: Final = 3600.0
+_PLAN: Final = re.compile(r"vcg-[a-z0-9-]{1,40}")
+_PLACE: Final = re.compile(r"[a-z]{3,8}")
+_COUNTRY: Final = re.compile(r"[A-Z]{2}")
+_MEMORY_GB: Final = {"A100": 80.0}  # source: gpuhunt; the name alone leaves it open
+_MIB: Final = 1024.0
+_SLACK: Final = 0.1  # of a card's memory: what is sold as 80 may be stated as 79
+
+
+class VultrPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One parsed plan. Its price is of the whole machine, its disk included; `usd_hours`: places with another one."""
+
+    name: str
+    gpu: GpuName
+    gpu_wire: str
+    gpu_count: int
+    gpu_memory_gib: float
+    usd_hour: float
+    usd_hours: Mapping[str, float]
+    places: tuple[str, ...]
+    vcpu: float | None
+    ram_gib: float | None
+    disk_gb: float | None
+
+    def price_at(self, place: str) -> float:
+        """USD an hour in one place."""
+        return self.usd_hours.get(place, self.usd_hour)
+
+
+class PlanReader:
+    """Fetches plans, countries and stock; countries are kept for an hour, the last plans for the renting side."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._countries: TtlCache[dict[str, str]] = TtlCache(_PLACES_KEPT_S, monotonic)
+        self._plans: dict[str, VultrPlan] = {}
+
+    def known(self, name: str) -> VultrPlan | None:
+        """The plan as it was read last; None: it was not."""
+        return self._plans.get(name)
+
+    def fetch(self, client: VultrClient) -> tuple[ParseResult, datetime]:
+        """Vultr's plans wherever they are free. Raises ProviderError."""
+        rows = client.rows("/plans", "plans", {"type": _TYPE})
+        seen, plans = parse_plans(rows)
+        countries = self._countries.get(lambda: parse_countries(client.rows("/regions", "regions", kind="places")))
+        self._plans = {plan.name: plan for plan in plans}
+        places = sorted({place for plan in plans for place in plan.places})
+        stock = self._stock(client, places, seen)
+        now = client.tools.now()
+        for plan in plans:
+            seen.offers += offers_of(plan, stock, countries, now)
+        seen.searches = 1 + len(places)
+        return seen, now
+
+    def _stock(self, client: VultrClient, places: list[str], seen: ParseResult) -> dict[str, frozenset[str]]:
+        """Place → plans that are free there; a place without an answer makes the whole a part of it."""
+        questions = {place: partial(_free_plans, client, place) for place in places}
+        found: dict[str, frozenset[str]] = {}
+        errors: list[ProviderError] = []
+        for place, answer in zip(places, ask_all(questions, client.tools.stop), strict=True):
+            if isinstance(answer, ProviderError):
+                seen.lacks(f"the stock of {place}: {answer}")
+                errors.append(answer)
+            else:
+                found[place] = answer
+        if errors and not found:
+            raise errors[0]
+        return found
+
+
+def _free_plans(client: VultrClient, place: str) -> frozenset[str]:
+    names = at(client.get(f"/regions/{place}/availability", {"type": _TYPE}, kind="stock"), "available_plans")
+    if not isinstance(names, list):
+        raise PayloadChanged(f"{PROVIDER}: an answer without the plans that are free")
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def parse_countries(rows: list[Any]) -> dict[str, str]:
+    """Place → country, as far as it is stated."""
+    stated = [(row.get("id"), row.get("country")) for row in objects(rows)]
+    return {
+        place: name
+        for place, name in stated
+        if isinstance(place, str) and isinstance(name, str) and _COUNTRY.fullmatch(name)
+    }
+
+
+def parse_plans(rows: list[Any]) -> tuple[ParseResult, list[VultrPlan]]:
+    """The plans with whole GPUs, and what was skipped. Raises PayloadChanged: none of them can be read."""
+    plans: list[VultrPlan] = []
+    seen = read_types(rows, PROVIDER, partial(_read, plans=plans)) if rows else ParseResult()
+    return seen, plans
+
+
+def parse_plan(row: Mapping[str, Any]) -> VultrPlan | None:
+    """One plan; None: it has no whole GPU, or cannot be ordered on demand. Raises RowSkipped: it cannot be read."""
+    name, wire, places = row.get("id"), word(row.get("gpu_type"), 60), row.get("locations")
+    if row.get("type") != _TYPE or row.get("deploy_ondemand") is False:
+        return None
+    if not isinstance(name, str) or not _PLAN.fullmatch(name):
+        raise RowSkipped("no name")
+    if wire is None:
+        raise RowSkipped("no name of its GPU")
+    if not isinstance(places, list):
+        raise RowSkipped("no list of places")
+    hardware = _hardware(row, wire)
+    if hardware is None:
+        return None
+    gpu, count, memory_gib = hardware
+    price = usd_hour(row.get("hourly_cost"))
+    if price is None:
+        raise RowSkipped("no usable price")
+    ram_mib = number(row.get("ram"), 1, 1e9)
+    return VultrPlan(
+        name=name,
+        gpu=gpu,
+        gpu_wire=wire,
+        gpu_count=count,
+        gpu_memory_gib=memory_gib,
+        usd_hour=price,
+        usd_hours=_own_prices(row.get("location_cost")),
+        places=tuple(one for one in places if isinstance(one, str) and _PLACE.fullmatch(one)),
+        vcpu=number(row.get("vcpu_count"), 1, 10_000),
+        ram_gib=None if ram_mib is None else round(ram_mib / _MIB, 1),
+        disk_gb=number(row.get("disk"), 1, 1e7),
+    )
+
+
+def _hardware(row: Mapping[str, Any], wire: str) -> tuple[GpuName, int, float] | None:
+    """GPU, how many, and the memory of one; None: it is a part of one. Raises RowSkipped."""
+    model, total_gb = wire.partition("_")[2] or wire, number(row.get("gpu_vram_gb"), 1, 100_000)
+    if total_gb is None:
+        raise RowSkipped("no memory of its GPUs")
+    card = catalog().get(catalog().resolve(model, _MEMORY_GB.get(model)).name)
+    stated = row.get("gpu_count")
+    if isinstance(stated, str) and "/" in stated:  # "1/4": seen in public
+        return None
+    count = whole(stated, 1, 1_000)
+    if count is None:
+        if card is None:
+            raise RowSkipped("a GPU that nobody knows, and no number of them")
+        if total_gb < card.memory_gib * (1 - _SLACK):
+            return None
+        count = round(total_gb / card.memory_gib)
+    if card is not None and abs(total_gb / count - card.memory_gib) > card.memory_gib * _SLACK:
+        raise RowSkipped("memory and number of its GPUs do not fit")
+    memory_gib = round(total_gb / count, 1)
+    return catalog().resolve(model, memory_gib), count, memory_gib
+
+
+def _own_prices(stated: object) -> dict[str, float]:
+    """Place → price, where a place has one of its own. Raises RowSkipped: one cannot be read."""
+    found: dict[str, float] = {}
+    for place, cost in stated.items() if isinstance(stated, dict) else ():
+        price = usd_hour(at(cost, "hourly_cost"))
+        if price is None:
+            raise RowSkipped("a place's own price that cannot be read")
+        found[str(place)] = price
+    return found
+
+
+def _read(row: object, _seen: ParseResult, plans: list[VultrPlan]) -> None:
+    if not isinstance(row, dict):
+        raise RowSkipped("no plan")
+    if (plan := parse_plan(row)) is not None:
+        plans.append(plan)
+
+
+def offers_of(
+    plan: VultrPlan, stock: Mapping[str, frozenset[str]], countries: Mapping[str, str], observed_at: datetime
+) -> Iterator[Offer]:
+    """One offer for each place of a plan that has it now."""
+    terms = OfferTerms(
+        instance_type=plan.name, fungible=True, multi_node=False, tax_included=False, note=plan.gpu.reason
+    )
+    for place in plan.places:
+        if plan.name in stock.get(place, ()):
+            yield Offer(
+                provider=PROVIDER,
+                offer_id=f"{plan.name}/{place}",
+                machine_id=f"{plan.name}/{place}",
+                gpu=plan.gpu.name,
+                gpu_family=plan.gpu.family,
+                gpu_wire=plan.gpu_wire,
+                gpu_known=plan.gpu.known,
+                gpu_count=plan.gpu_count,
+                gpu_memory_gib=plan.gpu_memory_gib,
+                spot=False,
+                quoted_usd_hour=plan.price_at(place),
+                quoted_disk_gb=plan.disk_gb or 0.0,
+                disk_usd_gb_month=None,
+                observed_at=observed_at,
+                region=place,
+                country=countries.get(place),
+                datacenter=True,
+                vcpu=plan.vcpu,
+                ram_gib=plan.ram_gib,
+                disk_free_gb=plan.disk_gb,
+                terms=terms,
+            )

@@ -1,0 +1,47 @@
+"""What the Vultr adapter makes of every recorded answer."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.error_mapping import read_error_body
+from gpuwatch.providers.vultr.client import list_error, order_error
+from gpuwatch.providers.vultr.launcher import instances_of
+from gpuwatch.providers.vultr.offers import offers_of, parse_plans
+from tests.golden import reported, shown
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "vultr"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def replay() -> dict[str, Any]:
+    return {path.name: _read(path) for path in sorted(RECORDED.glob("*.json"))}
+
+
+def _read(path: Path) -> Any:
+    value = json.loads(path.read_bytes())
+    if path.name.startswith("plans-"):
+        return reported(lambda: _offers(value))
+    if path.name.startswith("instances-"):
+        return reported(lambda: instances_of(value, lambda _name: None))
+    return {name: _refusals(case["http_status"], case["body"]) for name, case in value.items()}
+
+
+def _offers(rows: list[Any]) -> Any:
+    seen, plans = parse_plans(rows)
+    everywhere = frozenset(plan.name for plan in plans)
+    for plan in plans:
+        seen.offers += offers_of(plan, dict.fromkeys(plan.places, everywhere), {"ewr": "US"}, NOW)
+    return seen
+
+
+def _refusals(status: int, body: Any) -> Any:
+    reply = HttpReply(status, {}, json.dumps(body).encode())
+    return {
+        "asking": shown(list_error("vultr", read_error_body(reply), reply, NOW)),
+        "ordering": shown(order_error("vultr", read_error_body(reply), reply, NOW)),
+    }
