@@ -26,7 +26,7 @@ INFO = ProviderInfo(
     base_url="https://apexapps.oracle.com",  # of the first source; see docs/providers/pricelist.md
     searches_without_key=True,
     runs_images=False,
-    kinds=(OfferKind.LISTED, OfferKind.LIVE),
+    kinds=(OfferKind.LISTED, OfferKind.LIVE, OfferKind.HISTORY),
     spots=(False, True),
     options=(
         OptionSpec(
@@ -37,6 +37,12 @@ INFO = ProviderInfo(
         ),
         OptionSpec(
             name="files", kind="texts", about="Declarations of your own sources, files in TOML.", check=_check_files
+        ),
+        OptionSpec(
+            name="dated",
+            kind="texts",
+            about="Lists of prices that were read off a page on a day, to show besides; default: none.",
+            choices=tuple(sorted(path.stem for path in (Path(__file__).parent / "dated").glob("*.toml"))),
         ),
         OptionSpec(
             name="rate_url",

@@ -1,4 +1,4 @@
-"""All sources at once, each on a thread of its own; one that fails makes the answer partial."""
+"""All sources at once, each on a thread of its own; one that fails makes the answer partial. Dated lists join them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import ProviderInfo, Tools
 from gpuwatch.ports.settings import Option
+from gpuwatch.providers.pricelist.dated_lists import DatedLists
 from gpuwatch.providers.pricelist.declaration import PriceSource, built_in, own_sources
 from gpuwatch.providers.pricelist.source_client import SourceClient, rebased
 from gpuwatch.providers.toolkit.currency import ExchangeRates
@@ -33,6 +34,7 @@ class PriceLists:
         self._base_url = None if base == info.base_url else base
         rate_url = str(settings.options.get("rate_url") or "")
         self._exchange = ExchangeRates(tools, rebased(rate_url, "rates", self._base_url))
+        self._dated = DatedLists(settings.options.get("dated"), self._exchange.rate)
         self._lock = threading.Lock()
         self._askers: list[SourceClient] | None = None
         self._down: set[str] = set()
@@ -58,6 +60,7 @@ class PriceLists:
             self._tell(asker, found)
         if failed and len(failed) == len(askers):
             raise failed[0]
+        seen.add(self._dated.seen(now))
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
 
     def _ready(self) -> list[SourceClient]:

@@ -1,0 +1,153 @@
+"""Prices that somebody read off a page, on a day: for clouds without a price list that a program may ask.
+
+Each list is a file in `dated/`: its rows, where they stand, and when they were read. A list that is older than
+`OLD_AFTER_DAYS` is shown with a warning, as a price of the past.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import catalog
+from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
+from gpuwatch.domain.market.text import clean
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.currency import ExchangeRate
+from gpuwatch.providers.toolkit.post_processing import ParseResult, short_id
+
+log = logging.getLogger(__name__)
+PROVIDER: Final = "pricelist"
+OLD_AFTER_DAYS: Final = 90
+_FOLDER: Final = Path(__file__).parent / "dated"
+_HOURS: Final = {"hour": 1.0, "second": 1.0 / 3600.0, "month": 730.0}
+Rates = Callable[[str], ExchangeRate | None]
+
+
+class DatedPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row. Prices are of the whole machine, for the list's unit of time; at least one of them is there."""
+
+    gpu: str
+    count: int = 1
+    price: float | None = None
+    spot_price: float | None = None
+    memory_gib: float | None = None  # of one GPU; None: as the card has
+    ram_gib: float | None = None
+    machine: str | None = None  # as the vendor names it
+    region: str | None = None
+    country: str | None = None  # ISO 3166 alpha-2
+
+
+class DatedList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One list. `source` is the page with the prices, `read_on` the day on which they stood there."""
+
+    name: str
+    title: str
+    source: str
+    read_on: date
+    prices: tuple[DatedPrice, ...]
+    per: Literal["hour", "second", "month"] = "hour"
+    currency: str = "USD"
+    tax_included: bool | None = None
+    note: str | None = None
+
+    def age_days(self, today: date) -> int:
+        """Days since it was read."""
+        return (today - self.read_on).days
+
+    def is_old(self, today: date) -> bool:
+        """Whether a warning is due."""
+        return self.age_days(today) > OLD_AFTER_DAYS
+
+
+def read_dated(name: str) -> DatedList:
+    """One list that ships with gpuwatch. Raises ValueError: never, in a release."""
+    return msgspec.toml.decode((_FOLDER / f"{name}.toml").read_bytes(), type=DatedList)
+
+
+class DatedLists:
+    """The lists that the settings name. Each that is old is reported once in the log.
+
+    Args:
+        rates: dollars for a currency; None: unknown.
+    """
+
+    def __init__(self, option: Option, rates: Rates) -> None:
+        names = option if isinstance(option, tuple) else ()
+        self._lists = [read_dated(str(name)) for name in names]
+        self._rates = rates
+        self._warned: set[str] = set()
+
+    def seen(self, now: datetime) -> ParseResult:
+        """All their offers, as of `now`: aware, UTC."""
+        found = ParseResult(searches=0)
+        for one in self._lists:
+            if one.is_old(now.date()) and one.name not in self._warned:
+                self._warned.add(one.name)
+                log.warning("%s: %s: %s: look them up again at %s", PROVIDER, one.name, _age(one, now), one.source)
+            rate = self._rates(one.currency)
+            found.rows += len(one.prices)
+            if rate is None:
+                found.add_skipped({"a price in a currency without a rate": len(one.prices)}, one.name)
+                continue
+            found.offers += offers_of(one, rate, now)
+        return found
+
+
+def offers_of(listed: DatedList, rate: ExchangeRate, now: datetime) -> Iterator[Offer]:
+    """The offers of one list, each with its age. Pure."""
+    for row in listed.prices:
+        for spot, price in ((False, row.price), (True, row.spot_price)):
+            if price is not None:
+                usd_hour = price / _HOURS[listed.per] * rate.usd
+                yield _offer(listed, row, usd_hour, spot, rate, now)
+
+
+def _offer(listed: DatedList, row: DatedPrice, usd_hour: float, spot: bool, rate: ExchangeRate, now: datetime) -> Offer:
+    gpu = catalog().resolve(row.gpu, row.memory_gib)
+    card = catalog().get(gpu.name)
+    memory_gib = row.memory_gib or (card.memory_gib if card else None)
+    machine = short_id(*(part for part in (listed.name, row.machine or gpu.name, row.region) if part))
+    notes = [_age(listed, now), listed.source, listed.note, gpu.reason, rate.note]
+    return Offer(
+        provider=PROVIDER,
+        offer_id=short_id(machine, str(row.count), *(("spot",) if spot else ())),
+        machine_id=machine,
+        gpu=gpu.name,
+        gpu_family=gpu.family,
+        gpu_wire=row.gpu,
+        gpu_known=gpu.known,
+        gpu_count=row.count,
+        gpu_memory_gib=memory_gib,
+        spot=spot,
+        quoted_usd_hour=usd_hour,
+        quoted_disk_gb=0.0,
+        disk_usd_gb_month=None,
+        observed_at=now,
+        region=row.region,
+        country=row.country,
+        ram_gib=row.ram_gib,
+        kind=OfferKind.HISTORY if listed.is_old(now.date()) else OfferKind.LISTED,
+        terms=OfferTerms(
+            seller=listed.name,
+            instance_type=row.machine,
+            fungible=True,
+            prepaid=True if listed.per == "month" else None,
+            tax_included=listed.tax_included,
+            currency=rate.currency,
+            usd_rate=None if rate.on is None else rate.usd,
+            usd_rate_on=rate.on,
+            note=clean("; ".join(note for note in notes if note)) or None,
+        ),
+    )
+
+
+def _age(listed: DatedList, now: datetime) -> str:
+    """When it was read: a warning if that is long ago."""
+    stated = f"read on {listed.read_on}"
+    return f"{stated}, {listed.age_days(now.date())} days ago" if listed.is_old(now.date()) else stated
