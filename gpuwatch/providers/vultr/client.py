@@ -36,27 +36,28 @@ class VultrClient(ApiClient):
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         super().__init__(settings, tools, reading=list_error, ordering=order_error)
 
-    def rows(self, path: str, name: str, params: Mapping[str, str] | None = None, kind: str = "search") -> list[Any]:
-        """The rows of a list, all pages, as they came.
 
-        Raises:
-            PayloadChanged: it has another form, or breaks off.
-            ProviderError: a page is missing.
-        """
-        found: list[Any] = []
-        asked = {**(params or {}), "per_page": _PAGE_ROWS}
-        for _ in range(_PAGES_MAX):
-            value = self.get(path, asked, kind=kind)
-            page, following, total = at(value, name), at(value, "meta", "links", "next"), at(value, "meta", "total")
-            if not isinstance(page, list) or not isinstance(following, str):
-                raise PayloadChanged(f"{PROVIDER}: the answer is no list of {name}, with its next page")
-            found += page
-            if not following:
-                if (whole(total) or 0) > len(found):
-                    break
-                return found
-            asked["cursor"] = following
-        raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
+def rows(self, path: str, name: str, params: Mapping[str, str] | None = None, kind: str = "search") -> list[Any]:
+    """The rows of a list, all pages, as they came.
+
+    Raises:
+        PayloadChanged: it has another form, or breaks off.
+        ProviderError: a page is missing.
+    """
+    found: list[Any] = []
+    asked = {**(params or {}), "per_page": _PAGE_ROWS}
+    for _ in range(_PAGES_MAX):
+        value = client.get(path, asked, kind=kind)
+        page, following, total = at(value, name), at(value, "meta", "links", "next"), at(value, "meta", "total")
+        if not isinstance(page, list) or not isinstance(following, str):
+            raise PayloadChanged(f"{PROVIDER}: the answer is no list of {name}, with its next page")
+        found += page
+        if not following:
+            if (whole(total) or 0) > len(found):
+                break
+            return found
+        asked["cursor"] = following
+    raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
 
 
 class NoSuchVultrInstance(ProviderError):

@@ -24,7 +24,13 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.validation import at, number, objects, word
-from gpuwatch.providers.vultr.client import PROVIDER, NoSuchVultrInstance, VultrClient, VultrInstanceGone
+from gpuwatch.providers.vultr.client import (
+    PROVIDER,
+    NoSuchVultrInstance,
+    VultrClient,
+    VultrInstanceGone,
+    all_rows,
+)
 from gpuwatch.providers.vultr.offers import VultrPlan
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
@@ -68,7 +74,7 @@ class VultrLauncher(BasicLauncher):
     def list_instances(self) -> Sequence[Instance]:
         """Every virtual machine of the account, all pages. Raises ProviderError."""
         self._account.require_key()
-        return instances_of(self._account.rows("/instances", "instances", kind="instances"), self._plan_of)
+        return instances_of(all_rows(self._account, "/instances", "instances", kind="instances"), self._plan_of)
 
     def get(self, instance_id: str) -> Instance | None:
         """One instance; None: Vultr's own sentence says that there is none. Raises ProviderError."""
@@ -117,7 +123,7 @@ class VultrLauncher(BasicLauncher):
             return Prerequisite(name=name, met=False, text="options.ssh_key is not set", mend=mend)
         try:
             self._account.require_key()
-            keys = self._account.rows("/ssh-keys", "ssh_keys", kind="instances")
+            keys = all_rows(self._account, "/ssh-keys", "ssh_keys", kind="instances")
         except ProviderError as error:
             return Prerequisite(name=name, met=None, text=str(error))
         if any(row.get("id") == wanted for row in objects(keys)):

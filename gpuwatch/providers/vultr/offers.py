@@ -13,12 +13,12 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged, ProviderError
-from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import read_types
 from gpuwatch.providers.toolkit.fan_out import ask_all
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
-from gpuwatch.providers.vultr.client import PROVIDER, VultrClient
+from gpuwatch.providers.vultr.client import PROVIDER, all_rows
 
 _TYPE: Final = "vcg"  # Cloud GPU
 _PLACES_KEPT_S: Final = 3600.0
@@ -61,11 +61,11 @@ class PlanReader:
         """The plan as it was read last; None: it was not."""
         return self._plans.get(name)
 
-    def fetch(self, client: VultrClient) -> tuple[ParseResult, datetime]:
+    def fetch(self, client: ApiClient) -> tuple[ParseResult, datetime]:
         """Vultr's plans wherever they are free. Raises ProviderError."""
-        rows = client.rows("/plans", "plans", {"type": _TYPE})
+        rows = all_rows(client, "/plans", "plans", {"type": _TYPE})
         seen, plans = parse_plans(rows)
-        countries = self._countries.get(lambda: parse_countries(client.rows("/regions", "regions", kind="places")))
+        countries = self._countries.get(lambda: parse_countries(all_rows(client, "/regions", "regions", kind="places")))
         self._plans = {plan.name: plan for plan in plans}
         places = sorted({place for plan in plans for place in plan.places})
         stock = self._stock(client, places, seen)
@@ -75,7 +75,7 @@ class PlanReader:
         seen.searches = 1 + len(places)
         return seen, now
 
-    def _stock(self, client: VultrClient, places: list[str], seen: ParseResult) -> dict[str, frozenset[str]]:
+    def _stock(self, client: ApiClient, places: list[str], seen: ParseResult) -> dict[str, frozenset[str]]:
         """Place → plans that are free there; a place without an answer makes the whole a part of it."""
         questions = {place: partial(_free_plans, client, place) for place in places}
         found: dict[str, frozenset[str]] = {}
@@ -91,7 +91,7 @@ class PlanReader:
         return found
 
 
-def _free_plans(client: VultrClient, place: str) -> frozenset[str]:
+def _free_plans(client: ApiClient, place: str) -> frozenset[str]:
     names = at(client.get(f"/regions/{place}/availability", {"type": _TYPE}, kind="stock"), "available_plans")
     if not isinstance(names, list):
         raise PayloadChanged(f"{PROVIDER}: an answer without the plans that are free")
