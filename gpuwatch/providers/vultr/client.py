@@ -37,7 +37,9 @@ class VultrClient(ApiClient):
         super().__init__(settings, tools, reading=list_error, ordering=order_error)
 
 
-def rows(self, path: str, name: str, params: Mapping[str, str] | None = None, kind: str = "search") -> list[Any]:
+def all_rows(
+    client: ApiClient, path: str, name: str, params: Mapping[str, str] | None = None, kind: str = "search"
+) -> list[Any]:
     """The rows of a list, all pages, as they came.
 
     Raises:
