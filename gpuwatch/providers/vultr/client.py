@@ -52,7 +52,7 @@ def all_rows(
         value = client.get(path, asked, kind=kind)
         page, following, total = at(value, name), at(value, "meta", "links", "next"), at(value, "meta", "total")
         if not isinstance(page, list) or not isinstance(following, str):
-            raise PayloadChanged(f"{PROVIDER}: the answer is no list of {name}, with its next page")
+            raise PayloadChanged(f"{PROVIDER}: the answer is not a list of {name}, with its next page")
         found += page
         if not following:
             if (whole(total) or 0) > len(found):

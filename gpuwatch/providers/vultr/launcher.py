@@ -171,7 +171,7 @@ def _check(order: Order, image: str) -> None:
     }
     others = {
         f"the label has not 1 to {_LABEL_LENGTH} characters": not 1 <= len(order.label) <= _LABEL_LENGTH,
-        "options.image is no number of an operating system": not (image.isascii() and image.isdigit()),
+        "options.image is not the number of an operating system": not (image.isascii() and image.isdigit()),
     }
     refuse(PROVIDER, {f"Vultr knows no {what}": is_wanted for what, is_wanted in lacking.items()} | others)
 
