@@ -22,6 +22,7 @@ from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.rules import all_commissions, build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder
@@ -231,7 +232,11 @@ class Service:
             budget=self.settings.budget,
             zone=ZoneInfo(self.settings.timezone),
             new_id=new_id,
+            shown=self._shown_to,
         )
+
+    def _shown_to(self, watch: str) -> list[Match]:
+        return self.evaluator.shown(watch)
 
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
         provider = self.settings.providers[name]

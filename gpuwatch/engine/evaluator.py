@@ -117,8 +117,11 @@ class Evaluator:
 
     def best_usd_gpu_hour(self, watch: str) -> float | None:
         """The lowest GPU price that the newest observations of a watch show; None: none, or it was not polled."""
-        shown = [one.matches[0] for one in list(self._observed.get(watch, {}).values()) if one.matches]
-        return min(match.price_microusd_gpu_hour for match in shown) / MICRO if shown else None
+        return min((match.price_microusd_gpu_hour for match in self.shown(watch)), default=0.0) / MICRO or None
+
+    def shown(self, watch: str) -> list[Match]:
+        """What the newest observations of a watch show."""
+        return [match for one in list(self._observed.get(watch, {}).values()) for match in one.matches]
 
     def newest(self, watch: str, provider: str, spot: bool) -> Observation | None:
         """What a provider showed a watch last; None: it has not answered."""

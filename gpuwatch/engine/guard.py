@@ -7,13 +7,14 @@ that save money come first, and an error in one rule never hides the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.hook_time import hook_must_begin
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.launch import Launch, LaunchState
+from gpuwatch.domain.launches.relocation import relocation
 from gpuwatch.domain.launches.runtime_rules import (
     closes_at,
     contract_too_short,
@@ -23,6 +24,7 @@ from gpuwatch.domain.launches.runtime_rules import (
     runtime_nearly_over,
 )
 from gpuwatch.domain.launches.stored_terms import watch_of
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.engine import guard_notices as notices
 from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
@@ -44,6 +46,7 @@ class ProviderGuard:
         watches: by name, as in the current settings. A launch whose watch is gone keeps the terms of its rent.
         budget: over everything.
         zone: of the watches' windows and of reported times.
+        shown: what the market shows a watch, by its name.
         start: runs a probe of an instance in the background.
     """
 
@@ -60,7 +63,9 @@ class ProviderGuard:
         zone: tzinfo,
         new_id: Callable[[], str],
         start: BackgroundRunner = in_background,
+        shown: Callable[[str], Sequence[Match]] = lambda watch: (),
     ) -> None:
+        self._shown = shown
         self._watches = watches
         self._zone = zone
         self._provider = launcher.name
@@ -123,6 +128,9 @@ class ProviderGuard:
             found.append(notices.contract(launch, instance.ends_at, near, self._zone))
         if instance.maintenance_at is not None:
             found.append(notices.maintenance(instance.maintenance_at, self._zone))
+        moves = None if watch is None else relocation(launch, watch, self._shown(watch.name), now)
+        if moves is not None:
+            found.append(notices.cheaper_elsewhere(launch, moves))
         if (nth := due_reminder(launch, now)) is not None:
             found.append(notices.condition_changed(launch, instance, nth, self._zone))
         return found

@@ -6,11 +6,14 @@ from datetime import datetime, tzinfo
 
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import InstanceCondition, Launch
+from gpuwatch.domain.launches.relocation import Relocation
 from gpuwatch.domain.launches.runtime_rules import ends_by_itself_at
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, usd
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.guard_alerts import GuardNotice
+
+_SAVING_STEP = 0.05  # a saving that changed by less is no news
 
 
 def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
@@ -55,6 +58,28 @@ def maintenance(at: datetime, zone: tzinfo) -> GuardNotice:
         headline=f"its host announces maintenance at {format_moment(at, zone)}",
         why="The machine may be down from then on.",
         can_do=("Save its results before then",),
+    )
+
+
+def cheaper_elsewhere(launch: Launch, found: Relocation) -> GuardNotice:
+    """Moving would pay. The same offer with about the same saving is reported once."""
+    offer, hours = found.match.offer, found.left.total_seconds() / 3600
+    stay, move, saving = (usd(one) for one in (found.stay_microusd, found.move_microusd, found.saving_microusd))
+    return GuardNotice(
+        key=f"relocate:{offer.provider}:{offer.machine_id or offer.offer_id}:{int(found.share / _SAVING_STEP)}",
+        headline=f"moving it to {offer.provider} would save {dollars(saving)} ({found.share:.0%})",
+        why=f"The {hours:,.1f} h that are left cost {dollars(stay)} here and {dollars(move)} there, with "
+        f"{found.setup.total_seconds() / 60:,.0f} min of set-up and the minimum that is billed.",
+        did="Nothing: gpuwatch does not move what runs. A second one is not rented while this one runs.",
+        can_do=(
+            f"End it, and its watch rents again: gpuwatch stop {launch.launch_id}",
+            "Save its results before: the data on its disk is lost with it",
+        ),
+        facts=(
+            ("Offer", f"{offer.offer_id} at {offer.provider}"),
+            ("Price there", f"${price_text(usd(found.match.price.price_microusd_hour))} an hour"),
+            ("Assumed", "; ".join(found.assumed)),
+        ),
     )
 
 

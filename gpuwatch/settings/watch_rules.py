@@ -89,6 +89,8 @@ def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath,
 
 def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """Keys of one launch that contradict each other or their watch; each with its path within the watch."""
+    if watch.relocate is not None and watch.action == "alert":
+        yield ("relocate",), 'expected only with action = "launch" or "ask"'
     if watch.launch is None:
         return
     for key, text in (*_beside_the_watch(watch, watch.launch), *_beside_each_other(watch.launch)):

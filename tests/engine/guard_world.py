@@ -10,6 +10,7 @@ from typing import Any
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.instance_verification import MeasuredInstance
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchState
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.launch_alerts import LaunchAlerts
@@ -90,6 +91,7 @@ class GuardWorld:
         self.probe = Looker()
         self.ids = (f"{'a' * 9}{chr(97 + n // 26)}{chr(97 + n % 26)}b" for n in itertools.count())
         self.held: list[Callable[[], None]] | None = None
+        self.shown: list[Match] = []  # what the market shows the watch
         self._reported = 0
         self.start_process()
 
@@ -105,6 +107,7 @@ class GuardWorld:
             budget=self.budget,
             zone=UTC,
             new_id=lambda: next(self.ids),
+            shown=lambda watch: self.shown,
             start=lambda work: work() if self.held is None else self.held.append(work),
         )
 

@@ -10,12 +10,12 @@ import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from gpuwatch.domain.launches.utilisation import UtilisationSample
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget, RelocateSpec
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import AlertKind, InstanceState, Severity
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
-from tests.builders import NOON, changed
+from tests.builders import NOON, a_match, an_offer, changed, seen_at
 from tests.engine.guard_world import GuardWorld
 
 IDLE = LaunchSpec(max_active=5, max_total=0, idle_below=10.0, idle_for_s=1200.0)
@@ -289,3 +289,35 @@ def test_a_strange_instance_raises_nothing(database: Database, odd: float) -> No
         world.pass_(hours=1)
         stopping = world.repository.transition(launch, LaunchState.STOPPING, "x", world.now)
         world.repository.transition(stopping, LaunchState.ENDED, "x", world.now, ended_at=world.now)
+
+
+def test_that_moving_would_pay_is_reported_once_until_the_saving_changes(database: Database) -> None:
+    world = GuardWorld(database, relocate=RelocateSpec(min_saving=0.15, after_s=3600.0))
+    launch = world.running()
+
+    def reported_at(usd_hour: float) -> list[str]:
+        quote = a_match(an_offer(provider="runpod", machine_id=None, offer_id="r1", quoted_usd_hour=usd_hour))
+        world.shown = [seen_at(quote, world.now)]
+        assert world.look(launch) is None
+        return [alert.headline for alert in world.alerts()]
+
+    assert reported_at(1.0) == [], "it has not run for an hour"
+    world.pass_(minutes=60)
+    (headline,) = reported_at(2.5)
+    assert headline == "h100: moving it to runpod would save $24.00 (25%)"
+    assert reported_at(2.49) == []
+    world.start_process()
+    assert reported_at(2.5) == [], "also not by the next process"
+    (headline,) = reported_at(2.0)
+    assert "(40%)" in headline
+    assert reported_at(4.0) == []
+
+
+def test_the_alert_about_a_move_says_what_is_assumed(database: Database) -> None:
+    world = GuardWorld(database, relocate=RelocateSpec(after_s=0.0))
+    launch = world.running()
+    world.shown = [seen_at(a_match(an_offer(provider="runpod", offer_id="r1", quoted_usd_hour=1.0)), world.now)]
+    world.look(launch)
+    (alert,) = world.alerts()
+    assert "no max_runtime" in dict(alert.facts)["Assumed"]
+    assert "does not move" in alert.did

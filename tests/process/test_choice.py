@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from gpuwatch.emulator import Marketplace
-from tests.process.daemon_child import Home, wait_for
+from tests.process.daemon_child import Home, bargain, terminate, wait_for
 
 RANGE = """
 [[watch]]
@@ -35,3 +37,26 @@ def test_a_page_of_single_gpus_does_not_hide_the_machine_of_eight(tmp_path: Path
             assert (launch["watch"], launch["offer_id"]) == ("range", str(big))
             assert launch["price_usd_hour"] == 11.52
             wait_for(lambda: "watch placeless: offers at vastai state no country" in home.log())
+
+
+def test_that_moving_would_pay_is_one_alert_and_nothing_moves(tmp_path: Path) -> None:
+    with Marketplace(seed=1, key="demo-key", size=1, odd_rows=False) as market:
+        home = Home(tmp_path, market.url)
+        path = tmp_path / "gpuwatch.toml"
+        relocate = 'relocate = { min_saving = "15%", after = "0s" }\n\n[watch.launch]'
+        path.write_text(path.read_text().replace("[watch.launch]", relocate))
+        bargain(market, 1.8)
+
+        def findings() -> list[dict[str, Any]]:
+            shown = json.loads(home.run("alerts", "--json").stdout or "[]")
+            return [one for one in shown if "moving it to vastai would save" in one["headline"]]
+
+        with home.daemon() as child:
+            wait_for(lambda: [one for one in home.launches() if one["state"] == "running"])
+            cheap = bargain(market, 0.9)
+            (found,) = wait_for(findings)
+            assert terminate(child)[0] == 0
+        assert found["facts"]["Offer"] == f"{cheap} at vastai"
+        assert len(market.ledger.creates) == 1
+        assert len(market.instances()) == 1
+        assert len(findings()) == 1

@@ -168,3 +168,15 @@ def test_a_name_that_was_given_up_belongs_to_one_watch(faults: Any, first: str, 
         for name, old in (("one", first), ("two", second))
     )
     assert fault in faults(toml)[0]
+
+
+def test_a_cheaper_place_is_reported_for_what_a_watch_rents(faults: Any, loaded: Any) -> None:
+    plain = f'{WATCH}relocate = {{ min_saving = "20%", after = "3h" }}\n'
+    (watch,) = loaded(plain).watches
+    assert (watch.relocate.min_saving, watch.relocate.after_s) == (0.2, 10800.0)
+    (watch,) = loaded(f"{WATCH}relocate = {{}}\n").watches
+    assert (watch.relocate.min_saving, watch.relocate.after_s) == (0.15, 7200.0)
+    (fault,) = faults(plain.replace('action = "launch"', 'action = "alert"'))
+    assert 'watch "one": relocate: expected only with action = "launch" or "ask"' in fault
+    (fault,) = faults(f"{WATCH}relocate = {{ min_saving = 15 }}\n")
+    assert "relocate.min_saving" in fault

@@ -192,3 +192,29 @@ def _number_in(text: str) -> Any:
         return Decimal(text)
     except InvalidOperation:
         return text
+
+
+def _share(value: Any) -> Decimal:
+    """A percentage in quotes, or a fraction."""
+    text = value.strip() if isinstance(value, str) else ""
+    try:
+        found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
+    except (InvalidOperation, ValueError):
+        found = Decimal(-1)
+    if not 0 <= found <= 1 or (found == 1 and not text):  # who writes 1 means 1 %
+        raise ValueError('expected a percentage in quotes from "0%" to "100%", such as "1%"')
+    return found
+
+
+Share = Annotated[
+    Decimal,
+    BeforeValidator(_share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]+)?%\s*$"},
+                {"type": "number", "minimum": 0, "maximum": 1},
+            ]
+        }
+    ),
+]

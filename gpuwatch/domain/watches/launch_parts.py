@@ -1,4 +1,4 @@
-"""The tables and field types inside `[watch.launch]`: references, ports, bids, registries, volumes, hooks."""
+"""Tables and field types around a launch: references, ports, bids, registries, volumes, hooks, relocation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
-from gpuwatch.domain.watches.fields import Line, Measure, Number, SpecTable, Table, Usd, seconds
+from gpuwatch.domain.watches.fields import Line, Measure, Number, Share, Span, SpecTable, Table, Usd, seconds
 from gpuwatch.domain.watches.launch_text import (
     MAX_ONSTART,
     OWN_VARIABLES,
@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.launch_text import (
     check_value,
     check_word,
 )
-from gpuwatch.domain.watches.watch import BidSpec, HookSpec, RegistrySpec, VolumeSpec
+from gpuwatch.domain.watches.watch import BidSpec, HookSpec, RegistrySpec, RelocateSpec, VolumeSpec
 
 LABEL_EXTRA_MAX = 38  # what a label had left before it named installation and watch; `labels` cuts it
 MAX_HOOK_S = 300.0
@@ -210,3 +210,16 @@ class HookTable(SpecTable):
 
 
 Hook = Annotated[HookTable, BeforeValidator(_hook, json_schema_input_type=str | HookTable)]
+
+
+class RelocateTable(SpecTable):
+    """`relocate = { min_saving = "15%", after = "2h" }`."""
+
+    min_saving: Share = Field(
+        default=Decimal("0.15"), description="What moving must save of the rest's cost, set-up included (default 15%)."
+    )
+    after: Span = Field(default=7200.0, description="How long a launch must have run before (default 2h).")
+
+    def value(self) -> RelocateSpec:
+        """Return the value that the engine uses."""
+        return RelocateSpec(min_saving=float(self.min_saving), after_s=self.after)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -21,6 +21,7 @@ from gpuwatch.domain.watches.fields import (
     Lines,
     Measure,
     Number,
+    Share,
     Span,
     SpanFrom1d,
     SpecTable,
@@ -35,6 +36,7 @@ from gpuwatch.domain.watches.fields import (
 )
 from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.domain.watches.job_schema import JobTable
+from gpuwatch.domain.watches.launch_parts import RelocateTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (
     MOST_GPUS,
@@ -62,18 +64,6 @@ def _window(value: Any) -> str:
 
 def _repeat(value: Any) -> Any:
     return value if value == "never" else seconds(value)
-
-
-def _share(value: Any) -> Decimal:
-    """A percentage in quotes, or a fraction."""
-    text = value.strip() if isinstance(value, str) else ""
-    try:
-        found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
-    except (InvalidOperation, ValueError):
-        found = Decimal(-1)
-    if not 0 <= found <= 1 or (found == 1 and not text):  # who writes 1 means 1 %
-        raise ValueError('expected a percentage in quotes from "0%" to "100%", such as "1%"')
-    return found
 
 
 def _version(value: Any) -> str:
@@ -125,18 +115,6 @@ Window = Annotated[str, BeforeValidator(_window), WithJsonSchema(_WINDOW_SCHEMA)
 Windows = Annotated[tuple[Window, ...], BeforeValidator(one_or_many, json_schema_input_type=Window | list[Window])]
 Deadline = Annotated[float | datetime, BeforeValidator(_deadline), WithJsonSchema(_DEADLINE_SCHEMA)]
 Version = Annotated[str, BeforeValidator(_version)]
-Share = Annotated[
-    Decimal,
-    BeforeValidator(_share),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]+)?%\s*$"},
-                {"type": "number", "minimum": 0, "maximum": 1},
-            ]
-        }
-    ),
-]
 Fraction = Annotated[Number, Field(ge=0, le=1), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 
 
@@ -300,6 +278,10 @@ class WatchTable(SpecTable):
     notify: Lines | None = Field(default=None, description="Channels. Default: all configured ones.")
     max_per_day: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = Field(
         default=None, description="Instances made within a UTC day, failed ones too. Default: no limit."
+    )
+    relocate: RelocateTable | None = Field(
+        default=None,
+        description="Report a cheaper offer for a running launch: { min_saving, after }. Nothing is moved.",
     )
     require: Annotated[
         tuple[Annotated[Line, Field(max_length=200)], ...],

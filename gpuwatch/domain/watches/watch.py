@@ -102,6 +102,13 @@ class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"RegistrySpec({self.server!r}, {self.username!r})"
 
 
+class RelocateSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`relocate = { min_saving = "15%", after = "2h" }`: when a cheaper offer is reported for a running launch."""
+
+    min_saving: float = 0.15  # of what the rest costs, after set-up and minimum billing
+    after_s: float = 7200.0  # of running
+
+
 class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A volume at `mount`: an existing `volume_id`, or with `size_gb` the volume offer to create one from."""
 
@@ -230,6 +237,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     prefer: Prefer = Prefer.CHEAPEST_GPU
     rearm: float = 1.0
     notify: tuple[str, ...] | None = None  # None: all configured channels
+    relocate: RelocateSpec | None = None  # reported only
     max_per_day: int | None = None  # instances that it may make within a UTC day, failed ones too
     require: tuple[str, ...] = ()  # items that must be ticked before it rents
     require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
