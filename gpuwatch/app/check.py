@@ -67,11 +67,11 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
 
 
 def with_past_limits(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
-    """The watches with what `new_low` and `drop_by` ask for now. Opens the store only if one has such a clause.
+    """The watches with what their clauses about the stored prices ask for now. Opens the store only if one has such.
 
     Without a store that can be read nothing is known, and such a watch matches nothing.
     """
-    if all(watch.new_low_s is None and watch.drop_by is None for watch in limits.watches):
+    if not any(watch.compares_with_past for watch in limits.watches):
         return limits
     from gpuwatch.bootstrap.rules import all_commissions
     from gpuwatch.engine.past_limits import NoPastPrices, PastLimits

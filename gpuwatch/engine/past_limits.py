@@ -1,4 +1,4 @@
-"""Watches with `new_low` or `drop_by`: what an offer must cost at this moment, out of the stored prices.
+"""Watches with `new_low`, `drop_by` or `percentile`: what an offer must cost at this moment, out of the stored prices.
 
 The whole span is read every half hour. What was stored since is read at every round for `new_low`: a price that was
 seen and is gone again is still the lowest.
@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.analysis.past_prices import drop_limit, new_low_limit
+from gpuwatch.domain.analysis.past_prices import drop_limit, new_low_limit, percentile_limit
 from gpuwatch.domain.analysis.price_series import PriceSeries, with_newer
-from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PastComparison, PastLimit
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastComparison, PastLimit
 from gpuwatch.domain.watches.watch import MOST_GPUS, SpotPolicy, Watch
 from gpuwatch.ports.store import PastPriceReader
 
@@ -50,7 +50,7 @@ class PastLimits:
 
     def with_past(self, watch: Watch, now: datetime) -> Watch:
         """The watch with its limits of this moment; a watch without such clauses as it is. Raises StoreError."""
-        if watch.new_low_s is None and watch.drop_by is None:
+        if not watch.compares_with_past:
             return watch
         with self._lock:  # the hunts of all providers come at once; the first one reads
             parts = [(gpu, spot) for gpu in watch.gpu_names for spot in _TYPES[watch.spot]]
@@ -70,10 +70,14 @@ class PastLimits:
             part = (watch.name, DROP_BY, gpu, spot)
             series = self._series(part, _what_fits(watch, gpu, spot), watch.drop_over_s, now)
             found.append(drop_limit(gpu, spot, series, watch.drop_by, watch.drop_over_s, now))
+        if watch.percentile is not None:
+            part = (watch.name, PERCENTILE, gpu, spot)
+            series = self._series(part, _what_fits(watch, gpu, spot), watch.percentile_over_s, now)
+            found.append(percentile_limit(gpu, spot, series, watch.percentile, watch.percentile_over_s, now))
         return found
 
     def _series(self, part: _Part, wanted: Watch, span_s: float, now: datetime) -> PriceSeries:
-        """Of the span up to now; a median does without the last half hour."""
+        """Of the span up to now; a median or percentile does without the last half hour."""
         known = self._read.get(part)
         if known is None or not timedelta(0) <= now - known[1] < READ_EVERY:  # a clock that was put back, too
             known = self._prices.series(wanted, now - timedelta(seconds=span_s), now), now

@@ -228,7 +228,7 @@ class HourlyLowsReader(Protocol):
 
 
 class PastPriceReader(Protocol):
-    """The prices that `new_low` and `drop_by` compare with."""
+    """The prices that `new_low`, `drop_by` and `percentile` compare with."""
 
     def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
         """The lowest price of each hour of what fits a watch at any price, imported ones too. Raises StoreError."""

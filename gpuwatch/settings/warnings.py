@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.domain.market.gpu_names import catalog
-from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec
+from gpuwatch.domain.watches.watch import HookSpec, LaunchSpec, Prefer
 from gpuwatch.settings.duration_warnings import duration_warnings
 from gpuwatch.settings.interpolation import HOOKS, ResolvedSettings
 from gpuwatch.settings.launch_warnings import launch_warnings
@@ -47,6 +47,7 @@ def log_warnings(
         *_high_commissions(settings),
         *_several_cards(settings),
         *_high_prices(settings),
+        *_choices_without_effect(settings),
         *launch_warnings(settings),
         *duration_warnings(settings),
     ]
@@ -151,6 +152,19 @@ def _several_cards(settings: Settings) -> Iterator[str]:
             families = list(dict.fromkeys(gpu.family for gpu in cards))
             if len(families) > 1:
                 yield f'watch "{watch.name}": gpu {text!r} means several cards: write {" or ".join(families)}'
+
+
+def _choices_without_effect(settings: Settings) -> Iterator[str]:
+    """Where the whole job's cost is compared, it alone decides."""
+    for watch in settings.watches:
+        if watch.max_job_cost_usd is None:
+            continue
+        chosen = {"prefer": watch.prefer is not Prefer.CHEAPEST_GPU, "tie": watch.tie is not None}
+        for key in (key for key, is_set in chosen.items() if is_set):
+            yield (
+                f'watch "{watch.name}": {key} has no effect beside max_job_cost, because the cost of the whole job '
+                "decides; take it out"
+            )
 
 
 def _is_loopback(url: str) -> bool:

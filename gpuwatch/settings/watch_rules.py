@@ -11,7 +11,12 @@ from gpuwatch.domain.watches.launch_text import check_self_destruct
 from gpuwatch.domain.watches.schema import WatchTable, gpu_names
 from gpuwatch.settings.options import KeyPath
 
-WITHOUT_LIMIT = ("new_low", "drop_by", "restock")  # what is news by itself: an alert about it needs no limit
+WITHOUT_LIMIT = (
+    "new_low",
+    "drop_by",
+    "percentile",
+    "restock",
+)  # what is news by itself: an alert about it needs no limit
 
 # --- the limit: a price, the history, or the cost of the job; exactly one, with the keys that it needs ----------------
 
@@ -42,6 +47,8 @@ def _does_without_limit(watch: WatchTable) -> bool:
 def _history_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     if watch.drop_by is None and "drop_over" in watch.model_fields_set:
         yield ("drop_over",), "expected only beside drop_by"
+    if watch.percentile is None and "percentile_over" in watch.model_fields_set:
+        yield ("percentile_over",), "expected only beside percentile"
     if watch.new_low is not None and watch.hold_for:
         yield ("hold_for",), "expected without new_low: a price is a new low only until it is stored"
     if watch.restock and watch.hold_for:

@@ -26,6 +26,18 @@ def warnings(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
     return run
 
 
+@pytest.mark.parametrize(
+    ("line", "key"), [('prefer = "fastest-per-dollar"\n', "prefer"), ("tie = 0.02\n", "tie"), ("", None)]
+)
+def test_a_choice_beside_the_cost_of_a_job_has_no_effect(warnings: Any, line: str, key: str | None) -> None:
+    watch = '[[watch]]\nname = "one"\ngpu = "H100"\n'
+    job = '[watch.job]\nhours = 3\non = "1x H100"\n'
+    said = [text for text in warnings(f"{watch}max_job_cost = 20\n{line}{job}") if "no effect" in text]
+    why = "has no effect beside max_job_cost, because the cost of the whole job decides; take it out"
+    assert said == ([] if key is None else [f'watch "one": {key} {why}'])
+    assert not any("no effect" in text for text in warnings(f"{watch}max_price = 2\n{line}"))
+
+
 @pytest.mark.parametrize(("mode", "reported"), [(0o604, True), (0o644, True), (0o640, False), (0o600, False)])
 def test_a_secret_file_that_others_can_read_is_reported(
     warnings: Any, tmp_path: Path, mode: int, reported: bool

@@ -1,7 +1,8 @@
-"""What `new_low` and `drop_by` compare with: the lowest and the median hourly price of a span. Pure."""
+"""What `new_low`, `drop_by` and `percentile` compare with: the hourly lowest prices of a span. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -10,7 +11,7 @@ from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.durations import format_duration
-from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PastLimit
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
 
 PARTS = 30  # a span is known as far as its thirtieths are: a price a day is a month's history
 _LEAST_SHARE = 3  # a third of them
@@ -55,6 +56,33 @@ def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: flo
     )
     return PastLimit(
         clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
+    )
+
+
+def percentile_limit(
+    gpu: str, spot: bool, series: PriceSeries, percent: float, span_s: float, now: datetime
+) -> PastLimit:
+    """The highest of the lowest so many percent of the prices within the span up to now.
+
+    Args:
+        series: of what fits the watch.
+        percent: 5 asks for a price at or under those of the cheapest twentieth of the hours, rounded up.
+    """
+    lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
+    basis = _too_little((hour for hour, _ in lows), span_s, now, "has an offer that fits")
+    least = math.ceil(100 / percent - 1e-9)  # with fewer, less than one hour would be the lowest part
+    if basis is None and len(lows) < least:
+        basis = f"too little history: {len(lows)} hours have an offer that fits, {least} wanted for {percent:g} %"
+    if basis is not None:
+        return PastLimit(clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
+    rank, since = math.ceil(len(lows) * percent / 100 - 1e-9), _moment(lows[0][0])
+    most = sorted(low for _, low in lows)[rank - 1]
+    basis = (
+        f"${_text(most)}, the lowest {percent:g} %"
+        f" (n = {len(lows)} hours of {format_duration(span_s)}, since {since:%Y-%m-%d %H:%M} UTC)"
+    )
+    return PastLimit(
+        clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=most, basis=basis, hours=len(lows), since=since
     )
 
 

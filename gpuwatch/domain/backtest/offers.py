@@ -38,6 +38,7 @@ _NEVER_KEPT: dict[str, Any] = {
     "available_for_s": None,
     "new_low_s": None,
     "drop_by": None,
+    "percentile": None,
     "restock": False,
 }
 # Recorded if the source gave it: clause → its value if unused, and the listing's fact.

@@ -1,4 +1,4 @@
-"""Limits that follow from the stored prices: `new_low` and `drop_by`. Pure; computed by `analysis.past_prices`."""
+"""Limits out of the stored prices: `new_low`, `drop_by`, `percentile`. Pure; computed by `analysis.past_prices`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import Commission, OfferPrice, price_of
 
-NEW_LOW, DROP_BY = "new_low", "drop_by"
+NEW_LOW, DROP_BY, PERCENTILE = "new_low", "drop_by", "percentile"
 _TOLERANCE = 1e-6  # more than floating-point error, less than any price step
 
 
 class PastLimit(msgspec.Struct, frozen=True, kw_only=True):
     """What an offer of one GPU and rental type must cost to satisfy one clause."""
 
-    clause: str  # NEW_LOW: under it; DROP_BY: at or under it
+    clause: str  # NEW_LOW: under it; the others: at or under it
     gpu: str
     spot: bool
     microusd_gpu_hour: float | None  # None: nothing to compare with, so nothing satisfies the clause
@@ -58,7 +58,7 @@ class PastComparison(msgspec.Struct, frozen=True, kw_only=True):
     def unmet(self, offer: Offer, microusd_gpu_hour: float) -> PastLimit | None:
         """The first of the limits of an offer's GPU and rental type that it does not meet."""
         for limit in self.limits_of(offer):
-            if not limit.is_met_by(microusd_gpu_hour, or_equal=self.or_equal or limit.clause == DROP_BY):
+            if not limit.is_met_by(microusd_gpu_hour, or_equal=self.or_equal or limit.clause != NEW_LOW):
                 return limit
         return None
 

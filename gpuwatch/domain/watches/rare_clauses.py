@@ -10,7 +10,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice, usd
 from gpuwatch.domain.planning.card_specs import specs_of
 from gpuwatch.domain.watches.clause import FAR, Clause, Failure
-from gpuwatch.domain.watches.past_limits import NEW_LOW, comparable_microusd, is_compared
+from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, comparable_microusd, is_compared
 from gpuwatch.domain.watches.watch import Watch
 
 
@@ -50,11 +50,11 @@ def _conditions(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -
 
 
 def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
-    """`new_low` and `drop_by`, where the limits of this moment are known."""
+    """`new_low`, `drop_by` and `percentile`, where the limits of this moment are known."""
     if watch.past is None:
         return None
     if not is_compared(offer):
-        clause = "drop_by" if watch.new_low_s is None else NEW_LOW
+        clause = NEW_LOW if watch.new_low_s is not None else DROP_BY if watch.drop_by is not None else PERCENTILE
         return Failure(clause, f"{clause}: it is a list price, and only live prices are compared")
     is_ = comparable_microusd(offer, price, watch.past.disk_gb)
     limit = watch.past.unmet(offer, is_)

@@ -251,6 +251,10 @@ class WatchTable(SpecTable):
         default=False, description="true: only when complete polls showed nothing that fits, and now something does."
     )
     drop_over: SpanFrom1d = Field(default=604_800.0, description="The time that drop_by takes the median of.")
+    percentile: Annotated[Number, Field(gt=0, lt=100)] | None = Field(
+        default=None, description="Only a price within the lowest so many percent of what fits: 5."
+    )
+    percentile_over: SpanFrom1d = Field(default=2_592_000.0, description="The time that percentile looks back.")
     hold_for: Span = Field(
         default=0.0, description="Duration that an offer must stay under the threshold before it fires (default 0s)."
     )

@@ -189,7 +189,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     # With commission. If the history decides: the highest possible value; if the job's cost decides: a price that no
     # matching offer exceeds.
     max_price_usd_gpu_hour: Decimal
-    unlimited: bool = False  # no price is set: it alerts by `new_low` or `drop_by` alone
+    unlimited: bool = False  # no price is set: what it alerts about is news by itself
     auto: AutoPrice | None = None
     max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job; `job` says which
     job: JobSpec | None = None
@@ -227,8 +227,10 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     new_low_s: float | None = None  # under everything stored of this GPU and rental type within that time
     drop_by: float | None = None  # this far under the median of what fits, as a fraction …
     drop_over_s: float = 604_800.0  # … within that time
+    percentile: float | None = None  # within the lowest so many percent of the prices of what fits …
+    percentile_over_s: float = 2_592_000.0  # … within that time
     restock: bool = False  # only when nothing that fits was on offer before
-    past: PastComparison | None = None  # what these two ask for at this moment; None: not computed
+    past: PastComparison | None = None  # what these three ask for at this moment; None: not computed
     hold_for_s: float = 0.0
     active: tuple[str, ...] = ()  # local windows; empty: always
     repeat_every_s: float | None = 21_600.0
@@ -247,7 +249,12 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_fixed_limit(self) -> bool:
         """Whether nothing of what it asks for follows from the price history."""
-        return self.auto is None and self.new_low_s is None and self.drop_by is None
+        return self.auto is None and not self.compares_with_past
+
+    @property
+    def compares_with_past(self) -> bool:
+        """Whether an offer's price is compared with the stored ones."""
+        return self.new_low_s is not None or self.drop_by is not None or self.percentile is not None
 
     @property
     def has_near_limit(self) -> bool:

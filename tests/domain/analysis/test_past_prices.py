@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.analysis.past_prices import drop_limit, new_low_limit
+from gpuwatch.domain.analysis.past_prices import drop_limit, new_low_limit, percentile_limit
 from gpuwatch.domain.analysis.price_series import PriceSeries, with_newer
 from gpuwatch.domain.watches.past_limits import PastLimit
 from tests.builders import NOON
@@ -108,6 +108,40 @@ def test_too_few_observations_do_not_fire(hours: int, fires: bool) -> None:
 
 def test_hours_without_an_offer_are_no_observations_of_a_price() -> None:
     assert drop(a_series(*[None] * 160, *[2_400_000] * 8)).microusd_gpu_hour is None
+
+
+def percentile(series: PriceSeries, percent: float = 5, days: float = 7) -> PastLimit:
+    return percentile_limit("H100 SXM", False, series, percent, days * DAY_S, NOON)
+
+
+def test_a_percentile_is_the_highest_of_the_cheapest_part() -> None:
+    found = percentile(a_series(*(2_000_000 + hour * 10_000 for hour in range(100))))
+    assert found.microusd_gpu_hour == 2_040_000  # the fifth of a hundred
+    assert found.basis.startswith("$2.04, the lowest 5 % (n = 100 hours of 7d, since ")
+    assert found.is_met_by(2_040_000, or_equal=True)
+    assert not found.is_met_by(2_041_000, or_equal=True)
+
+
+def test_a_part_of_less_than_an_hour_is_rounded_up() -> None:
+    assert percentile(a_series(*range(1, 102))).microusd_gpu_hour == 6  # 5.05 hours
+
+
+@pytest.mark.parametrize(("hours", "percent", "fires"), [(50, 5, False), (52, 5, True), (99, 1, False), (100, 1, True)])
+def test_a_percentile_of_too_little_says_so_and_does_not_fire(hours: int, percent: float, fires: bool) -> None:
+    """A third of the span, and as many hours as one of them is that percentile."""
+    found = percentile(a_series(*[2_000_000] * hours), percent)
+    assert (found.microusd_gpu_hour is not None) is fires
+    assert fires or (found.basis.startswith("too little history: ") and "wanted" in found.basis)
+
+
+@given(LOWS, st.sampled_from([0.5, 1.0, 5.0, 25.0, 50.0, 99.0]))
+def test_at_least_that_share_and_no_more_is_strictly_cheaper(lows: list[int | None], percent: float) -> None:
+    found = percentile(a_series(*lows), percent)
+    if found.microusd_gpu_hour is None:
+        return
+    known = [one for one in lows[-169:] if one is not None]
+    assert sum(one <= found.microusd_gpu_hour for one in known) >= len(known) * percent / 100 - 1e-6
+    assert sum(one < found.microusd_gpu_hour for one in known) < len(known) * percent / 100 + 1e-6
 
 
 @given(LOWS, st.integers(0, 50), LOWS)

@@ -66,9 +66,9 @@ def test_clauses_that_no_history_keeps_are_left_out_and_named() -> None:
 
 
 def test_what_compares_with_the_history_is_left_out_and_named() -> None:
-    watch = a_rule(new_low_s=2_592_000.0, drop_by=0.2, restock=True)
+    watch = a_rule(new_low_s=2_592_000.0, drop_by=0.2, percentile=5.0, restock=True)
     judged, ignored = without_unrecorded_clauses(watch, [LISTING])
-    assert ignored == ("new_low", "drop_by", "restock")
+    assert ignored == ("new_low", "drop_by", "percentile", "restock")
     assert (judged.new_low_s, judged.drop_by, judged.restock) == (None, None, False)
 
 

@@ -76,6 +76,8 @@ def test_every_clause_arrives_in_its_unit() -> None:
         new_low = "30d"
         drop_by = "20%"
         drop_over = "3d"
+        percentile = 5
+        percentile_over = "14d"
         restock = true
         hold_for = "90s"
         active = ["22:00-08:00", "Sat-Sun"]
@@ -133,6 +135,8 @@ def test_every_clause_arrives_in_its_unit() -> None:
         new_low_s=2_592_000,
         drop_by=0.2,
         drop_over_s=259_200,
+        percentile=5,
+        percentile_over_s=1_209_600,
         restock=True,
         nvlink=True,
         static_ip=True,
