@@ -1,0 +1,76 @@
+"""Hyperstack's HTTP client: the key is a header of its own; errors have a reason and a sentence."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from gpuwatch.errors import OfferGone, OrderError, PayloadChanged, ProviderError
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.validation import at, whole
+
+PROVIDER: Final = "hyperstack"
+_PAGE_ROWS: Final = 100
+_PAGES_MAX: Final = 50
+_NOT_FOUND: Final = "not_found"
+_ABOUT_A_VM: Final = "vm "  # "VM 123 does not exists."; a flavor or key that is missing is named as such
+
+
+class HyperstackClient(ApiClient):
+    """The HTTP client of one account."""
+
+    def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
+        super().__init__(settings, tools, headers={}, reading=list_error, ordering=order_error)
+        self._bearer = {"api_key": settings.api_key} if settings.api_key else {}
+
+
+def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:
+    """The rows of a list, all pages, as they came.
+
+    Raises:
+        PayloadChanged: it has another form, or breaks off.
+        ProviderError: a page is missing.
+    """
+    found: list[Any] = []
+    for page in range(1, _PAGES_MAX + 1):
+        value = client.get(path, {"page": str(page), "page_size": str(_PAGE_ROWS)}, kind="instances")
+        rows, total = at(value, name), whole(at(value, "count"))
+        if at(value, "status") is not True or not isinstance(rows, list) or total is None:
+            raise PayloadChanged(f"{PROVIDER}: the answer is not a list of {name} with their number")
+        found += rows
+        if len(found) >= total:
+            return found
+        if not rows:
+            break
+    raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
+
+
+class NoSuchHyperstackInstance(ProviderError):
+    """Hyperstack's own word that there is no such machine."""
+
+
+class HyperstackInstanceGone(OfferGone):
+    """The same, to a request that changes something."""
+
+
+def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+    """The error of a request that only reads."""
+    if _says_gone(body, reply):
+        return NoSuchHyperstackInstance(f"{name}: {body.summary}")
+    return reading_error(name, body, reply, now)
+
+
+def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+    """The error of an order. What is said when there is no stock is documented nowhere: the status decides."""
+    if _says_gone(body, reply):
+        return HyperstackInstanceGone(f"{name}: {body.summary}")
+    return ordering_error(name, body, reply, now)
+
+
+def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
+    reason = at(body.value, "error_reason")
+    return reply.status == 404 and reason == _NOT_FOUND and body.sentence.lower().startswith(_ABOUT_A_VM)

@@ -1,0 +1,228 @@
+"""Hyperstack's renting side: create, list, look up, delete. The name of a machine is the label."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.hyperstack.client import (
+    PROVIDER,
+    HyperstackClient,
+    HyperstackInstanceGone,
+    NoSuchHyperstackInstance,
+    all_rows,
+)
+from gpuwatch.providers.hyperstack.offers import gpu_of
+from gpuwatch.providers.toolkit.basic_launcher import (
+    BasicLauncher,
+    created_instance,
+    decoded_order,
+    id_and_status,
+    instance_rows,
+    not_sent,
+    one_instance,
+    refuse,
+)
+from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.validation import at, number, objects, whole, word
+
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
+_NAME_LENGTH: Final = 50
+_OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,20})")
+_ID: Final = re.compile(r"\d{1,18}")
+_MACHINES: Final = "/core/virtual-machines"
+_STARTING: Final = ("BUILD", "CREATING", "STARTING", "REBOOTING", "HARD_REBOOT", "RESTORING")
+_STATES: Final = dict.fromkeys(_STARTING, InstanceState.STARTING) | {
+    "SHUTOFF": InstanceState.STOPPED,  # billed as if it ran
+    "HIBERNATED": InstanceState.STOPPED,
+    "ERROR": InstanceState.FAILED,
+}
+_SSH_RULE: Final = {
+    "direction": "ingress", "protocol": "tcp", "ethertype": "IPv4", "remote_ip_prefix": "0.0.0.0/0",
+    "port_range_min": 22, "port_range_max": 22,
+}  # fmt: skip
+
+
+class HyperstackLauncher(BasicLauncher):
+    """Hyperstack's renting side. The settings need the name of a key pair."""
+
+    name = PROVIDER
+
+    def __init__(self, account: HyperstackClient, options: Mapping[str, Option]) -> None:
+        self._account = account
+        self._options = options
+
+    def create(self, order: Order) -> Created:
+        """Rent one machine, once.
+
+        Raises:
+            OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        body = create_body(order, self._options)
+        self._account.require_key_to_order()
+        reply = self._account.order("POST", _MACHINES, body, deadline_s=_CREATE_DEADLINE_S)
+        made = objects(at(decoded_order(reply, PROVIDER), "instances"))
+        return created_instance(str(made[0].get("id")) if len(made) == 1 else None, _ID, PROVIDER)
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every machine of the account, all pages. Raises ProviderError."""
+        self._account.require_key()
+        return instances_of(all_rows(self._account, _MACHINES, "instances"))
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One machine; None: Hyperstack's own words say that there is none. Raises ProviderError."""
+        if not _ID.fullmatch(instance_id):
+            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
+        self._account.require_key()
+        try:
+            value = self._account.get(f"{_MACHINES}/{instance_id}", kind="instances")
+        except NoSuchHyperstackInstance:
+            return None
+        return _instance(one_instance(_with_text_id(at(value, "instance")), instance_id, PROVIDER))
+
+    def destroy(self, instance_id: str) -> None:
+        """Delete it; what is gone already is no error.
+
+        Raises:
+            OrderError: not done, or not known. Hyperstack ends nothing that it is still creating.
+        """
+        if not _ID.fullmatch(instance_id):
+            raise not_sent(PROVIDER, "that is no id of an instance")
+        self._account.require_key_to_order()
+        try:
+            self._account.order("DELETE", f"{_MACHINES}/{instance_id}", kind="delete")
+        except HyperstackInstanceGone:
+            return
+
+    def credit_usd(self) -> float | None:
+        """The credit. Raises ProviderError."""
+        self._account.require_key()
+        found = number(
+            at(self._account.get("/billing/user-credit/credit", kind="account"), "data", "credit"), -1e9, 1e9
+        )
+        if found is None:
+            raise PayloadChanged(f"{PROVIDER}: an answer without the credit")
+        return found
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """Whether the key pair is there, in the environment of each region. Only reads; raises nothing."""
+        name, wanted = PrerequisiteName.KEY_PAIR, self._options.get("ssh_key")
+        if not wanted:
+            mend = f'add ssh_key = "NAME" of a key pair there to [providers.{PROVIDER}.options]'
+            return [Prerequisite(name=name, met=False, text="options.ssh_key is not set", mend=mend)]
+        try:
+            self._account.require_key()
+            pairs = objects(all_rows(self._account, "/core/keypairs", "keypairs"))
+        except ProviderError as error:
+            return [Prerequisite(name=name, met=None, text=str(error))]
+        has = {at(pair, "environment", "name") for pair in pairs if pair.get("name") == wanted}
+        regions: dict[str, list[str]] = {}
+        for order in orders:
+            if found := _OFFER.fullmatch(order.offer_id):
+                regions.setdefault(found[2], []).append(order.offer_id)
+        if not regions:
+            return [_about_pair(str(wanted), "", bool(has), ())]
+        return [
+            _about_pair(
+                str(wanted), _environment(self._options, region), _environment(self._options, region) in has, ids
+            )
+            for region, ids in regions.items()
+        ]
+
+
+def _about_pair(pair: str, place: str, met: bool, offer_ids: Sequence[str]) -> Prerequisite:
+    where = f" in the environment {place}" if place else ""
+    text = f"the key pair {pair[:40]!r} is there{where}" if met else f"there is no key pair {pair[:40]!r}{where}"
+    mend = "" if met else "import it there, or mend options.ssh_key and options.environment"
+    name = PrerequisiteName.KEY_PAIR
+    return Prerequisite(name=name, met=met, text=text, mend=mend, place=place, offer_ids=tuple(offer_ids))
+
+
+def _environment(options: Mapping[str, Option], region: str) -> str:
+    return str(options.get("environment") or "default-{region}").replace("{region}", region)
+
+
+def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The create request: one machine with a public address, whose SSH port stays 22.
+
+    Raises:
+        OrderRefused: BAD_ORDER, Hyperstack cannot do what it asks for.
+    """
+    found, ssh_key = _OFFER.fullmatch(order.offer_id), options.get("ssh_key")
+    if found is None:
+        raise not_sent(PROVIDER, "that is no id of an offer")
+    if not ssh_key:
+        raise not_sent(PROVIDER, f'a key pair is needed: add ssh_key = "NAME" to [providers.{PROVIDER}.options]')
+    _check(order)
+    script = first_boot_script(order.onstart, order.env)
+    return {
+        "name": order.label,
+        "environment_name": _environment(options, found[2]),
+        "image_name": options.get("image"),
+        "flavor_name": found[1],
+        "key_name": ssh_key,
+        "count": 1,
+        "assign_floating_ip": True,
+        "enable_port_randomization": False,
+        "security_rules": [_SSH_RULE],
+        "labels": ["gpuwatch"],
+        **({} if script is None else {"user_data": script}),
+    }
+
+
+def _check(order: Order) -> None:
+    lacking = {
+        "bids": order.bid_usd_hour is not None,
+        "templates": order.template is not None,
+        "private registries": order.registry is not None,
+        "volumes from here": order.volume is not None,
+        "ports (only SSH is opened)": bool(order.ports),
+        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
+        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    }
+    wrong = {f"the label has not 1 to {_NAME_LENGTH} characters": not 1 <= len(order.label) <= _NAME_LENGTH}
+    refuse(PROVIDER, {f"Hyperstack knows no {what}": is_wanted for what, is_wanted in lacking.items()} | wrong)
+
+
+def instances_of(rows: list[Any]) -> list[Instance]:
+    """The machines of a list. Raises PayloadChanged: a row is none, or has no id or status."""
+    return [_instance(_with_text_id(row)) for row in instance_rows(None, rows, PROVIDER)]
+
+
+def _with_text_id(row: Any) -> Any:
+    """Its id is a number there, and a text here."""
+    number_id = whole(row.get("id"), 1, 10**18) if isinstance(row, dict) else None
+    return {**row, "id": str(number_id)} if number_id is not None else row
+
+
+def _instance(row: Mapping[str, Any]) -> Instance:
+    instance_id, status = id_and_status(row, PROVIDER)
+    if not _ID.fullmatch(instance_id):
+        raise PayloadChanged(f"{PROVIDER}: an instance with an id of another form")
+    ip, flavor = word(row.get("floating_ip"), 64), word(at(row, "flavor", "name"), 40)
+    region, wire = word(at(row, "environment", "region"), 20), word(at(row, "flavor", "gpu"), 60)
+    gpu, memory_gib = (None, None) if wire is None else gpu_of(wire)
+    state = _STATES.get(status, InstanceState.UNKNOWN)
+    if status == "ACTIVE":
+        state = InstanceState.RUNNING if ip else InstanceState.STARTING
+    return Instance(
+        instance_id=instance_id,
+        label=word(row.get("name")),
+        state=state,
+        status=status,
+        machine_id=f"{flavor}/{region}" if flavor and region else None,
+        gpu=None if gpu is None else gpu.name,
+        gpu_wire=wire,
+        gpu_count=whole(at(row, "flavor", "gpu_count"), 1, 1_000),
+        gpu_memory_gib=memory_gib,
+        spot=False,
+        ssh_host=ip,
+        ssh_port=22 if ip else None,
+        ssh_user="ubuntu",
+    )

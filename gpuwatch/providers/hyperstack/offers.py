@@ -1,0 +1,166 @@
+"""Hyperstack's offers: flavors that a region has in stock, at the price book's price for each GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.hyperstack.client import PROVIDER
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
+from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
+
+_FLAVOR: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_REGION: Final = re.compile(r"[A-Z0-9-]{1,20}")
+_MEMORY: Final = re.compile(r"-(\d{2,3})G\b")
+_COUNTRIES: Final = {"CANADA": "CA", "NORWAY": "NO", "US": "US"}  # source: a public reader of the API, 2026-08
+_SPOT: Final = "-spot"
+
+
+class HyperstackFlavor(msgspec.Struct, frozen=True, kw_only=True):
+    """One parsed flavor. Sizes are of the whole machine, but for `gpu_memory_gib`."""
+
+    name: str
+    region: str
+    gpu: GpuName
+    gpu_wire: str
+    gpu_count: int
+    gpu_memory_gib: float | None
+    vcpu: float | None
+    ram_gib: float | None
+    disk_gb: float
+
+
+def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
+    """Hyperstack's flavors wherever they are in stock. Raises ProviderError."""
+    prices = parse_prices(client.get("/pricebook"))
+    value, now = client.get("/core/flavors"), client.tools.now()
+    seen = parse_flavors(value, prices, now)
+    seen.searches = 2
+    return seen, now
+
+
+def parse_prices(value: object) -> dict[str, float]:
+    """GPU → dollars an hour for one, of `GET /pricebook`. Raises PayloadChanged: it is not a list of prices."""
+    rows = objects(value)
+    prices = {row.get("name"): usd_hour(row.get("value")) for row in rows if isinstance(row.get("name"), str)}
+    found = {name: price for name, price in prices.items() if isinstance(name, str) and price is not None}
+    if not found:
+        raise PayloadChanged(f"{PROVIDER}: the answer is not a price book")
+    return found
+
+
+def parse_flavors(value: object, prices: Mapping[str, float], observed_at: datetime) -> ParseResult:
+    """The offers of `GET /core/flavors`: one for each flavor and region that has it now. Pure.
+
+    Raises:
+        PayloadChanged: it has no groups of flavors, or none of them can be used.
+    """
+    groups = at(value, "data")
+    if at(value, "status") is not True or not isinstance(groups, list) or not groups:
+        raise PayloadChanged(f"{PROVIDER}: the answer is not a list of flavors")
+    rows = [row for group in groups for row in _rows(group)]
+    return read_types(rows, PROVIDER, partial(_read, prices=prices, observed_at=observed_at))
+
+
+def _rows(group: object) -> list[Any]:
+    rows = at(group, "flavors")
+    return rows if isinstance(rows, list) else [None]  # a group that cannot be read counts as a row
+
+
+def _read(row: object, seen: ParseResult, prices: Mapping[str, float], observed_at: datetime) -> None:
+    found = parse_flavor(row)
+    if found is None or not isinstance(row, dict):
+        return
+    in_stock, price = row.get("stock_available"), prices.get(found.gpu_wire)
+    if not isinstance(in_stock, bool):
+        raise RowSkipped("nothing about its stock")
+    if price is None:
+        raise RowSkipped("a GPU without a price")
+    if in_stock:
+        seen.offers.append(_offer(found, price * found.gpu_count, observed_at))
+
+
+def parse_flavor(stated: object) -> HyperstackFlavor | None:
+    """One flavor; None: it has no GPU, or is spot. Raises RowSkipped: it is none, or its numbers are none."""
+    if not isinstance(stated, dict):
+        raise RowSkipped("no flavor")
+    count, wire = whole(stated.get("gpu_count"), 0, 1_000), word(stated.get("gpu"), 60)
+    if count is None:
+        raise RowSkipped("no number of GPUs")
+    if not count:
+        return None
+    if wire is None:
+        raise RowSkipped("no name of its GPU")
+    if wire.endswith(_SPOT):
+        return None
+    name, region = stated.get("name"), stated.get("region_name")
+    if not isinstance(name, str) or not _FLAVOR.fullmatch(name):
+        raise RowSkipped("no name")
+    if not isinstance(region, str) or not _REGION.fullmatch(region):
+        raise RowSkipped("no name of its region")
+    gpu, memory_gib = gpu_of(wire)
+    disks = [number(stated.get(key), 0, 1e7) or 0.0 for key in ("disk", "ephemeral")]
+    return HyperstackFlavor(
+        name=name,
+        region=region,
+        gpu=gpu,
+        gpu_wire=wire,
+        gpu_count=count,
+        gpu_memory_gib=memory_gib,
+        vcpu=number(stated.get("cpu"), 1, 10_000),
+        ram_gib=number(stated.get("ram"), 1, 100_000),
+        disk_gb=sum(disks),
+    )
+
+
+def gpu_of(wire: str) -> tuple[GpuName, float | None]:
+    """The GPU of a spelling, and the memory of one: as it says itself, else as the card has."""
+    stated = _MEMORY.search(wire)
+    gpu = catalog().resolve(wire, number(stated[1]) if stated else None)
+    card = catalog().get(gpu.name)
+    return gpu, float(stated[1]) if stated else (card.memory_gib if card else None)
+
+
+def _offer(kind: HyperstackFlavor, price: float, observed_at: datetime) -> Offer:
+    offer_id = f"{kind.name}/{kind.region}"
+    nvlink = kind.gpu_count > 1 and "NVLink" in kind.gpu_wire
+    return Offer(
+        provider=PROVIDER,
+        offer_id=offer_id,
+        machine_id=offer_id,
+        gpu=kind.gpu.name,
+        gpu_family=kind.gpu.family,
+        gpu_wire=kind.gpu_wire,
+        gpu_known=kind.gpu.known,
+        gpu_count=kind.gpu_count,
+        gpu_memory_gib=kind.gpu_memory_gib,
+        spot=False,
+        quoted_usd_hour=price,
+        quoted_disk_gb=kind.disk_gb,
+        disk_usd_gb_month=None,
+        observed_at=observed_at,
+        region=kind.region,
+        country=_COUNTRIES.get(kind.region.partition("-")[0]),
+        datacenter=True,
+        vcpu=kind.vcpu,
+        ram_gib=kind.ram_gib,
+        disk_free_gb=kind.disk_gb or None,
+        terms=OfferTerms(
+            instance_type=kind.name,
+            fungible=True,
+            interconnect="NVLink" if nvlink else None,
+            multi_node=False,
+            tax_included=False,
+            note=kind.gpu.reason,
+        ),
+    )
