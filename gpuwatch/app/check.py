@@ -136,7 +136,7 @@ def explain_lines(
 
     Asks once more, without a price.
     """
-    from gpuwatch.engine.explain import decision_line, explain
+    from gpuwatch.engine.explain import comparison_lines, decision_line, explain
 
     try:
         memories = _memories(settings)
@@ -149,6 +149,7 @@ def explain_lines(
         silent = {part.report.provider: part.report.error for part in found.providers if not part.answers}
         for watch in watches:
             yield decision_line(watch, found.providers, memories.get(watch.name), real_now(), settings.timezone)
+            yield from comparison_lines(watch, found.providers)
             for name, adapter in built.items():
                 if watch.providers is not None and name not in watch.providers:
                     continue

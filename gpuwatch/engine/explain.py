@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
+from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.choice import in_order
-from gpuwatch.domain.watches.decide import Observation, WatchMemory, decide
+from gpuwatch.domain.watches.choice import compare, in_order, tie_of
+from gpuwatch.domain.watches.decide import Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.explain import NearMiss, nearest
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.check import ProviderCheck
@@ -17,6 +19,8 @@ from gpuwatch.engine.offer_alerts import decision_text
 from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_complete
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Market
+
+_TIED_SHOWN = 3
 
 
 def decision_line(
@@ -28,6 +32,32 @@ def decision_line(
     look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
     decision = decide(watch, look, memory or WatchMemory(), now, zone)
     return f"{watch.name}: {decision_text(watch, decision)}"
+
+
+def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator[str]:
+    """What was compared, what was tied, and which rule decided; nothing where nothing matches.
+
+    A launch compares the quotes of its own moment again.
+    """
+    found = compare(watch, [match for part in checked for match in part.matches.get(watch.name, ())])
+    if not found.ordered:
+        return
+    counts = Counter(match.offer.provider for match in found.ordered)
+    silent = [part.report.provider for part in checked if not part.report.ok]
+    without = f"; without the whole answer of {' and '.join(silent)}" if silent else ""
+    yield f"  compared: {', '.join(f'{count} at {name}' for name, count in sorted(counts.items()))}{without}"
+    if found.tied > 1:
+        share = 0.0 if watch.max_job_cost_usd is not None else tie_of(watch)
+        more = "" if found.tied <= _TIED_SHOWN else f" and {found.tied - _TIED_SHOWN} more"
+        equal = f"within {share * 100:g} % of the best" if share else "equal"
+        yield f"  tied, {equal}: {'; '.join(map(_match_text, found.ordered[: min(found.tied, _TIED_SHOWN)]))}{more}"
+    yield f"  best: {_match_text(found.ordered[0])}, by {found.rule}"
+
+
+def _match_text(match: Match) -> str:
+    offer, price = match.offer, match.price
+    per_gpu = price_text(price.gpu_price_usd_hour(offer.gpu_count))
+    return f"{offer.gpu_count}× {offer.gpu} at {offer.provider}, offer {offer.offer_id}, {per_gpu} $/GPU-h"
 
 
 def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:

@@ -201,7 +201,10 @@ def test_explain_names_the_clause_and_by_how_much(shell: Shell, market: Marketpl
 
 def test_explain_shows_the_reason_that_the_daemon_would_find(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
-    assert "(first_match)" in shell(*H100, "3.50", "--explain").err
+    said = shell(*H100, "3.50", "--explain").err
+    assert "(first_match)" in said
+    assert "compared: " in said
+    assert "  best: " in said
 
 
 def test_what_was_seen_is_kept_in_the_history(shell: Shell, market: Marketplace) -> None:

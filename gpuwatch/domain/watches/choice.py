@@ -11,12 +11,33 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Final
 
+import msgspec
+
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import rank
 from gpuwatch.domain.watches.watch import Action, Prefer, Watch
 
 _TIE_OF_RENTING: Final = 0.01
+_QUALITIES: Final = (  # of `_quality`, in its order; behind them: `rank`
+    "the lower total price", "the higher reliability", "the verified host", "NVLink", "the faster download",
+    "the faster upload",
+)  # fmt: skip
+
+
+class OfferComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """How the best of the matches was chosen."""
+
+    ordered: list[Match]  # the best first
+    tied: int  # so many of them count as equal by what is preferred
+    rule: str  # what puts the first one before the second
+
+
+_PREFERRED: Final = {
+    Prefer.CHEAPEST_GPU: "the lower GPU price",
+    Prefer.CHEAPEST_TOTAL: "the lower total price",
+    Prefer.FASTEST_PER_DOLLAR: "more TFLOP/s for a dollar",
+}
 
 
 def tie_of(watch: Watch) -> float:
@@ -43,6 +64,34 @@ def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
         return ranked
     near = list(takewhile(lambda match: preferred(watch, match) <= most, ranked))
     return [*sorted(near, key=_quality), *ranked[len(near) :]]
+
+
+def compare(watch: Watch, found: Iterable[Match]) -> OfferComparison:
+    """Return the matches in order, with which were tied and the rule that decided; for a person to read."""
+    ordered = in_order(watch, found)
+    if len(ordered) < 2:
+        return OfferComparison(ordered=ordered, tied=len(ordered), rule="it is the only one")
+    is_job = watch.max_job_cost_usd is not None
+    figures = [match.figure if is_job else preferred(watch, match) for match in ordered]
+    most = min(figures) * (1 + (0.0 if is_job else tie_of(watch))) + 1e-6
+    tied = sum(figure <= most for figure in figures)
+    what = "the lower cost of the whole job" if is_job else _PREFERRED[watch.prefer]
+    if tied < 2:
+        return OfferComparison(ordered=ordered, tied=1, rule=what)
+    first, second = ordered[:2]
+    rule = None
+    if not is_job and math.isfinite(most) and not (watch.tie is None and watch.action is Action.ALERT):
+        pairs = zip(_QUALITIES, _quality(first), _quality(second), strict=False)
+        rule = next((name for name, one, other in pairs if one != other), None)
+    if rule is None and figures[0] < figures[1]:
+        rule = what
+    return OfferComparison(ordered=ordered, tied=tied, rule=rule or _by_rank(first, second))
+
+
+def _by_rank(one: Match, other: Match) -> str:
+    if (one.offer.reliability or 0.0) > (other.offer.reliability or 0.0):
+        return _QUALITIES[1]
+    return "the order of their names, as nothing else tells them apart"
 
 
 def preferred(watch: Watch, match: Match) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from gpuwatch.domain.market.offer import Verification
-from gpuwatch.domain.watches.choice import in_order, tie_of
+from gpuwatch.domain.watches.choice import compare, in_order, tie_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Prefer, Watch
 from tests.builders import a_match, a_watch, an_offer
@@ -41,6 +42,36 @@ def test_a_watch_that_only_alerts_names_the_cheapest_unless_it_says_how_close_is
     found = offer("eight", 18.31, 8), offer("one", 2.293)
     assert (tie_of(alerts), order(alerts, *found)) == (0.0, ["eight", "one"])
     assert order(msgspec.structs.replace(alerts, tie=0.01), *found) == ["one", "eight"]
+
+
+@pytest.mark.parametrize(
+    ("watch", "found", "tied", "rule"),
+    [
+        (RENTS, [("one", 2.0, {})], 1, "it is the only one"),
+        (RENTS, [("one", 2.0, {}), ("two", 2.5, {})], 1, "the lower GPU price"),
+        (RENTS, [("eight", 18.31, {"gpu_count": 8}), ("one", 2.293, {})], 2, "the lower total price"),
+        (RENTS, [("a", 2.0, {"reliability": 0.9}), ("b", 2.0, {"reliability": 0.99})], 2, "the higher reliability"),
+        (RENTS, [("a", 2.0, {"download_mbps": 10.0}), ("b", 2.0, {"download_mbps": 90.0})], 2, "the faster download"),
+        (RENTS, [("a", 2.0, {}), ("b", 2.0, {})], 2, "the order of their names, as nothing else tells them apart"),
+        (a_watch(), [("a", 2.0, {}), ("b", 2.01, {})], 1, "the lower GPU price"),
+        (a_watch(), [("a", 2.0, {"reliability": 0.9}), ("b", 2.0, {"reliability": 0.99})], 2, "the higher reliability"),
+        (
+            msgspec.structs.replace(RENTS, prefer=Prefer.CHEAPEST_TOTAL),
+            [("a", 2.0, {}), ("b", 3.0, {"gpu_count": 2})],
+            1,
+            "the lower total price",
+        ),
+    ],
+)
+def test_the_rule_that_decided_is_named(watch: Watch, found: list[Any], tied: int, rule: str) -> None:
+    matches = [offer(name, usd, facts.pop("gpu_count", 1), **facts) for name, usd, facts in copy.deepcopy(found)]
+    said = compare(watch, matches)
+    assert (said.tied, said.rule) == (tied, rule)
+    assert said.ordered == in_order(watch, matches)
+
+
+def test_nothing_to_compare_has_no_best() -> None:
+    assert compare(RENTS, ()).ordered == []
 
 
 @pytest.mark.parametrize(
