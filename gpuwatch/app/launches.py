@@ -17,10 +17,11 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, Laun
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
+from gpuwatch.storage.events import relocation_alerts
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
-    from gpuwatch.ports import Instance, Launcher
+    from gpuwatch.ports import Alert, Instance, Launcher
     from gpuwatch.ports.http import HttpClient
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
@@ -39,6 +40,15 @@ def all_launches(settings: Settings) -> list[Launch]:
     """Every launch, newest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlLaunchRepository(store).all()
+
+
+def relocation_findings(settings: Settings, launches: Sequence[Launch]) -> dict[str, Alert]:
+    """Of the running launches, by their ids: that moving them would pay, as it was last reported. Raises StoreError."""
+    running = [launch.launch_id for launch in launches if launch.state is LaunchState.RUNNING]
+    if not running:
+        return {}
+    with open_store_read_only(settings) as store:
+        return relocation_alerts(store, running)
 
 
 def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:

@@ -60,7 +60,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     """List what was rented, with state and cost."""
     if ctx.invoked_subcommand is not None:
         return
-    from gpuwatch.app.launches import all_launches
+    from gpuwatch.app.launches import all_launches, relocation_findings
     from gpuwatch.app.pauses import pause_lines, pauses
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -72,6 +72,8 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     if as_json:
         json_out([launch_json(launch, now) for launch in found])
         return
+    for launch_id, finding in relocation_findings(settings, found).items():
+        note(f"{launch_id}: {finding.headline}, as of {local(finding.created_at, settings.timezone)}; gpuwatch alerts")
     shown = [launch for launch in found if everything or _is_recent(launch, now)]
     _print(shown, now, settings.timezone)
     if len(shown) < len(found):

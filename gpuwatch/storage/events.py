@@ -56,6 +56,15 @@ def events(database: Database, wanted: EventFilter) -> Sequence[StoredEvent]:
     return [_event(row, outcomes.get(row.alert_id, [])) for row in rows]
 
 
+def relocation_alerts(database: Database, launch_ids: Collection[str]) -> dict[str, Alert]:
+    """The newest finding that moving would pay, for those of these launches that have one. Raises StoreError."""
+    found = select(alert.c.once_key, alert.c.body).where(alert.c.once_key.startswith("relocate:"))
+    with database.read() as connection:
+        rows = connection.execute(found.order_by(alert.c.created_at_ms)).all()
+    newest = {row.once_key.rpartition(":")[2]: row.body for row in rows}
+    return {one: msgspec.json.decode(newest[one], type=Alert) for one in launch_ids if one in newest}
+
+
 def _event(row: AnyRow, outcomes: Sequence[Outcome]) -> StoredEvent:
     body = msgspec.json.decode(row.body, type=Alert)
     return StoredEvent(alert=body, subject=row.subject or body.subject, outcomes=tuple(outcomes))

@@ -55,6 +55,7 @@ def test_that_moving_would_pay_is_one_alert_and_nothing_moves(tmp_path: Path) ->
             wait_for(lambda: [one for one in home.launches() if one["state"] == "running"])
             cheap = bargain(market, 0.9)
             (found,) = wait_for(findings)
+            assert "moving it to vastai would save" in home.run("launches").stderr
             assert terminate(child)[0] == 0
         assert found["facts"]["Offer"] == f"{cheap} at vastai"
         assert len(market.ledger.creates) == 1
