@@ -42,7 +42,7 @@ class HyperstackFlavor(msgspec.Struct, frozen=True, kw_only=True):
 
 def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
     """Hyperstack's flavors wherever they are in stock. Raises ProviderError."""
-    prices = parse_prices(client.get("/pricebook"))
+    prices = parse_prices(client.get("/pricebook", kind="prices"))  # not paced as a search: it goes with one
     value, now = client.get("/core/flavors"), client.tools.now()
     seen = parse_flavors(value, prices, now)
     seen.searches = 2
