@@ -81,10 +81,11 @@ def with_past_limits(settings: Settings, limits: LimitsInForce) -> LimitsInForce
     now = real_now()
     try:
         with open_store_read_only(settings) as store:
-            past = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
+            past = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB, logs=False)
             watches = [past.with_past(watch, now) for watch in limits.watches]
     except StoreError:
-        watches = [PastLimits(NoPastPrices(), REFERENCE_DISK_GB).with_past(watch, now) for watch in limits.watches]
+        past = PastLimits(NoPastPrices(), REFERENCE_DISK_GB, logs=False)
+        watches = [past.with_past(watch, now) for watch in limits.watches]
     return msgspec.structs.replace(limits, watches=watches)
 
 

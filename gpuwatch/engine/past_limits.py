@@ -39,10 +39,12 @@ class PastLimits:
 
     Args:
         disk_gb: the disk that the history's prices include where a watch asks for none.
+        logs: False: the caller says itself what each limit rests on.
     """
 
-    def __init__(self, prices: PastPriceReader, disk_gb: float) -> None:
+    def __init__(self, prices: PastPriceReader, disk_gb: float, *, logs: bool = True) -> None:
         self._prices = prices
+        self._logs = logs
         self._disk_gb = disk_gb
         self._read: dict[_Part, tuple[PriceSeries, datetime]] = {}  # what was read, and when
         self._logged: dict[_Part, bool] = {}  # has it something to compare with?
@@ -55,7 +57,7 @@ class PastLimits:
         with self._lock:  # the hunts of all providers come at once; the first one reads
             parts = [(gpu, spot) for gpu in watch.gpu_names for spot in _TYPES[watch.spot]]
             limits = tuple(limit for gpu, spot in parts for limit in self._limits(watch, gpu, spot, now))
-        for limit in limits:
+        for limit in limits if self._logs else ():
             self._tell(watch, limit)
         past = PastComparison(limits=limits, disk_gb=self._disk_gb if watch.disk_gb is None else watch.disk_gb)
         return msgspec.structs.replace(watch, past=past)

@@ -207,6 +207,17 @@ def test_explain_shows_the_reason_that_the_daemon_would_find(shell: Shell, marke
     assert "  best: " in said
 
 
+def test_too_little_history_to_compare_with_is_said_once(shell: Shell, market: Marketplace) -> None:
+    key = f'[providers.vastai]\nbase_url = "{market.url}"\napi_key = "demo-key"\n'
+    shell.settings(f'{key}[[watch]]\nname = "rare"\ngpu = "H100 SXM"\npercentile = 5\n')
+    market.publish(gpu="H100 SXM", count=1, usd_hour=0.1)
+    ran = shell("check")
+    assert ran.code == 1
+    assert "no offer (every provider answered)" in ran.out
+    assert ran.err.count("percentile for H100 SXM: too little history") == 1
+    assert ran.err.count("too little history") == 1
+
+
 def test_what_was_seen_is_kept_in_the_history(shell: Shell, market: Marketplace) -> None:
     market.publish(gpu="H100 SXM", count=1, usd_hour=3.0)
     shell(*H100, "3.60")
