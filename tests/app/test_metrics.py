@@ -156,7 +156,7 @@ def test_jobs_are_counted_and_one_on_an_instance_says_how_it_does(tmp_path: Path
     assert found["gpuwatch_jobs_spent_usd"] == {(): 1.08}
     one = {name: values[(job.name,)] for name, values in found.items() if name.startswith("gpuwatch_job_")}
     began_s = one["gpuwatch_job_checkpoint_timestamp_seconds"]
-    assert now.timestamp() - began_s == pytest.approx(1800, abs=60)
+    assert now.timestamp() - began_s == pytest.approx(1800, abs=900)
     assert one["gpuwatch_job_last_seen_timestamp_seconds"] == began_s + 1800
     assert one["gpuwatch_job_end_timestamp_seconds"] == began_s + 300 + 4200
     measured = ("progress_ratio", "tokens_per_second", "loss", "gpu_utilization_ratio", "predicted_usd")
