@@ -24,6 +24,7 @@ from gpuwatch.domain.launches.events import (
 from gpuwatch.domain.launches.instance import CHANGING_EVERY_S, RUNNING_EVERY_S
 from gpuwatch.domain.launches.labels import launch_id_in
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.launches.reopening import WATCH_ENDED
 from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.launches.transitions import Destroy, Effect, RaiseBid, SlotFreed
@@ -38,6 +39,7 @@ from gpuwatch.engine.instance_listing import InstanceListing
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_clock import LaunchClock, must_end_at
 from gpuwatch.engine.launch_guard import LaunchGuard, NoGuard, due_cause, listed_event
+from gpuwatch.engine.lost_launches import LostLaunches
 from gpuwatch.engine.missing_instances import MissingInstances
 from gpuwatch.engine.provider_account import AnyAccount, LaunchOwner, OtherAccounts
 from gpuwatch.engine.reopened_launches import ReopenedLaunches
@@ -66,6 +68,7 @@ class LaunchReconciler:
         freed: called with a launch that is over: its slot is free.
         may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
         owner: which launches the launcher's account has; no other is judged or ended here.
+        obligations: the open ones of this installation at this provider, from the keeper's file. Raises StoreError.
         watch_ended: for so long after its end a launch is reopened when its instance is listed again.
     """
 
@@ -86,6 +89,7 @@ class LaunchReconciler:
         owner: LaunchOwner | None = None,
         watch_ended: timedelta = WATCH_ENDED,
         rents: Callable[[], bool] = lambda: False,
+        obligations: Callable[[], Sequence[Obligation]] = tuple,
     ) -> None:
         self._repository = repository
         self._launcher = launcher
@@ -100,7 +104,8 @@ class LaunchReconciler:
         self._owner: LaunchOwner = owner or AnyAccount()
         self._others = OtherAccounts(repository, launch_alerts, launcher.name)
         contradictions = Contradictions(repository, launch_alerts, monotonic)
-        self._unknown = UnknownInstances(repository, launcher, launch_alerts, self._owner, monotonic, watch_ended)
+        lost = LostLaunches(repository, launcher.name, obligations)
+        self._unknown = UnknownInstances(repository, launcher, launch_alerts, self._owner, monotonic, lost, watch_ended)
         self._reopened = ReopenedLaunches(repository, launcher, self._executor, contradictions, self._carry_out)
         self._missing = MissingInstances(
             launcher,

@@ -1,7 +1,8 @@
 """Labelled instances that belong to no living launch: reported daily, and nothing is rented beside them.
 
 Ours is what a launch of this database names. Anything else with gpuwatch's label (another installation, launches after
-the backup that was restored, a second instance of one launch) may be what the next rent would double.
+the backup that was restored, a second instance of one launch) may be what the next rent would double. So may be what
+only the keeper's file still names.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gpuwatch.domain.launches.unknown_instance import UnknownInstance, unknown_r
 from gpuwatch.engine.instance_listing import InstanceListing
 from gpuwatch.engine.instance_lookup import look_up
 from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.lost_launches import LostLaunches
 from gpuwatch.engine.provider_account import LaunchOwner
 from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Instance, Launcher, LaunchRepository
@@ -52,18 +54,21 @@ class UnknownInstances:
     Args:
         owner: whose lists these are.
         monotonic: seconds.
+        lost: what the keeper's file names and the database lost.
         watch_ended: for so long after its end a launch is reopened when its instance is listed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 each is a separate port
         self,
         repository: LaunchRepository,
         launcher: Launcher,
         launch_alerts: LaunchAlerts,
         owner: LaunchOwner,
         monotonic: Callable[[], float],
+        lost: LostLaunches,
         watch_ended: timedelta = WATCH_ENDED,
     ) -> None:
+        self._lost = lost
         self._repository = repository
         self._launcher = launcher
         self._launch_alerts = launch_alerts
@@ -88,6 +93,7 @@ class UnknownInstances:
         """
         unknown: list[tuple[Instance, str]] = []
         returned: list[Returned] = []
+        self._lost.recall(now)
         stored = self._repository.unknown_instances(self._provider)
         alive = self._repository.alive(self._provider)
         labelled = list(listing.labelled())
@@ -109,7 +115,7 @@ class UnknownInstances:
         for one in settled:
             self._repository.remove_unknown_instance(one)
         self._ids = sorted({*self._ids} - {one.instance_id for one in settled})
-        for instance, why in unknown:
+        for instance, why in (*unknown, *self._lost.to_report(held)):
             self._report(instance, why, now)
         return returned
 
@@ -178,6 +184,8 @@ class UnknownInstances:
 
     def _is_gone(self, unknown: UnknownInstance, listing: InstanceListing, is_whole: bool) -> bool:
         """Whether it is proven; an instance whose label was edited away is still there."""
+        if self._lost.is_ended(unknown.instance_id):
+            return True
         if unknown.instance_id in listing.by_id or not self._owner.is_same(unknown.account_id):
             self._missing.pop(unknown.instance_id, None)
             return False

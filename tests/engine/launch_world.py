@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, timedelta
 
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
@@ -47,6 +48,7 @@ class World:
         self.repository = SqlLaunchRepository(store)
         self.budget = Budget()
         self.freed: Callable[[Launch], None] = lambda launch: None
+        self.obligations: Callable[[], Sequence[Obligation]] = tuple  # open in the keeper's file
         self.start_process()
 
     def start_process(self) -> None:
@@ -76,6 +78,7 @@ class World:
             guard=self.guard,
             market=self.for_rent,
             rents=lambda: self.rents,
+            obligations=self.obligations,
         )
         context = ProviderContext(self.provider, self.market, Commission("0.20"), reconciler=self.follower)
         self.executor = LaunchExecutor(

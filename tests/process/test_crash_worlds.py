@@ -143,6 +143,29 @@ def watch_renamed(stage: Stage, point: str) -> None:
 
 def backup_restored(stage: Stage, point: str) -> None:
     """The database of before the order; the keeper's file is where it was."""
+    loses_the_launch(stage, point)
+    with stage.lives(**ALONE):
+        wait(lambda: stage.is_reported("that this database does not know") or not ours(stage.market))
+    stage.ends(**ALONE)
+
+
+def backup_and_another_key(stage: Stage, point: str) -> None:
+    """No list of the new account shows what the old one pays for; the keeper's file names it."""
+    loses_the_launch(stage, point)
+    with Marketplace(seed=2, key=OTHER_KEY, account_id=999, size=0) as second:
+        somebody_rents(second, OTHER_KEY)
+        bargain(second)
+        stage.home.write(**stage.settings | {"url": second.url, "key": OTHER_KEY})
+        with stage.lives(**ALONE):
+            wait_for_searches(second, 10)
+            wait(lambda: stage.is_reported("names launch"))
+        assert ours(second) == []
+        assert len(ours(stage.market)) == 1
+        stage.home.write(**stage.settings)
+        stage.ends(**ALONE)
+
+
+def loses_the_launch(stage: Stage, point: str) -> None:
     database = stage.folder / "gpuwatch.db"
     stage.market.faults.add("search", "502", times=None)
     with stage.lives(**ALONE):
@@ -154,9 +177,6 @@ def backup_restored(stage: Stage, point: str) -> None:
     for name in ("gpuwatch.db-wal", "gpuwatch.db-shm"):
         (stage.folder / name).unlink(missing_ok=True)
     shutil.copyfile(stage.folder / "backup", database)
-    with stage.lives(**ALONE):
-        wait(lambda: stage.is_reported("that this database does not know") or not ours(stage.market))
-    stage.ends(**ALONE)
 
 
 def second_installation(stage: Stage, point: str) -> None:
@@ -248,6 +268,7 @@ WORLDS: Sequence[tuple[World, tuple[str, ...], Settings]] = (
     (key_changed, ("launch.after_send", "running.after_record"), {}),
     (watch_renamed, ("launch.after_send", "stopping.after_record"), {}),
     (backup_restored, ("launch.after_record", "running.after_record"), BY_WALL_CLOCK),
+    (backup_and_another_key, ("running.after_record",), BY_WALL_CLOCK),
     (second_installation, ("launch.after_send", "running.after_record"), {}),
     (list_omits, ("launch.after_send", "running.after_record", "stopping.after_record"), {}),
     (denied_and_back, ("ended.after_record",), {}),

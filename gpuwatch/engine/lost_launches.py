@@ -1,0 +1,99 @@
+"""Launches that the keeper's file names and the database lost, as a restored backup does: they hold renting.
+
+A list shows only what is under its own account, and may omit that. The file names the instance and its account.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence, Set
+from datetime import datetime
+
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.obligation import Obligation
+from gpuwatch.domain.launches.unknown_instance import UnknownInstance
+from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.errors import StoreError
+from gpuwatch.ports import LaunchRepository
+
+log = logging.getLogger(__name__)
+
+
+class LostLaunches:
+    """What one process finds when it begins; what is written after that is of launches which the database knows.
+
+    An order whose instance id was never known is not among them: its label finds it.
+
+    Args:
+        obligations: the open ones of this installation at this provider. Raises StoreError.
+    """
+
+    def __init__(
+        self, repository: LaunchRepository, provider: str, obligations: Callable[[], Sequence[Obligation]]
+    ) -> None:
+        self._repository = repository
+        self._provider = provider
+        self._obligations = obligations
+        self._lost: dict[str, Obligation] | None = None  # by instance id; None: not looked for yet
+        self._ended: set[str] = set()
+
+    def recall(self, now: datetime) -> None:
+        """Store them as unknown instances, once; a file that cannot be read holds nothing up. Raises StoreError."""
+        if self._lost is not None and not self._lost:
+            return
+        try:
+            open_now = {one.instance_id: one for one in self._obligations() if one.instance_id is not None}
+        except StoreError as error:
+            log.warning("what the database lost is not known: %s", error)
+            return
+        if self._lost is None:
+            self._lost = self._found(open_now)
+            self._store(now)
+        else:
+            self._ended |= self._lost.keys() - open_now.keys()
+            self._lost = {one: lost for one, lost in self._lost.items() if one in open_now}
+
+    def is_ended(self, instance_id: str) -> bool:
+        """Whether the keeper, with a key of its own account, found that it is gone."""
+        return instance_id in self._ended
+
+    def to_report(self, held: Set[str]) -> Iterator[tuple[Instance, str]]:
+        """Those of them that still hold renting, and why."""
+        for instance_id, lost in (self._lost or {}).items():
+            if instance_id in held:
+                instance = Instance(
+                    instance_id=instance_id,
+                    label=lost.label,
+                    state=InstanceState.UNKNOWN,
+                    status="not listed",
+                    gpu=lost.gpu,
+                    gpu_count=lost.gpu_count,
+                )
+                yield (
+                    instance,
+                    f"The keeper's file names launch {lost.launch_id} of {lost.watch!r}, rented for "
+                    f"${lost.price_microusd_hour / MICRO:.2f} per hour, and this database does not know it: an older "
+                    "one was restored.",
+                )
+
+    def _found(self, open_now: dict[str, Obligation]) -> dict[str, Obligation]:
+        lost = {i: one for i, one in open_now.items() if self._repository.get(one.launch_id) is None}
+        if not lost:
+            return {}
+        settled = set(self._repository.known_foreign_instances(self._provider))
+        settled |= {one.instance_id for one in self._repository.alive(self._provider) if one.instance_id is not None}
+        return {i: one for i, one in lost.items() if i not in settled}
+
+    def _store(self, now: datetime) -> None:
+        stored = {one.instance_id for one in self._repository.unknown_instances(self._provider)} if self._lost else ()
+        for instance_id, lost in (self._lost or {}).items():
+            if instance_id not in stored:
+                self._repository.add_unknown_instance(
+                    UnknownInstance(
+                        provider=self._provider,
+                        instance_id=instance_id,
+                        account_id=lost.account,
+                        label=lost.label,
+                        first_listed_at=now,
+                    )
+                )

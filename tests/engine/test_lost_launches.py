@@ -1,0 +1,99 @@
+"""What the keeper's file names and a restored database does not know holds renting, whatever lists show."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuwatch.domain.launches.launch import Launch, LaunchRefusal
+from gpuwatch.domain.launches.obligation import Obligation
+from gpuwatch.errors import StoreError
+from gpuwatch.ports import AlertKind
+from gpuwatch.storage.database import Database
+from tests.engine.launch_world import RENTS, World, running
+from tests.engine.uow_fakes import NOON
+
+LOST = Obligation(
+    launch_id="q" * 12,
+    watch="cheap",
+    provider="vastai",
+    account="another",
+    label="gpuwatch-" + "q" * 12,
+    instance_id="88",
+    gpu="H100 SXM",
+    gpu_count=1,
+    price_microusd_hour=3_000_000,
+    ordered_at=NOON,
+)
+
+
+@pytest.fixture
+def world(sqlite_database: Database) -> World:
+    made = World(sqlite_database, RENTS)
+    made.provider.foreign("1")
+    return made
+
+
+def restarted(world: World, *obligations: Obligation) -> World:
+    world.obligations = lambda: obligations
+    world.start_process()
+    world.look()
+    return world
+
+
+def test_it_holds_renting_though_no_list_shows_it(world: World) -> None:
+    restarted(world, LOST)
+    assert "88" in (world.follower.not_ready() or "")
+    assert isinstance(world.reserve(), LaunchRefusal)
+    (alert,) = [one for one in world.alerts() if one.kind is AlertKind.ORPHAN]
+    assert "launch qqqqqqqqqqqq of 'cheap', rented for $3.00 per hour" in alert.why
+    world.look(20)
+    assert world.reported() == []  # again on another day
+
+
+def test_it_holds_over_another_start_without_the_file(world: World) -> None:
+    restarted(restarted(world, LOST))
+    assert "88" in (world.follower.not_ready() or "")
+
+
+def test_the_keeper_ends_it_and_renting_goes_on(world: World) -> None:
+    restarted(world, LOST)
+    world.obligations = tuple
+    world.look()
+    assert world.follower.not_ready() is None
+    assert isinstance(world.reserve(), Launch)
+
+
+def test_the_owner_settles_it_once_for_all(world: World) -> None:
+    restarted(world, LOST)
+    world.repository.mark_foreign("vastai", "88", world.now)
+    world.look()
+    assert world.follower.not_ready() is None
+    restarted(world, LOST)
+    assert world.follower.not_ready() is None
+
+
+def test_what_the_database_knows_holds_nothing(world: World) -> None:
+    launch = running(world)
+    known = Obligation(
+        launch_id=launch.launch_id,
+        watch=launch.watch,
+        provider="vastai",
+        label=launch.label,
+        instance_id=launch.instance_id,
+        gpu="H100 SXM",
+        gpu_count=1,
+        price_microusd_hour=1,
+        ordered_at=NOON,
+    )
+    restarted(world, known)
+    assert world.follower.not_ready() is None
+
+
+def test_a_file_that_cannot_be_read_holds_nothing_up(world: World) -> None:
+    def unreadable() -> tuple[Obligation, ...]:
+        raise StoreError("obligations.jsonl cannot be read")
+
+    world.obligations = unreadable
+    world.start_process()
+    world.look()
+    assert world.follower.not_ready() is None
