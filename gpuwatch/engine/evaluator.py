@@ -141,7 +141,7 @@ class Evaluator:
                 near=bool(found[watch.name]) or self._is_near(watch, answer, now),
                 known=bool(found[watch.name]) or is_complete,
                 observed_at=answer.observed_at,
-                came_at=now,
+                came_at=answer.observed_at + timedelta(seconds=answer.elapsed_s),  # what an adapter kept is older
             )
             for watch in watches
         }

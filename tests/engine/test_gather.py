@@ -323,3 +323,14 @@ def test_an_answer_that_took_long_is_as_young_as_its_arrival() -> None:
     race.hunter.ask_soon(race.watch.name)
     race.hunter.run_round(lambda: race.now, 0.0, 0.0)
     assert race.rented()[0][0] == "runpod"
+
+
+def test_what_an_adapter_had_kept_is_no_young_answer() -> None:
+    """It came at once, and is four seconds old: a price that fell since is not in it."""
+    race = Race("runpod", "vastai")
+    race.sees("vastai", 2.669)
+    kept = an_answer(at=race.now - timedelta(seconds=4), provider="runpod")
+    evaluate(race.evaluator, (race.watch,), kept, False, race.after(0.1).now)
+    assert race.rented() == []
+    race.after(1).sees("runpod", 1.99)
+    assert race.rented()[0][0] == "runpod"
