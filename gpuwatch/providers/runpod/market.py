@@ -22,7 +22,7 @@ from gpuwatch.providers.runpod.keyless import KEYLESS_GPUS, catalogue_query, par
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 
-_FRESH_S: Final = 5.0  # what is rented at is the price of now
+_FRESH_S: Final = 2.5  # what is rented at is the price of now; under the default `gather` of 3 s
 
 
 class _CatalogueReply(msgspec.Struct, frozen=True):
