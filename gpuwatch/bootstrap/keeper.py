@@ -20,8 +20,20 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Launcher
     from gpuwatch.ports.holds import Hold
     from gpuwatch.ports.http import HttpClient
+    from gpuwatch.ports.obligations import ObligationReader
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
     from gpuwatch.storage.obligation_file import ObligationFile
+
+
+def obligations_at(provider: str, file: ObligationReader, store: Database) -> list[Obligation]:
+    """The open ones of this installation; a folder may hold the databases of several. Raises StoreError."""
+    from gpuwatch.storage.installation import READ_INSTALLATION
+
+    with store.read() as connection:
+        here = connection.execute(READ_INSTALLATION).first()
+    install_id = None if here is None else here.install_id
+    return [one for one in file.open_obligations() if one.provider == provider and one.install in {None, install_id}]
 
 
 def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) -> ObligationFile:

@@ -17,12 +17,11 @@ from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_p
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import give_buttons
 from gpuwatch.bootstrap.jobs import build_job_runner, job_shells
-from gpuwatch.bootstrap.keeper import obligation_file
+from gpuwatch.bootstrap.keeper import obligation_file, obligations_at
 from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.rules import all_commissions, build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
-from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
@@ -57,7 +56,6 @@ from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
 from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from gpuwatch.storage.hourly_lows import SqlHourlyLows
-from gpuwatch.storage.installation import READ_INSTALLATION
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -213,21 +211,13 @@ class Service:
             watch_ended=timedelta(seconds=self.settings.watch_ended_s),
             owner=account,
             rents=self.rents,
-            obligations=partial(self._obligations_at, launcher.name),
+            obligations=partial(obligations_at, launcher.name, self.obligations, self.store),
         )
 
     def rents(self) -> bool:
         """Whether anything may be rented: jobs may be queued at any time."""
         watches = (*self.settings.watches, *self.job_queue.watches)
         return not self.settings.dry_run and any(one.action is not Action.ALERT for one in watches)
-
-    def _obligations_at(self, provider: str) -> list[Obligation]:
-        """The open ones of this installation; a folder may hold the databases of several. Raises StoreError."""
-        with self.store.read() as connection:
-            here = connection.execute(READ_INSTALLATION).first()
-        install_id = None if here is None else here.install_id
-        open_now = self.obligations.open_obligations()
-        return [one for one in open_now if one.provider == provider and one.install in {None, install_id}]
 
     def _known_accounts(self) -> Mapping[str, str]:
         return {name: one.account_id for name, one in self.accounts.items() if one.account_id is not None}

@@ -48,7 +48,8 @@ class World:
         self.repository = SqlLaunchRepository(store)
         self.budget = Budget()
         self.freed: Callable[[Launch], None] = lambda launch: None
-        self.obligations: Callable[[], Sequence[Obligation]] = tuple  # open in the keeper's file
+        self.open_obligations: list[Obligation] = []  # in the keeper's file
+        self.obligations: Callable[[], Sequence[Obligation]] = lambda: tuple(self.open_obligations)
         self.start_process()
 
     def start_process(self) -> None:

@@ -34,7 +34,7 @@ def world(sqlite_database: Database) -> World:
 
 
 def restarted(world: World, *obligations: Obligation) -> World:
-    world.obligations = lambda: obligations
+    world.open_obligations = list(obligations)
     world.start_process()
     world.look()
     return world
@@ -57,7 +57,7 @@ def test_it_holds_over_another_start_without_the_file(world: World) -> None:
 
 def test_the_keeper_ends_it_and_renting_goes_on(world: World) -> None:
     restarted(world, LOST)
-    world.obligations = tuple
+    world.open_obligations.clear()
     world.look()
     assert world.follower.not_ready() is None
     assert isinstance(world.reserve(), Launch)
