@@ -233,7 +233,8 @@ class Cloud:
 
     def listed(self, account: str) -> Sequence[Instance]:
         """A list, or what passes for one."""
-        lie = "true" if self.honest or self.asking in self.first_list_of else str(drawn(self._rng, LISTS))
+        is_true = self.honest or self.asking in self.first_list_of
+        lie = "true" if is_true else str(drawn(self._rng, LISTS))
         self.first_list_of.discard(self.asking)
         lie = "down" if self.is_down else lie
         self.note(f"list: {lie}")
@@ -242,7 +243,7 @@ class Cloud:
         if lie == "empty":
             return []
         mine = {i: one for i, one in self.of_account(account).items() if self._is_shown(one)}
-        rows = [one.instance for one in mine.values() if self.honest or not one.omitted]
+        rows = [one.instance for one in mine.values() if is_true or not one.omitted]
         if lie == "stale":
             old = [seen for at_s, seen in self._past if at_s >= self.tick_s - LAG_S]
             rows = [one for i, one in old[0].items() if self._account_of.get(i) == account] if old else rows
