@@ -13,6 +13,7 @@ from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.daemon_alerts import rescue_alert
 from gpuwatch.daemon.task_progress import PeriodicTask
 from gpuwatch.engine.balance_cache import REFRESH_S
+from gpuwatch.engine.first_question import FirstQuestion
 from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.provider_worker import ProviderWorker
@@ -32,7 +33,6 @@ JOB_RUNS_EVERY_S = 5.0
 JOBS_EVERY_S = 2.0
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
-_FIRST_LIST_S = 5.0  # after a start; then a provider that does not list its instances is named in the alert
 _HUNT_INTERVALS = 5  # without a finished round, after which a hunt hangs
 _FOLLOW_TIMEOUTS = 10  # of the provider: a run sends several requests
 
@@ -83,21 +83,29 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
     may be rented there.
     """
     source, reconciler, gate = service.time_source, service.reconcilers.get(name), service.gates.get(name)
-    until_s = 0.0 if service.settings.dry_run else source.monotonic() + _FIRST_LIST_S
 
-    def is_known() -> bool:
-        return (reconciler is None or reconciler.reconciled) and (gate is None or gate.has_looked)
+    def is_alive() -> bool:
+        if reconciler is None or reconciler.reconciled:
+            return True
+        return service.accounts[name].account_id is not None and not reconciler.list_failed
 
+    first = FirstQuestion(
+        started_s=source.monotonic(),
+        is_listed=lambda: service.settings.dry_run or reconciler is None or reconciler.reconciled,
+        is_checked=lambda: service.settings.dry_run or gate is None or gate.has_looked,
+        is_alive=is_alive,
+        rents=service.rents,
+    )
     if reconciler is not None and not service.settings.dry_run:
         service.gathering.starts(name)
 
     def run() -> None:
-        while not is_known() and source.monotonic() < until_s:
+        while not first.is_due(source.monotonic()):
             if service.stopping.is_set():
                 return
             source.wait(service.stopping, 0.05)
         if service.gathering.is_starting(name):
-            service.gathering.started(name, source.now() if is_known() else None)
+            service.gathering.started(name, source.now() if first.is_ready() else None)
         worker.hunt()
 
     return run

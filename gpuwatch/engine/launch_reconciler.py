@@ -125,6 +125,7 @@ class LaunchReconciler:
         self._defects: dict[str, Exception] = {}  # of the latest run, by launch
         self.steps = 0  # launches that were updated: progress within a long run
         self.reconciled = False
+        self.list_failed = False  # at least once
 
     def run_if_due(self, now: datetime) -> bool:
         """Reconcile if it is time; return whether that happened.
@@ -177,6 +178,7 @@ class LaunchReconciler:
             listing = InstanceListing(self._launcher.list_instances())
         except ProviderError as error:
             log.warning("could not list instances: %s", error, extra={"provider": self._launcher.name})
+            self.list_failed = True
             self._without_list(_chosen(self._owner.own(alive), only), now)
             self._list_monitor.failed(error, len(alive), now, is_blocked=not self.reconciled and self._rents())
             return False

@@ -18,6 +18,7 @@ from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidates import UnavailableProviders
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
+from gpuwatch.engine.first_question import FIRST_LIST_S, READY_S, FirstQuestion
 from gpuwatch.engine.gather import QuoteGathering
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.launch_slots import LaunchSlots
@@ -34,6 +35,7 @@ RENTS = a_watch(
     launch=LaunchSpec(),
 )
 THREE = ("lambda", "runpod", "vastai")
+NEVER = float("inf")
 
 
 class Race:
@@ -226,6 +228,59 @@ def test_a_provider_that_shows_no_sign_of_life_is_not_waited_for_after_the_start
     race.gathering.started("runpod", None)
     race.after(3).wake()
     assert race.rented() == [("vastai", ["vastai"])]
+
+
+class Start:
+    """A provider after a start, which lists its instances and knows its prerequisites so many seconds later."""
+
+    def __init__(
+        self, *, alive_s: float = NEVER, listed_s: float = NEVER, checked_s: float = NEVER, rents: bool = True
+    ) -> None:
+        self.now_s = 100.0
+        self.first = FirstQuestion(
+            started_s=100.0,
+            is_listed=lambda: self.now_s >= 100.0 + listed_s,
+            is_checked=lambda: self.now_s >= 100.0 + checked_s,
+            is_alive=lambda: self.now_s >= 100.0 + min(alive_s, listed_s),
+            rents=lambda: rents,
+        )
+
+    def asked_after(self) -> tuple[float, bool]:
+        """Seconds until its first question, and whether something could be rented there then."""
+        while not self.first.is_due(self.now_s):
+            self.now_s += 0.25
+        return self.now_s - 100.0, self.first.is_ready()
+
+
+@pytest.mark.parametrize(
+    ("start", "asked_after"),
+    [
+        (Start(listed_s=0.0, checked_s=0.0), (0.0, True)),
+        (Start(listed_s=2.0, checked_s=5.25), (5.25, True)),  # a second an answer
+        (Start(alive_s=2.0, listed_s=6.0, checked_s=10.5), (10.5, True)),  # two
+        (Start(alive_s=2.0), (READY_S, False)),
+        (Start(listed_s=2.0), (READY_S, False)),
+        (Start(), (FIRST_LIST_S, False)),
+        (Start(checked_s=1.0), (FIRST_LIST_S, False)),
+        (Start(listed_s=2.0, rents=False), (FIRST_LIST_S, False)),  # an alert needs no prerequisites
+    ],
+)
+def test_a_provider_that_is_slow_to_get_ready_is_waited_for_and_one_that_hangs_is_not(
+    start: Start, asked_after: tuple[float, bool]
+) -> None:
+    assert start.asked_after() == asked_after
+
+
+def test_a_cheaper_provider_wins_though_its_prerequisites_took_longer_than_the_first_list_may() -> None:
+    race, start = Race("runpod", "vastai"), Start(listed_s=2.0, checked_s=7.0)
+    race.gathering.starts("runpod")
+    race.sees("vastai", 2.669)
+    asked_s, is_ready = start.asked_after()
+    race.after(asked_s).wake()
+    assert (race.rented(), is_ready) == ([], True)
+    race.gathering.started("runpod", race.now)
+    race.after(2).sees("runpod", 1.99)
+    assert race.rented() == [("runpod", ["runpod", "vastai"])]
 
 
 # --- a provider whose whole answer takes longer than the window -------------------------------------------------------
