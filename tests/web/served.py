@@ -35,7 +35,7 @@ class Served:
         self.folder = folder
         self.reloads: list[int] = []  # one for each time that the settings were to be read again
         self.url = server.url.rstrip("/")
-        self.client = httpx.Client(base_url=self.url, timeout=20.0)
+        self.client = httpx.Client(base_url=self.url, timeout=60.0)
 
     def log_in(self, **given: str) -> str:
         """By the code or what is given; returns the CSRF token."""

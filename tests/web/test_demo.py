@@ -26,12 +26,12 @@ def test_the_demo_stays_with_a_page_until_it_is_interrupted(tmp_path: Path) -> N
         try:
             found = wait_for(lambda: re.search(r"web page: (http://\S+)", log.read_text()), within_s=150)
             url = found[1].rstrip("/")
-            assert httpx.get(f"{url}/healthz").status_code == 200
-            asked = wait_for(lambda: httpx.get(f"{url}/api/v1/approvals").json()["items"])
+            assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+            asked = wait_for(lambda: httpx.get(f"{url}/api/v1/approvals", timeout=60).json()["items"])
             assert asked[0]["watch"] == "a100-ask"
             code = re.search(r"one-time code: (\S+)", log.read_text())
             assert code is not None
-            client = httpx.Client(base_url=url)
+            client = httpx.Client(base_url=url, timeout=60)
             token = client.post("/api/v1/session", json={"code": code[1]}).json()["csrf_token"]
             answer = client.post(f"/api/v1/approvals/{asked[0]['ask_id']}/approve", headers={"X-CSRF-Token": token})
             assert answer.status_code == 200, answer.text

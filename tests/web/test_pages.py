@@ -22,8 +22,8 @@ FIRST_LOAD_MAX = 150_000  # bytes
 
 def addresses(live: LiveDaemon) -> list[str]:
     """Every page that exists now."""
-    asked = wait_for(lambda: httpx.get(f"{live.url}/api/v1/approvals").json()["items"])
-    launches = httpx.get(f"{live.url}/api/v1/launches").json()["items"]
+    asked = wait_for(lambda: httpx.get(f"{live.url}/api/v1/approvals", timeout=60).json()["items"])
+    launches = httpx.get(f"{live.url}/api/v1/launches", timeout=60).json()["items"]
     found = [page.path for page in nav()]
     found += [f"/approvals/{asked[0]['ask_id']}", "/gpu/H100%20SXM", "/login"]
     return found + [f"/launches/{launches[0]['launch_id']}" for _ in launches[:1]]
@@ -52,7 +52,7 @@ def test_the_links_are_named_as_promised() -> None:
 
 
 def test_a_quote_is_approved_on_a_phone_runs_and_is_stopped(live: LiveDaemon, browser: Browser) -> None:
-    wait_for(lambda: httpx.get(f"{live.url}/api/v1/approvals").json()["items"])
+    wait_for(lambda: httpx.get(f"{live.url}/api/v1/approvals", timeout=60).json()["items"])
     with page_at(browser, live.url, PHONE) as page:
         log_in(page, live)
         page.get_by_role("link", name="Approve 1× H100 SXM").click()

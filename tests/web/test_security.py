@@ -77,7 +77,7 @@ def test_a_code_is_taken_once(plain: Served) -> None:
     (first,) = plain.codes
     plain.log_in()
     assert len(plain.codes) == 2
-    assert_problem(httpx.post(f"{plain.url}/api/v1/session", json={"code": first}), 401)
+    assert_problem(httpx.post(f"{plain.url}/api/v1/session", json={"code": first}, timeout=60), 401)
     plain.log_in()
 
 
@@ -304,7 +304,7 @@ def test_tls(tmp_path: Path) -> None:
         import ssl
 
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-        with httpx.Client(base_url=f"https://localhost:{port}", verify=context) as client:
+        with httpx.Client(base_url=f"https://localhost:{port}", verify=context, timeout=60) as client:
             answer = client.post("/login", data={"code": found.codes[-1]})
             assert "secure" in answer.headers["set-cookie"].lower()
             assert answer.headers["strict-transport-security"]
