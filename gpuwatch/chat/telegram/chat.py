@@ -11,7 +11,7 @@ from datetime import datetime
 from gpuwatch.bootstrap import new_id, open_http, real_now
 from gpuwatch.bootstrap.buttons import button_signer, webhook_secret
 from gpuwatch.chat.telegram.poller import POLL_S, UpdatePoller
-from gpuwatch.chat.telegram.receiver import ChatMembers, UpdateReceiver
+from gpuwatch.chat.telegram.receiver import ANSWER_WITHIN_S, ChatMembers, UpdateReceiver
 from gpuwatch.chat.telegram.sender import MessageSender
 from gpuwatch.chat.telegram.webhook import WebhookIntake, WebhookTarget
 from gpuwatch.chat.webhooks import Webhooks
@@ -27,19 +27,21 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def open_chat(
+def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
     settings: Settings,
     store: Database,
     channel: TelegramChannel,
     clock: Callable[[], datetime] = real_now,
     poll_s: float = POLL_S,
     webhooks: Webhooks | None = None,
+    answer_within_s: float = ANSWER_WITHIN_S,
 ) -> Iterator[None]:
     """Take commands and presses while the block runs; nothing else ever waits for it.
 
     Args:
         store: open and upgraded.
         poll_s: how long Telegram may hold a request open.
+        answer_within_s: then a press is answered with what is known by then.
         webhooks: where updates can be handed in; None: nowhere, so the bot is polled.
 
     Raises:
@@ -50,7 +52,8 @@ def open_chat(
     api = BotApi(channel.button_secret, http, channel.base_url)
     inbox = ChatInbox(store, api.bot_id, new_id())
     sender = MessageSender(api, stopping.wait)
-    receiver = UpdateReceiver(settings, button_signer(channel, store), _members(channel, store), inbox, sender, clock)
+    signer, members = button_signer(channel, store), _members(channel, store)
+    receiver = UpdateReceiver(settings, signer, members, inbox, sender, clock, answer_within_s=answer_within_s)
     with ExitStack() as opened:
         if channel.webhook and webhooks is not None:
             target = WebhookTarget(channel.webhook_address, webhook_secret(channel, store))

@@ -46,12 +46,12 @@ class ChatMembers(msgspec.Struct, frozen=True):
 class PressAnswer:
     """Answers one press, once, in time: with what is known by then."""
 
-    def __init__(self, press_id: str, send: Callable[[str, str], None]) -> None:
+    def __init__(self, press_id: str, send: Callable[[str, str], None], within_s: float = ANSWER_WITHIN_S) -> None:
         self._press_id = press_id
         self._send = send
         self._is_answered = threading.Event()
         self._lock = threading.Lock()
-        self._timer = threading.Timer(ANSWER_WITHIN_S, self.say, (WORKING,))
+        self._timer = threading.Timer(within_s, self.say, (WORKING,))
         self._timer.daemon = True
         self._timer.start()
 
@@ -72,7 +72,7 @@ class PressAnswer:
 class UpdateReceiver:
     """What becomes of updates. Storing is done by the caller; this decides what is stored, and carries it out."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 each is a separate port
         self,
         settings: Settings,
         signer: ButtonSigner,
@@ -80,7 +80,10 @@ class UpdateReceiver:
         inbox: ChatInbox,
         sender: MessageSender,
         clock: Callable[[], datetime],
+        *,
+        answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
+        self._answer_within_s = answer_within_s
         self._settings = settings
         self._signer = signer
         self._members = members
@@ -132,7 +135,7 @@ class UpdateReceiver:
         if isinstance(found, ButtonFault):
             self._in_background(lambda: self._sender.answer(press.id, found.value))
             return None
-        self._answers[update.update_id] = PressAnswer(press.id, self._sender.answer)
+        self._answers[update.update_id] = PressAnswer(press.id, self._sender.answer, self._answer_within_s)
         return ReceivedUpdate(
             update_id=update.update_id, body=_body(update), button=found.data if found.works_once else None
         )
