@@ -45,7 +45,7 @@ def a_message(double: TelegramDouble, text: str = "", label: str = "") -> Shown:
 
 
 def pressed(double: TelegramDouble, shown: Shown, label: str, user: int = OWNER, data: str | None = None) -> str:
-    """Press it; what the press was answered, within the two seconds that are promised where there are cores to spare."""
+    """Press it; what the press was answered, within the two seconds that are promised; a crowded machine is slower."""
     press_id = double.press(shown, label, user, data)
     text, after_s = wait_for(lambda: double.answers.get(press_id))
     is_crowded = os.getloadavg()[0] > 2 * len(os.sched_getaffinity(0))

@@ -74,8 +74,8 @@ class Judge:
     def _counted(self, alive: Sequence[tuple[str, Rented]]) -> list[str]:
         """Those that whoever ordered last had to count.
 
-        All but what its owner said is another installation's, and what another installation has under an account whose
-        lists it cannot see.
+        All but what its owner said is another installation's, what another installation has under an account whose
+        lists it cannot see, and what another one ordered since the last look at the list.
         """
         if not alive:
             return []
@@ -83,7 +83,12 @@ class Judge:
         return [
             i
             for i, one in alive
-            if one.by == last.by or (one.account == last.account and (last.by, one.by) not in self.dismissed)
+            if one.by == last.by
+            or (
+                one.account == last.account
+                and (last.by, one.by) not in self.dismissed
+                and last.made_s - one.made_s > LOOKS_S
+            )
         ]
 
     def note(self, promise: str, key: tuple[str, ...], text: str) -> None:
