@@ -79,6 +79,9 @@ def simulate(
     if as_json:
         json_out(simulation_json(found))
         return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL
+    if not found.jobs:
+        click.echo(f"nothing to replay: no price of {found.source} fits what these jobs ask for")
+        return Exit.CANNOT_TELL
     many = "any number at once" if slots is None else f"{slots} at once"
     span = f"{local(found.since, settings.timezone)} to {local(found.until, settings.timezone)}"
     click.echo(f"{found.jobs:,} jobs, {many}, {span} ({found.source})")

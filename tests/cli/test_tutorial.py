@@ -1,0 +1,78 @@
+"""The tutorial: its commands run, in its order, and its advice on the file gives a job that can be submitted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.cli import Exit
+from gpuwatch.emulator import Marketplace
+from tests.cli.conftest import SERIES, Shell
+
+PAGE = Path(__file__).parents[2] / "docs/tutorial-qlora.md"
+ELSEWHERE = {
+    ("demo", "--jobs"): "tests/app/test_demo_jobs.py runs it",
+    ("init",): "this test has settings, with the embedded marketplace in them",
+    ("run",): "a service; the demo runs it",
+    ("doctor",): "asks the real services",
+    ("job", "logs", "-f", "qlora-8b"): "follows for ever",
+}
+
+
+@pytest.fixture(scope="module")
+def market() -> Iterator[Marketplace]:
+    with Marketplace(seed=1, key="demo-key", size=600, odd_rows=False) as opened:
+        yield opened
+
+
+def commands() -> list[tuple[str, ...]]:
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [tuple(shlex.split(line)[1:]) for line in lines]
+
+
+def keys_advised() -> str:
+    """The first column of the table in step 3, as lines of a job file."""
+    found = re.findall(r"^\| `([a-z_]+ = [^`]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert len(found) == 6
+    return "\n".join(found) + "\n"
+
+
+@pytest.mark.slow
+def test_each_command_of_the_tutorial_runs_in_its_order(shell: Shell, market: Marketplace) -> None:
+    shell.settings(
+        'database_url = "sqlite:///prices.db"\n[providers.vastai]\napi_key = "demo-key"\n'
+        f'base_url = "{market.url}"\nsearch_interval = "0.02s"\n'
+    )
+    shutil.copyfile(SERIES, shell.folder / "prices.csv.gz")
+    left_out = []
+    for words in commands():
+        if words in ELSEWHERE:
+            left_out.append(words)
+            continue
+        ran = shell(*words)
+        # the public series has none of the GPUs that the plan prefers: it cannot tell, and says so
+        expected = Exit.CANNOT_TELL if words[:2] == ("job", "simulate") else Exit.DONE
+        assert ran.code == expected, (words, ran.out, ran.err)
+        if expected is Exit.CANNOT_TELL:
+            assert ran.out.startswith("nothing to replay: no price of prices.csv.gz fits")
+        if words[:2] == ("job", "new"):
+            advised(shell)
+    assert sorted(left_out) == sorted(ELSEWHERE)
+
+
+def advised(shell: Shell) -> None:
+    """Step 3: the file is finished as the page says."""
+    path = shell.folder / "jobs/qlora-8b.toml"
+    (path.parent / "data").mkdir()
+    (path.parent / "train.py").write_text("print('step 1/1')\n")
+    table, resources = path.read_text().split("[resources]")
+    kept = [line for line in table.splitlines() if not line.startswith("retries")]
+    path.write_text("\n".join(kept) + "\n" + keys_advised() + "[resources]" + resources + 'spot = "any"\n')
+    assert {"inputs", "results", "checkpoint", "pilot", "active", "retries"} <= tomllib.loads(path.read_text()).keys()
