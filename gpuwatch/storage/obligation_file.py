@@ -21,6 +21,7 @@ from gpuwatch.domain.launches.obligation import (
     ReadObligations,
     changes,
     compacted,
+    earliest_end,
     encode_line,
     obligation_of,
     read_lines,
@@ -77,7 +78,7 @@ class ObligationFile:
         """Write down its later end, durably, before the row has it. Raises StoreError."""
         with self._lock:
             self._catch_up()
-            self._record(launch)
+            self._record(launch, may_be_later=True)
 
     def follow(self, launches: Iterable[Launch]) -> None:
         """Write down what has changed of them; what cannot be written is logged once, and tried again."""
@@ -104,10 +105,14 @@ class ObligationFile:
         with self._lock:
             self._append(reopened_obligation(obligation))
 
-    def _record(self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None) -> None:
+    def _record(
+        self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None, *, may_be_later: bool = False
+    ) -> None:
         """Unless it is a dry run, is written already, or was closed since."""
         before = self._read.open.get(launch.launch_id)
         after = obligation_of(launch, before, self._now(), hook_s, key_hash)
+        if not may_be_later:
+            after = earliest_end(before, after)
         counts = not launch.dry_run and after.revision >= self._read.least_revision(launch.launch_id)
         if counts and changes(before, after):
             self._append(after)

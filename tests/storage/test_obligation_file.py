@@ -127,6 +127,30 @@ def test_a_later_end_is_in_the_file_first(tmp_path: Path) -> None:
     assert [one.ends_at for one in found] == [NOON + timedelta(seconds=7200 + 900)]
 
 
+def test_a_row_of_a_restored_backup_moves_no_end_later(tmp_path: Path) -> None:
+    """The backup was made before the instance ran: its `max_runtime` would begin anew."""
+    writer, running = file_in(tmp_path), {"state": LaunchState.RUNNING, "instance_id": "4711"}
+    writer.record_order(a_launch(), 0.0)
+    writer.follow([a_launch(**running, requested_at=NOON, running_at=NOON, version=2)])
+    writer.follow([a_launch(**running, running_at=NOON + timedelta(minutes=10), version=3)])
+    writer.follow([a_launch(instance_id="4711", state=LaunchState.STARTING, version=4)])
+    assert [one.ends_at for one in writer.open_obligations()] == [NOON + timedelta(hours=1)]
+
+
+def test_an_end_that_was_wanted_outlives_a_restored_backup(tmp_path: Path) -> None:
+    writer, running = file_in(tmp_path), a_launch(state=LaunchState.RUNNING, instance_id="4711", running_at=NOON)
+    writer.follow([running, changed(running, state=LaunchState.STOPPING, version=2)])
+    writer.follow([changed(running, version=3)])
+    assert [one.ends_at for one in writer.open_obligations()] == [NOON]
+
+
+def test_a_launch_that_is_adopted_anew_has_an_end_of_its_own(tmp_path: Path) -> None:
+    writer, later = file_in(tmp_path), NOON + timedelta(hours=2)
+    writer.record_order(a_launch(), 0.0)
+    writer.follow([a_launch(intended_at=later, requested_at=later, version=1)])
+    assert [one.ends_at for one in writer.open_obligations()] == [later + timedelta(seconds=3600 + 900)]
+
+
 def test_it_lies_beside_the_database_or_in_the_state_folder(tmp_path: Path) -> None:
     state = tmp_path / "state"
     assert obligation_path(f"sqlite:///{tmp_path}/gpuwatch.db", state) == (tmp_path / FILE_NAME).resolve()

@@ -151,7 +151,7 @@ def reopened_obligation(closed: Obligation) -> Obligation:
 def obligation_of(
     launch: Launch, before: Obligation | None, now: datetime, hook_s: float = 0.0, key_hash: str | None = None
 ) -> Obligation:
-    """What must be ended of a launch.
+    """What must be ended of a launch, at its own end; see `earliest_end` for what the file knows better.
 
     Args:
         before: what the file said; None: nothing yet.
@@ -194,6 +194,18 @@ def latest_end(launch: Launch) -> datetime | None:
     if launch.running_at is None:
         return launch.deadline
     return min(launch.deadline, launch.running_at + timedelta(seconds=launch.max_runtime_s))
+
+
+def earliest_end(before: Obligation | None, after: Obligation) -> Obligation:
+    """The obligation with the end that the file knew, if that is earlier: only an order or `extend` gives a later one.
+
+    A database restored from a backup forgets when an instance began to run, or that its end was wanted.
+    """
+    if before is None or before.ends_at is None or after.ordered_at > before.ordered_at:
+        return after
+    if after.ends_at is not None and after.ends_at <= before.ends_at:
+        return after
+    return msgspec.structs.replace(after, ends_at=before.ends_at)
 
 
 def _end_under_way(before: Obligation | None) -> datetime | None:
