@@ -50,7 +50,7 @@ from gpuwatch.engine.question_planner import QuestionPlanner
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.engine.watch_alerts import abandoned_alerts
 from gpuwatch.errors import StoreError
-from gpuwatch.providers.toolkit.ssh_probe import SshProbe
+from gpuwatch.remote.ssh_probe import SshProbe
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
 from gpuwatch.storage.forecasts import SqlForecasts

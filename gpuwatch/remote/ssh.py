@@ -1,7 +1,6 @@
 """A shell on a rented machine, by the system's OpenSSH; a key pair per launch, and the host key that was pinned.
 
-The host of a machine is hostile as far as anybody knows: its address cannot become an option of the client, nothing of
-this machine takes part (configuration, agent, forwarding, known hosts), and every call is bounded in time and output.
+The host of a machine is hostile as far as anybody knows (`ssh_client`), and every call is bounded in time and output.
 There is no shared connection: each call stands alone, so that nothing lives on when gpuwatch dies.
 """
 
@@ -21,37 +20,14 @@ from typing import BinaryIO
 from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
+from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_refusal, ssh_command
 
-CONNECT_S = 10
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
 _LAUNCH = re.compile(r"[a-z2-7]{1,32}")
 _KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # the best first
-_REFUSED = (
-    *("permission denied", "too many authentication failures", "load key", "no such identity"),
-    "another host key",
-)
 _OTHER_KEY = ("host key verification failed", "remote host identification has changed")
+_ANOTHER_MACHINE = "it shows another host key than at first contact: it may be another machine"
 _CONNECTION_LOST = 255  # the client's own code
-_OPTIONS = (
-    "BatchMode=yes",
-    "StrictHostKeyChecking=yes",
-    "GlobalKnownHostsFile=/dev/null",
-    "UpdateHostKeys=no",
-    "IdentitiesOnly=yes",
-    "IdentityAgent=none",
-    "PreferredAuthentications=publickey",
-    "ForwardAgent=no",
-    "ForwardX11=no",
-    "ClearAllForwardings=yes",
-    "PermitLocalCommand=no",
-    "ControlPath=none",
-    "RequestTTY=no",
-    "LogLevel=ERROR",
-    "ServerAliveInterval=5",
-    "ServerAliveCountMax=3",
-    f"ConnectTimeout={CONNECT_S}",
-)
+_OPTIONS = ("StrictHostKeyChecking=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 
 
 class OpenSshShells:
@@ -97,9 +73,8 @@ class OpenSshShells:
         if not known.exists() or known.read_text(encoding="ascii") != line:
             known.write_text(line, encoding="ascii")
         options = (*_OPTIONS, f"UserKnownHostsFile={known}", f"HostKeyAlias={name}")
-        words = [part for option in options for part in ("-o", option)]
-        client = ["ssh", "-F", "none", "-T", "-i", str(self._of(launch_id) / "id_ed25519")]
-        return OpenSshShell([*client, "-l", address.user, "-p", str(address.port), *words], address.host)
+        key_file = str(self._of(launch_id) / "id_ed25519")
+        return OpenSshShell(ssh_command(key_file, address.user, address.port, options), address.host)
 
     def forget(self, launch_id: str) -> None:
         """Delete its key pair."""
@@ -164,7 +139,7 @@ class OpenSshShell:
     def _checked(self, result: BoundedResult, timeout_s: float) -> int:
         if result.exit_code is None or result.exit_code == _CONNECTION_LOST:
             why = _why(result, timeout_s)
-            kind = RemoteRefused if any(sign in why.lower() for sign in _REFUSED) else RemoteUnreachable
+            kind = RemoteRefused if is_refusal(why) or why == _ANOTHER_MACHINE else RemoteUnreachable
             raise kind(f"{self._host}: {why}")
         return result.exit_code
 
@@ -188,7 +163,7 @@ def _is_key(kind: str, text: str) -> bool:
 
 
 def _check(address: SshAddress) -> None:
-    if not (_HOST.fullmatch(address.host) and 0 < address.port < 65_536 and _USER.fullmatch(address.user)):
+    if not is_address(address.host, address.port, address.user):
         raise RemoteUnreachable("it has no valid address")
 
 
@@ -221,7 +196,7 @@ def _why(result: BoundedResult, timeout_s: float) -> str:
         return f"no answer within {timeout_s:g} s"
     words = _line(result.stderr)
     if any(sign in words.lower() for sign in _OTHER_KEY):
-        return "it shows another host key than at first contact: it may be another machine"
+        return _ANOTHER_MACHINE
     return words or "no connection"
 
 

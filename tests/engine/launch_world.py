@@ -18,7 +18,7 @@ from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.ports import Alert, AlertKind, InstanceState
-from gpuwatch.providers.toolkit.ssh_probe import SshProbe
+from gpuwatch.remote.ssh_probe import SshProbe
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.utilisation import SqlUtilisationRepository

@@ -1,59 +1,33 @@
 """Checks a rented instance through its SSH port, with the system's own `ssh` client.
 
-The host of an instance is untrusted. So its address must look like one and cannot become an option of the client; no
-configuration, agent, forwarding or known-hosts file of this machine takes part; the command is fixed; a few kilobytes
-of the output are read as text, and nothing in it is executed. The host key is not checked: nobody could know it.
+The host of an instance is untrusted (`ssh_client`): the command is fixed, a few kilobytes of the output are read as
+text, and nothing in it is executed. The host key is not checked: nobody could know it.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import re
-import selectors
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from io import BytesIO
 
 from gpuwatch.domain.launches.instance_verification import MeasuredInstance
 from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
+from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
+from gpuwatch.remote.ssh_client import is_address, is_refusal, ssh_command
 
 # Cloudflare's own speed test: it has servers near to hosts everywhere, is made to be downloaded, needs no account, and
 # takes the size as a parameter. A file at one place of the world would measure the distance to it.
 DOWNLOAD_URL = "https://speed.cloudflare.com/__down?bytes=100000000"
 BANNER_S = 5.0
 INSIDE_S = 30.0
-_CONNECT_S = 10
 _DOWNLOAD_S = 10
-_GONE_S = 2.0  # after it has closed its output
 _STREAMS = 4  # one stream rarely fills a line
 _ANSWER_MAX = 16_384
 _BANNER_MAX = 255  # RFC 4253 §4.2
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
-_REFUSED = ("permission denied", "too many authentication failures", "load key", "no such identity")
-_OPTIONS = (
-    "BatchMode=yes",
-    "StrictHostKeyChecking=no",
-    "UserKnownHostsFile=/dev/null",
-    "GlobalKnownHostsFile=/dev/null",
-    "UpdateHostKeys=no",
-    "IdentitiesOnly=yes",
-    "IdentityAgent=none",
-    "PreferredAuthentications=publickey",
-    "ForwardAgent=no",
-    "ForwardX11=no",
-    "ClearAllForwardings=yes",
-    "PermitLocalCommand=no",
-    "ControlPath=none",
-    "RequestTTY=no",
-    "LogLevel=ERROR",
-    f"ConnectTimeout={_CONNECT_S}",
-)
+_OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
 _LOOK = (
     "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits 2>/dev/null | head -64 | sed 's/^/gpu,/'"
 )
@@ -101,12 +75,13 @@ class SshProbe:
         user = user or "root"
         _check(host, port, user)
         command = f"{_LOOK}; {self._measure}" if download else _LOOK
-        options = [part for option in _OPTIONS for part in ("-o", option)]
-        argv = [self._client, "-F", "none", "-n", "-T", "-i", key_file, "-l", user, "-p", str(port), *options]
-        code, said, complaint = self._run([*argv, "--", host, command])
-        if code == 255:  # the client's own code: whatever ran there ended with another
-            raise _why(complaint, host, port)
-        return parse_probe_output(said)
+        said = BytesIO()
+        result = self._run([*ssh_command(key_file, user, port, _OPTIONS, self._client), "--", host, command], said)
+        if result.exit_code is None:
+            raise InstanceUnreachable(f"no answer within {self._inside_s:g} s")
+        if result.exit_code == 255:  # the client's own code: whatever ran there ended with another
+            raise _why(result.stderr.decode("utf-8", "replace"), host, port)
+        return parse_probe_output(said.getvalue().decode("utf-8", "replace"))
 
     def _first_words(self, line: socket.socket, deadline_s: float) -> str:
         said = b""
@@ -124,47 +99,11 @@ class SshProbe:
             raise InstanceUnreachable(f"not an SSH server, it sends {words[:40]!r}")
         return words
 
-    def _run(self, argv: list[str]) -> tuple[int, str, str]:
-        """Exit code, output and error output; limited in size and time."""
+    def _run(self, argv: list[str], said: BytesIO) -> BoundedResult:
         try:
-            client = subprocess.Popen(  # noqa: S603 - fixed, but for an address that was checked
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            return run_bounded(argv, said, timeout_s=self._inside_s, max_bytes=_ANSWER_MAX)
         except OSError as error:
             raise LoginRefused(f"{self._client} cannot be run: {error.strerror}") from error
-        with client:
-            try:
-                said, complaint = self._listen(client)
-                return client.wait(timeout=_GONE_S), said, complaint
-            except subprocess.TimeoutExpired as error:
-                raise InstanceUnreachable(f"its output did not end within {self._inside_s:g} s") from error
-            finally:
-                _kill(client)
-
-    def _listen(self, client: subprocess.Popen[bytes]) -> tuple[str, str]:
-        assert client.stdout is not None
-        assert client.stderr is not None
-        streams = {client.stdout.fileno(): b"", client.stderr.fileno(): b""}
-        deadline_s = self._monotonic() + self._inside_s
-        with selectors.DefaultSelector() as selector:
-            for stream in streams:
-                selector.register(stream, selectors.EVENT_READ)
-            while selector.get_map():
-                left_s = deadline_s - self._monotonic()
-                ready = selector.select(left_s) if left_s > 0 else []
-                if not ready:
-                    raise InstanceUnreachable(f"no answer within {self._inside_s:g} s")
-                for key, _ in ready:
-                    part = os.read(key.fd, 4096)
-                    if not part:
-                        selector.unregister(key.fd)
-                    streams[key.fd] = (streams[key.fd] + part)[:_ANSWER_MAX]
-        said, complaint = (text.decode("utf-8", "replace") for text in streams.values())
-        return said, complaint
 
 
 def parse_probe_output(said: str) -> MeasuredInstance:
@@ -194,18 +133,11 @@ def _number(text: str) -> float | None:
 
 
 def _check(host: str, port: int, user: str = "root") -> None:
-    if not _HOST.fullmatch(host) or not 0 < port < 65_536 or not _USER.fullmatch(user):
+    if not is_address(host, port, user):
         raise InstanceUnreachable("it has no valid address")
 
 
 def _why(complaint: str, host: str, port: int) -> InstanceUnreachable | LoginRefused:
     words = clean(" ".join(complaint.split()) or "no connection")
-    kind = LoginRefused if any(sign in words.lower() for sign in _REFUSED) else InstanceUnreachable
+    kind = LoginRefused if is_refusal(words) else InstanceUnreachable
     return kind(f"{host}:{port}: {words}")
-
-
-def _kill(client: subprocess.Popen[bytes]) -> None:
-    """Kill the client and what it started, if it is still running."""
-    if client.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(client.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ import pytest
 
 from gpuwatch.domain.launches.instance_verification import MeasuredInstance
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
-from gpuwatch.providers.toolkit.ssh_probe import SshProbe, parse_probe_output
+from gpuwatch.remote.ssh_probe import SshProbe, parse_probe_output
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 from tests.ssh_server import SshServer, ssh_server
 

@@ -1,0 +1,47 @@
+"""How the system's `ssh` is called on a machine that is hostile as far as anybody knows.
+
+Its address cannot become an option of the client, and nothing of this machine takes part: no configuration, agent,
+forwarding or shared connection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+CONNECT_S = 10
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?")
+_REFUSED = ("permission denied", "too many authentication failures", "load key", "no such identity")
+_OPTIONS = (
+    "BatchMode=yes",
+    "GlobalKnownHostsFile=/dev/null",
+    "UpdateHostKeys=no",
+    "IdentitiesOnly=yes",
+    "IdentityAgent=none",
+    "PreferredAuthentications=publickey",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "ControlPath=none",
+    "RequestTTY=no",
+    "LogLevel=ERROR",
+    f"ConnectTimeout={CONNECT_S}",
+)
+
+
+def ssh_command(key_file: str, user: str, port: int, options: Sequence[str], client: str = "ssh") -> list[str]:
+    """The client's words before `--`, the host and the command; `options` say how the host key is checked."""
+    words = [part for option in (*_OPTIONS, *options) for part in ("-o", option)]
+    return [client, "-F", "none", "-T", "-i", key_file, "-l", user, "-p", str(port), *words]
+
+
+def is_address(host: str, port: int, user: str = "root") -> bool:
+    """Whether it may be handed to a client."""
+    return bool(_HOST.fullmatch(host) and 0 < port < 65_536 and _USER.fullmatch(user))
+
+
+def is_refusal(complaint: str) -> bool:
+    """Whether the machine answered, and does not let this key in."""
+    return any(sign in complaint.lower() for sign in _REFUSED)
