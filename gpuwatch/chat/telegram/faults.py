@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+
+from gpuwatch.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,16 @@ class ChatFaults:
         self.report(fault)
         self._failures += 1
         return min(2.0 ** min(self._failures - 1, 6), LONGEST_WAIT_S)
+
+    def wait_after(self, step: Callable[[], float]) -> float:
+        """Do a step of the bot's thread, whatever happens in it; how many seconds to wait before the next."""
+        try:
+            return step()
+        except StoreError as error:
+            return self.failed(f"the chat waits for the database: {error}")
+        except Exception:
+            log.exception("the chat's thread failed; it tries again")
+            return LONGEST_WAIT_S
 
     def recovered(self) -> None:
         """It works."""

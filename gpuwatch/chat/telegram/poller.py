@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from gpuwatch.chat.telegram.faults import LONGEST_WAIT_S, REFUSED_S, ChatFaults
 from gpuwatch.chat.telegram.receiver import UpdateReceiver
 from gpuwatch.chat.telegram.updates import KINDS, ReadUpdates, read_updates
-from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.telegram.bot_api import BotApi, BotApiReply
 from gpuwatch.notifiers.telegram.webhook_info import read_webhook_info
 from gpuwatch.storage.chat_inbox import ChatInbox, PollingLease
@@ -56,14 +55,7 @@ class UpdatePoller:
     def run(self) -> None:
         """Poll until stopped."""
         while not self._stopping.is_set():
-            try:
-                wait_s = self.poll()
-            except StoreError as error:
-                wait_s = self._faults.failed(f"the chat waits for the database: {error}")
-            except Exception:
-                log.exception("polling the chat failed; it is tried again")
-                wait_s = LONGEST_WAIT_S
-            self._stopping.wait(wait_s)
+            self._stopping.wait(self._faults.wait_after(self.poll))
 
     def poll(self) -> float:
         """Ask once; how many seconds to wait then. Raises StoreError."""

@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpuwatch.chat.telegram.faults import LONGEST_WAIT_S, REFUSED_S, ChatFaults
+from gpuwatch.chat.telegram.faults import REFUSED_S, ChatFaults
 from gpuwatch.chat.telegram.receiver import INTERRUPTED_FOR, UpdateReceiver
 from gpuwatch.chat.telegram.updates import KINDS, read_updates
-from gpuwatch.errors import StoreError
 from gpuwatch.notifiers.telegram.bot_api import BotApi
 from gpuwatch.notifiers.telegram.webhook_info import read_webhook_info
 from gpuwatch.storage.chat_inbox import ChatInbox
@@ -104,14 +103,7 @@ class WebhookIntake:
     def run(self) -> None:
         """Carry out what comes until stopped."""
         while not self._stopping.is_set():
-            try:
-                wait_s = self.look()
-            except StoreError as error:
-                wait_s = self._faults.failed(f"the chat waits for the database: {error}")
-            except Exception:
-                log.exception("the chat's webhook failed; it is tried again")
-                wait_s = LONGEST_WAIT_S
-            self._came.wait(wait_s)
+            self._came.wait(self._faults.wait_after(self.look))
             self._came.clear()
 
     def stop(self) -> None:
