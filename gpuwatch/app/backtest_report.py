@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -50,9 +50,14 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
         yield f"over the budget: {reasons}"
     yield from _waiting(result, found.deadline)
     if clauses := found.ignored.get(watch.name):
-        yield f"the history does not record: {', '.join(clauses)}; these clauses were ignored (--strict rejects them)"
+        yield ignored_text(clauses)
     if watch.require:
         yield f"assumed ticked: {', '.join(watch.require)}"
+
+
+def ignored_text(clauses: Sequence[str]) -> str:
+    """That these clauses of the watch had no part in the result."""
+    return f"a replay of the history cannot judge: {', '.join(clauses)}; ignored (--strict rejects them)"
 
 
 def _counts(result: BacktestResult) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_store_read_only, real_now
@@ -14,9 +15,11 @@ from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.adoption import has_stopped_running
 from gpuwatch.domain.launches.labels import LABEL_PREFIX, launch_id_in
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, LaunchState, PriceSpan
+from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
+from gpuwatch.ports.event_json import event_json as alert_json
 from gpuwatch.storage.events import relocation_alerts
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
@@ -49,6 +52,20 @@ def relocation_findings(settings: Settings, launches: Sequence[Launch]) -> dict[
         return {}
     with open_store_read_only(settings) as store:
         return relocation_alerts(store, running)
+
+
+def launches_json(settings: Settings, now: datetime) -> list[dict[str, Any]]:
+    """JSON of `gpuwatch launches`: each launch, and why moving it would pay where that was found. Raises StoreError."""
+    found = all_launches(settings)
+    findings = relocation_findings(settings, found)
+    return [{**launch_json(one, now), "relocation": _relocation_json(findings.get(one.launch_id))} for one in found]
+
+
+def _relocation_json(finding: Alert | None) -> dict[str, Any] | None:
+    if finding is None:
+        return None
+    shown = alert_json(finding)
+    return {key: shown[key] for key in ("at", "headline", "why", "facts")}
 
 
 def launch_events(settings: Settings, launch_id: str) -> list[LaunchEvent]:

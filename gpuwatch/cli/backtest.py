@@ -269,7 +269,7 @@ def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
 
 def _print_sweep(found: Backtest) -> None:
     """The trade-off: a lower price against a longer wait."""
-    from gpuwatch.app.backtest_report import starts_text, wait_text
+    from gpuwatch.app.backtest_report import ignored_text, starts_text, wait_text
     from gpuwatch.domain.watches.watch import Action
 
     known = [(watch, result) for watch, result in found.results if result is not None]
@@ -294,7 +294,7 @@ def _print_sweep(found: Backtest) -> None:
     if any(not result.waiting.is_shown for _, result in known):
         say("  (…): it may be chance, or there are too few days to tell; 95 %, block bootstrap over days")
     if clauses := found.ignored.get(watch.name):
-        say(f"  the history does not record: {', '.join(clauses)}; these clauses were ignored (--strict rejects them)")
+        say(f"  {ignored_text(clauses)}")
     _foot(found)
 
 

@@ -15,7 +15,6 @@ from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import Launch, LaunchEvent
-from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.market.money import usd_number
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.errors import UsageError
@@ -60,18 +59,18 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     """List what was rented, with state and cost."""
     if ctx.invoked_subcommand is not None:
         return
-    from gpuwatch.app.launches import all_launches, relocation_findings
+    from gpuwatch.app.launches import all_launches, launches_json, relocation_findings
     from gpuwatch.app.pauses import pause_lines, pauses
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     now = real_now()
     settings = load_settings(config, for_stopping=True)
-    found = all_launches(settings)
     for line in pause_lines(pauses(settings), now, settings.timezone):
         note(line)  # on standard error, so that the list stays a list
     if as_json:
-        json_out([launch_json(launch, now) for launch in found])
+        json_out(launches_json(settings, now))
         return
+    found = all_launches(settings)
     for launch_id, finding in relocation_findings(settings, found).items():
         note(f"{launch_id}: {finding.headline}, as of {local(finding.created_at, settings.timezone)}; gpuwatch alerts")
     shown = [launch for launch in found if everything or _is_recent(launch, now)]

@@ -78,7 +78,7 @@ def test_watches_of_the_settings_with_budgets_and_what_the_history_cannot_judge(
     assert all(event["gpu_count"] == 8 for event in eights["events"])
     assert any_["launches"] == 0
     text = shell("backtest", "eights", "--data", PRIME).out
-    assert "the history does not record: min_cuda, nvlink" in text
+    assert "a replay of the history cannot judge: min_cuda, nvlink" in text
     assert "assumed ticked: dry_epoch" in text
     assert "3 launches, $259.20 in all" in text
 

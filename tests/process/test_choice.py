@@ -56,6 +56,9 @@ def test_that_moving_would_pay_is_one_alert_and_nothing_moves(tmp_path: Path) ->
             cheap = bargain(market, 0.9)
             (found,) = wait_for(findings)
             assert "moving it to vastai would save" in home.run("launches").stderr
+            (launch,) = home.launches()
+            assert launch["relocation"]["facts"] == found["facts"]
+            assert "would save" in launch["relocation"]["headline"]
             assert terminate(child)[0] == 0
         assert found["facts"]["Offer"] == f"{cheap} at vastai"
         assert len(market.ledger.creates) == 1

@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.watch import CpuArch, Watch
 _NAMELESS = "offer:"  # prefix of a machine id made from the offer id, if the provider names no machines
 _KEY_PART = "/"  # in keys of price rows, "29437217/ondemand": the whole key identifies the offer
 _OF_A_STOCK = OfferTerms(fungible=True)
-# Never recorded: clause → its value if a watch does not use it.
+# Never recorded, or (`relocate`) about a launch that runs: clause → its value if a watch does not use it.
 _NEVER_KEPT: dict[str, Any] = {
     "datacenter": None,
     "min_cuda": None,
@@ -40,6 +40,7 @@ _NEVER_KEPT: dict[str, Any] = {
     "drop_by": None,
     "percentile": None,
     "restock": False,
+    "relocate": None,
 }
 # Recorded if the source gave it: clause → its value if unused, and the listing's fact.
 _SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {

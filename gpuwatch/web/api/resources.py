@@ -15,13 +15,12 @@ from gpuwatch.app.approvals import approval_json, recent_approvals
 from gpuwatch.app.costs import cost_report, cost_report_json
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.jobs import listed_jobs
-from gpuwatch.app.launches import all_launches
+from gpuwatch.app.launches import launches_json
 from gpuwatch.app.offers import offer_json
 from gpuwatch.app.provider_status import provider_status_json, provider_statuses
 from gpuwatch.app.watch_status import watch_status_json, watch_statuses
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_json import job_json
-from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.watches.durations import DURATION_PATTERN, MAX_S, parse_duration
 from gpuwatch.engine.browse import offer_filter
 from gpuwatch.errors import UsageError
@@ -113,8 +112,7 @@ def _watches(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
 
 
 def _launches(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
-    now = real_now()
-    return ResourceAnswer([launch_json(one, now) for one in all_launches(settings)])
+    return ResourceAnswer(launches_json(settings, real_now()))
 
 
 def _approvals(settings: Settings, _asked: ListParameters) -> ResourceAnswer:
@@ -188,6 +186,7 @@ _OFFER_KEYS = (
 _LAUNCH_KEYS = (
     "launch_id", "watch", "provider", "offer_id", "instance_id", "state", "dry_run", "label", "price_usd_hour",
     "requested_at", "running_at", "ended_at", "end_reason", "cost_usd", "account", "install_id", "watch_id",
+    "relocation",
 )  # fmt: skip
 _JOB_KEYS = (
     "job_id", "name", "state", "priority", "deadline", "launch_id", "progress", "predicted_usd", "spent_usd",

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuwatch.app import owner_actions
 from gpuwatch.app.launch_details import launch_details
+from gpuwatch.app.launches import relocation_findings
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, View, is_confirmed
@@ -19,6 +20,7 @@ def _show(view: View) -> Mapping[str, Any]:
         "launch": found.launch,
         "events": found.events,
         "ends_at": found.ends_at,
+        "cheaper": relocation_findings(view.settings, [found.launch]).get(found.launch.launch_id),
         "cost": cost_microusd(found.launch, view.now) / MICRO,
         "listed_cost": cost_microusd(found.launch, view.now, listed=True) / MICRO,
         "samples": samples,
