@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,10 +102,11 @@ def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: A
         results=given["results"],
         spot=given["spot"],
     )
-    try:
+    plan = None
+    with suppress(StoreMissing):
         plan = plan_on_offers(settings, asked)
-    except StoreMissing:
-        note("no prices are recorded yet: the providers are asked")
+    if plan is None or not (plan.ranking.seen or plan.market.troubles or asked.poll or asked.data):
+        note("no such prices are recorded: the providers are asked")
         plan = plan_on_offers(settings, msgspec.structs.replace(asked, poll=True))
     found = plan_new_job(wanted, asked, plan)
     path = None

@@ -104,17 +104,22 @@ def test_what_no_offer_can_do_is_not_feasible_and_nothing_is_written(asking: She
     assert asking(*ASK, "--by", "30m").code == Exit.FAILED
 
 
-def test_without_prices_it_cannot_tell(asking: Shell) -> None:
-    asking("db", "upgrade")
-    ran = asking(*(one for one in ASK if one != "--poll"), "--under", "100")
+def test_without_prices_it_cannot_tell(asking: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__BASE_URL", "http://127.0.0.1:9")  # nothing listens
+    ran = asking(*ASK, "--under", "100")
     assert ran.code == Exit.CANNOT_TELL
+    assert "no prices are known" in ran.out
+    assert "Connection refused" in ran.err
 
 
-def test_before_anything_is_recorded_the_providers_are_asked(asking: Shell) -> None:
+@pytest.mark.parametrize("store", ["none", "empty"])
+def test_before_anything_is_recorded_the_providers_are_asked(asking: Shell, store: str) -> None:
+    if store == "empty":
+        asking("db", "upgrade")
     ran = asking(*(one for one in ASK if one != "--poll"), "--under", "100")
     assert ran.code == Exit.DONE, ran.err
-    assert "no prices are recorded yet: the providers are asked" in ran.err
-    assert not list(asking.folder.glob("*.db"))
+    assert "no such prices are recorded: the providers are asked" in ran.err
+    assert len(list(asking.folder.glob("*.db"))) == (store == "empty")
 
 
 def test_a_file_that_is_there_is_kept(asking: Shell) -> None:
