@@ -45,13 +45,6 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conflict: bool
 
 
-class ActionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of something else than an approval. `changed`: False: it was so already."""
-
-    changed: bool
-    text: str
-
-
 def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str, why: str = "") -> ApprovalAnswer:
     """Approve (`wanted`) or deny a quote. The same answer again changes nothing.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -205,11 +205,6 @@ class SqlJobRepository:
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         return [_job_of(row) for row in rows]
-
-
-def open_job_names(connection: Connection) -> Iterable[str]:
-    """The names of the watches that stand for jobs which are not over."""
-    return [WATCH_PREFIX + name for name in connection.execute(select(jobs.c.name).where(_OPEN)).scalars()]
 
 
 def _insert(connection: Connection, job: Job) -> None:

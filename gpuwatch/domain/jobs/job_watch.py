@@ -17,11 +17,6 @@ _LEAST_RUNTIME_S = 600.0
 _CENT = Decimal("0.000001")
 
 
-def job_name_of(watch: str) -> str | None:
-    """The job that a watch stands for; None: it is a watch of the settings."""
-    return watch.removeprefix(WATCH_PREFIX) if watch.startswith(WATCH_PREFIX) else None
-
-
 def hours_left(job: Job) -> float:
     """Hours of work that are left at most, by the estimate and the progress."""
     hours = job.definition.hours

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries
+from gpuwatch.domain.analysis.price_series import PriceSeries
 
 MICRO = 1e6
 
@@ -140,8 +140,3 @@ def is_covered(job: SimulatedJob, series: PriceSeries, least_share: float = 0.9)
         return False
     hours = series.polled[first : last + 1]
     return bool(hours) and sum(hours) >= least_share * len(hours)
-
-
-def hour_of(timestamp_s: float) -> int:
-    """Whole hours since 1970."""
-    return int(timestamp_s // HOUR_S)

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from gpuwatch.domain.jobs.job import JobLimit
-from gpuwatch.domain.jobs.job_watch import hours_left, job_name_of, max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action
 from tests.builders import NOON, a_watch
@@ -21,8 +21,6 @@ def test_the_watch_has_the_name_the_limit_and_one_instance() -> None:
     assert watch.launch is not None
     assert (watch.launch.max_active, watch.launch.max_total) == (1, 0)
     assert watch.launch.max_runtime_s == 36 * 3600
-    assert job_name_of(watch.name) == "train"
-    assert job_name_of("h100-night") is None
 
 
 def test_no_limit_of_the_queue_exceeds_that_of_the_job() -> None:
