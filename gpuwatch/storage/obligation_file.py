@@ -109,12 +109,12 @@ class ObligationFile:
         self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None, *, may_be_later: bool = False
     ) -> None:
         """Unless it is a dry run, is written already, or was closed since."""
-        before = self._read.open.get(launch.launch_id)
-        after = obligation_of(launch, before, self._now(), hook_s, key_hash)
+        known = self._read.newest(launch.launch_id)
+        after = obligation_of(launch, known, self._now(), hook_s, key_hash)
         if not may_be_later:
-            after = earliest_end(before, after)
+            after = earliest_end(known, after)
         counts = not launch.dry_run and after.revision >= self._read.least_revision(launch.launch_id)
-        if counts and changes(before, after):
+        if counts and changes(self._read.open.get(launch.launch_id), after):
             self._append(after)
 
     def _append(self, obligation: Obligation) -> None:

@@ -187,6 +187,18 @@ def test_a_later_change_of_its_row_ends_the_watching(tmp_path: Path) -> None:
     assert keeper.watched_obligations(NOON) == []
 
 
+def test_what_is_opened_again_keeps_its_end_and_the_key_that_can_end_it(tmp_path: Path) -> None:
+    """The row had changed in a way that is no line before the keeper closed it: the file's line was an older one."""
+    daemon = ObligationFile(tmp_path / FILE_NAME, lambda: NOON, lambda launch: "f" * 16)
+    launch = a_launch(instance_id="4711", state=LaunchState.RUNNING, requested_at=NOON, running_at=NOON, version=2)
+    daemon.record_order(launch, 0.0)
+    keeper = file_in(tmp_path)
+    keeper.close(keeper.open_obligations()[0])
+    daemon.follow([changed(launch, running_at=NOON + timedelta(minutes=10), version=4)])
+    (one,) = keeper.open_obligations()
+    assert (one.key_hash, one.ends_at) == ("f" * 16, NOON + timedelta(hours=1))
+
+
 def test_after_a_week_a_compaction_leaves_it_out(tmp_path: Path) -> None:
     keeper = file_in(tmp_path)
     keeper.follow([a_launch(instance_id="4711")])

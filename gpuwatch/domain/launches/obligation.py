@@ -63,21 +63,25 @@ class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         open: by launch id, what is not over.
-        closed: by launch id, the revision at which it was over: a line that comes late does not open it again.
-        watched: by launch id, closed ones that had an instance: it may be there after all.
+        closed: by launch id, what is over: a line that comes late does not open it again, and one that does open it
+            may not know all that this one knew.
         foreign: lines of a newer gpuwatch that this one cannot read: kept as they are. A torn line is not: its order
             was not sent, or a later line says the same.
     """
 
     open: Mapping[str, Obligation] = {}
-    closed: Mapping[str, int] = {}
-    watched: Mapping[str, Obligation] = {}
+    closed: Mapping[str, Obligation] = {}
     foreign: tuple[bytes, ...] = ()
 
     def least_revision(self, launch_id: str) -> int:
         """From which on a line counts; after its end, only a later change opens it again."""
-        known = self.open.get(launch_id)
-        return self.closed.get(launch_id, -1) + 1 if known is None else known.revision
+        if (known := self.open.get(launch_id)) is not None:
+            return known.revision
+        return self.closed[launch_id].revision + 1 if launch_id in self.closed else 0
+
+    def newest(self, launch_id: str) -> Obligation | None:
+        """What the file says of a launch, open or closed; None: nothing."""
+        return self.open.get(launch_id) or self.closed.get(launch_id)
 
 
 _encoder = msgspec.json.Encoder()
@@ -113,7 +117,6 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
     A newer version of a line is read as far as its fields are known: what a later gpuwatch adds hides no obligation.
     """
     opened, closed, foreign = dict(before.open), dict(before.closed), list(before.foreign)
-    watched = dict(before.watched)
     state = ReadObligations(open=opened, closed=closed)
     for line in filter(bytes.strip, lines):
         found = decode_line(line)
@@ -123,18 +126,16 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
             continue
         elif found.is_over:
             opened.pop(found.launch_id, None)
-            closed[found.launch_id] = found.revision
-            if found.over_at is not None:
-                watched[found.launch_id] = found
+            closed[found.launch_id] = found
         else:
             opened[found.launch_id] = found
-            watched.pop(found.launch_id, None)
-    return ReadObligations(open=opened, closed=closed, watched=watched, foreign=tuple(foreign))
+            closed.pop(found.launch_id, None)
+    return ReadObligations(open=opened, closed=closed, foreign=tuple(foreign))
 
 
 def watched_since(read: ReadObligations, since: datetime) -> list[Obligation]:
-    """What was closed since then."""
-    return [one for one in read.watched.values() if one.over_at is not None and one.over_at >= since]
+    """What was closed since then, and had an instance: it may be there after all."""
+    return [one for one in read.closed.values() if one.over_at is not None and one.over_at >= since]
 
 
 def compacted(read: ReadObligations, since: datetime) -> bytes:
@@ -154,7 +155,7 @@ def obligation_of(
     """What must be ended of a launch, at its own end; see `earliest_end` for what the file knows better.
 
     Args:
-        before: what the file said; None: nothing yet.
+        before: what the file said, open or closed; None: nothing yet.
         hook_s: how long `before_stop` may take, where the watch is known; else what the file said stays.
         key_hash: of the key that orders it; else what the file said stays.
     """
