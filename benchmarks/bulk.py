@@ -104,7 +104,8 @@ def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, fl
         rate = texts / _cpu_seconds(work)
         found[stage] = (rate, rate * size)
     embedder = open_embedder(None, "onnx-int8", 1)
-    common = " ".join(["the price of a card is what a market pays for it"] * 12)[:600]  # some 128 tokens
+    words = ["the", "price", "of", "a", "card", "is", "what", "a", "market", "pays", "for", "it"] * 11
+    common = " ".join(words[:126])  # a token each, and two about them: 128
     rate = model_texts / _cpu_seconds(lambda: embedder.vectors([common] * model_texts))
     return found | {"model, 128 tokens": (rate, rate * len(common))}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,8 @@ from gpuwatch.errors import UsageError
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # the first is the quickest
-_BATCH = 32  # texts at once; the texts of a batch have similar lengths
+_BATCH = 32  # texts at once, for sentence-transformers
+_BATCH_TOKENS = 512  # of one run: what it computes with stays in the processor's cache
 _HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens: no need to tokenize all of a long text
 _TINY = 1e-12
 _INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
@@ -60,30 +62,42 @@ class OnnxEmbedder:
         self._tokenizer = read_tokenizer(folder.tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(folder.max_tokens)
-        self._model = OnnxModel(folder.weights, threads, int8=int8)
+        self._model = OnnxModel(folder.weights, 1, int8=int8)  # a run per processor: products are too small to share
+        self._threads = ThreadPoolExecutor(threads)
         self._output = _output_of(self._model, folder)
         self.name = f"{folder.name}, onnxruntime{', 8 bits' if int8 else ''}"
         self.digest = f"onnx{' int8' if int8 else ''} {folder.digest()} {folder.max_tokens} {folder.pools_first}"
-        self.dimensions = int(self._run([self._tokenizer.encode("one").ids]).shape[1])
+        self.dimensions = int(self._run(np.array([self._tokenizer.encode("one").ids])).shape[1])
 
     def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
         encoded = self._tokenizer.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])
-        order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids))
+        ids = [np.array(one.ids or [0], np.int64) for one in encoded]
         found = np.empty((len(texts), self.dimensions), np.float32)
-        for start in range(0, len(order), _BATCH):
-            batch = order[start : start + _BATCH]
-            found[batch] = self._run([encoded[i].ids for i in batch])
+
+        def read(batch: Sequence[int]) -> None:
+            found[batch] = self._run(np.stack([ids[place] for place in batch]))
+
+        list(self._threads.map(read, _batches([len(one) for one in ids])))
         cut = [bool(one.overflowing) or len(text) > _HEAD_CHARACTERS for one, text in zip(encoded, texts, strict=True)]
         return found, cut
 
-    def _run(self, tokens: Sequence[Sequence[int]]) -> Vectors:
-        shape = len(tokens), max(1, *map(len, tokens))
-        ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for row, one in enumerate(tokens):
-            ids[row, : len(one)], mask[row, : len(one)] = one, 1
-        fed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    def _run(self, ids: Array) -> Vectors:
+        fed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         found = self._model.run(self._output, {name: fed[name] for name in self._model.inputs})
-        return _of_length_one(_pooled(found, mask, self._folder.pools_first))
+        if found.ndim == 3:
+            found = found[:, 0] if self._folder.pools_first else found.mean(axis=1)
+        return _of_length_one(found)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Places of texts of one length: nothing is padded, so that no text's vector depends on what stands beside it."""
+    of_length: dict[int, list[int]] = {}
+    for place, length in enumerate(lengths):
+        of_length.setdefault(length, []).append(place)
+    for length, places in of_length.items():
+        count = max(1, _BATCH_TOKENS // length)
+        for start in range(0, len(places), count):
+            yield places[start : start + count]
 
 
 class SentenceTransformersEmbedder:
@@ -113,16 +127,6 @@ def _output_of(model: OnnxModel, folder: ModelFolder) -> str:
         why = f"it needs {', '.join(unknown)}" if unknown else f"its outputs are {', '.join(model.outputs)}"
         raise UsageError(f"{folder.weights}: not a text embedding model: {why}")
     return best
-
-
-def _pooled(found: Vectors, mask: Array, first: bool) -> Vectors:
-    if found.ndim == 2:
-        return found
-    if first:
-        return found[:, 0]
-    weights = mask[:, :, None].astype(np.float32)
-    mean: Vectors = (found * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
-    return mean
 
 
 def _of_length_one(found: Vectors) -> Vectors:

@@ -29,7 +29,7 @@ Weights = Mapping[str, np.ndarray[Any, Any]]
 
 
 def bert_graph(weights: Weights, *, heads: int, layers: int, with_weights: bool) -> bytes:
-    """From token ids and mask to one vector per token, serialised."""
+    """From token ids, texts of one length, to one vector per token, serialised."""
     return Builder(weights, heads, with_weights).built(layers)
 
 
@@ -54,17 +54,13 @@ class Builder:
 
     def built(self, layers: int) -> bytes:
         found = self._embedded()
-        mask = self._add("Cast", "attention_mask", to=TensorProto.INT32)
         for number in range(layers):
-            found = self._layer(found, mask, f"encoder.layer.{number}.")
+            found = self._layer(found, f"encoder.layer.{number}.")
         self._nodes.append(helper.make_node("Identity", [found], ["last_hidden_state"]))
         graph = helper.make_graph(
             self._nodes,
             "bert",
-            [
-                helper.make_tensor_value_info(name, TensorProto.INT64, ["texts", "tokens"])
-                for name in ("input_ids", "attention_mask")
-            ],
+            [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["texts", "tokens"])],
             [helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["texts", "tokens", None])],
             list(self._initializers.values()),
         )
@@ -80,11 +76,11 @@ class Builder:
         kinds = self._add("Gather", self._weight("embeddings.token_type_embeddings.weight"), zero)
         return self._norm(self._add("Add", self._add("Add", words, places), kinds), "embeddings.LayerNorm")
 
-    def _layer(self, entry: str, mask: str, at: str) -> str:
+    def _layer(self, entry: str, at: str) -> str:
         parts = [f"{at}attention.self.{part}" for part in ("query", "key", "value")]
         weight = self._add("Concat", *(self._turned(f"{part}.weight") for part in parts), axis=1)
         bias = self._add("Concat", *(self._weight(f"{part}.bias") for part in parts), axis=0)
-        held = self._add("Attention", entry, weight, bias, mask, domain=FUSED, num_heads=self._heads)
+        held = self._add("Attention", entry, weight, bias, domain=FUSED, num_heads=self._heads)
         middle = self._add("Add", self._dense(held, f"{at}attention.output.dense"), entry)
         middle = self._norm(middle, f"{at}attention.output.LayerNorm")
         inner = self._add("Gelu", self._dense(middle, f"{at}intermediate.dense"))
@@ -134,11 +130,11 @@ class Int8Builder(Builder):
         super().__init__(weights, 12, with_weights=False)
         self._ranges = ranges
 
-    def _layer(self, entry: str, mask: str, at: str) -> str:
+    def _layer(self, entry: str, at: str) -> str:
         joined = self._product(entry, f"{at}attention.self.qkv")
         parts = [f"{at}{part}" for part in ("query", "key", "value")]
         self._nodes.append(helper.make_node("Split", [joined], parts, axis=2, num_outputs=3))
-        held = self._add("MultiHeadAttention", *parts, "", mask, domain=FUSED, num_heads=self._heads)
+        held = self._add("MultiHeadAttention", *parts, domain=FUSED, num_heads=self._heads)
         middle = self._add("Add", self._product(held, f"{at}attention.output.dense"), entry)
         middle = self._norm(middle, f"{at}attention.output.LayerNorm")
         inner = self._add("Gelu", self._product(middle, f"{at}intermediate.dense"))
