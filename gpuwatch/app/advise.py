@@ -214,8 +214,13 @@ def _saving_json(advice: Advice | None, hours: float) -> dict[str, Any] | None:
         "mean_high": saving.mean_high,
         "saving_usd": None if advice.now_usd is None else advice.now_usd * saving.share * hours,
         "job_hours": hours,
+        "starts": saving.starts,
         "samples": saving.hours,
+        "bought": saving.hours - saving.missed,
+        "missed": saving.missed,
+        "unknown": saving.unknown,
         "days": saving.days,
+        "assumed": "a miss pays the next offer, or the highest price if none came; every offer seen could be rented",
         "method": (
             "out of sample (rolling origin), of waits begun at prices near the price now; share_low and share_high: "
             "95 % of single waits; mean_low and mean_high: circular block bootstrap over days (Politis and Romano)"

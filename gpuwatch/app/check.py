@@ -53,12 +53,15 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
         return LimitsInForce(watches=watches, standing={})
     from gpuwatch.bootstrap.rules import commissions_of
     from gpuwatch.engine.auto_prices import AutoPrices
+    from gpuwatch.engine.forecast_scores import ForecastLedger
     from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
+    from gpuwatch.storage.forecasts import SqlForecasts
 
     now = real_now()
     try:
         with open_store(settings) if keep else open_store_read_only(settings) as store:
-            prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), keep=keep))
+            ledger = ForecastLedger(SqlForecasts(store, {}))  # its record alone: a check states nothing
+            prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), keep=keep), ledger=ledger)
             standing = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
             limited = [prices.with_current_limit(watch, now) for watch in watches]
             return LimitsInForce(watches=limited, standing=standing)
@@ -219,7 +222,8 @@ def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
     why_none = standing.why_none if standing else "the history cannot be read"
     cap = number(watch.auto.cap_usd_gpu_hour)
     deadline = rfc3339(standing.deadline if standing else None)
-    return {"auto": {"max_price_cap": cap, "deadline": deadline, "why_none": why_none}}
+    rule = standing.rule or None if standing else None
+    return {"auto": {"max_price_cap": cap, "deadline": deadline, "rule": rule, "why_none": why_none}}
 
 
 def _report_json(part: ProviderCheck) -> dict[str, Any]:

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 _MOST_HOURS = 30 * 24
-_RULES = {
-    "fixed median": "a fixed limit at the median of the history; nothing is shown to do better on days it had not seen",
-    "buy at once": "buy at once; no waiting did better on days that it had not seen",
-    "optimal stopping": "optimal stopping; it cost less than the fixed median on days that it had not seen",
-    "optimal stopping, relative to the median of the week": (
-        "optimal stopping, relative to the median of the week; it cost less than the fixed median on days that it had "
-        "not seen"
-    ),
-}
 _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 
 
@@ -123,6 +114,7 @@ def _record_lines(answered: AdviceResult) -> Iterator[str]:
 
 def _print_advice(advice: Advice, hours: float) -> None:
     from gpuwatch.domain.analysis.advice import limit_changes
+    from gpuwatch.domain.analysis.price_forecasts import RULE_TEXTS
     from gpuwatch.domain.analysis.price_steps import step_name
 
     click.echo(f"{_VERDICTS[advice.verdict.value]}: {advice.why}.")
@@ -135,7 +127,7 @@ def _print_advice(advice: Advice, hours: float) -> None:
     rows = [(format_duration(left * advice.step_h * 3600) if left else f"the last {step}", _limit(usd))
             for left, usd in limit_changes(advice)]  # fmt: skip
     moves = ", as long as the week's median stays" if advice.relative else ""
-    click.echo(f"The rule: {_RULES[advice.rule.value]}.")
+    click.echo(f"The rule: {RULE_TEXTS[advice.rule.value]}.")
     click.echo(f"The limit as the deadline nears{moves}:")
     table((left("time left"), right("buy at or under")), rows)
     click.echo(f"\nWithin the deadline, waits begun at prices near the one now ({advice.reached_starts} starts) met:")
@@ -150,8 +142,10 @@ def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: flo
         return "what it saves is not known: the price was too seldom above the limit"
     dollars = "" if now_usd is None else f", {now_usd * saving.share * hours:+.2f} $ a GPU for {hours:g} h"
     return (
-        f"from such a price it saved {saving.share:.1%} on average{dollars}; "
-        f"{saving.hours} starts on {saving.days} days"
+        f"from such a price it saved {saving.share:.1%} on average{dollars}"
+        f"\n  counted    {saving.hours} of {saving.starts} such starts, on {saving.days} days; {saving.missed} of them "
+        f"with nothing on offer at the deadline{' (they pay the next offer)' if saving.missed else ''}; "
+        f"{saving.unknown} unknown: nobody looked then, or it is still ahead"
         f"\n  your wait  {saving.low:.1%} to {saving.high:.1%}: 95 % of single waits (below 0: dearer than buying now)"
     )
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.analysis.auto_limit import LimitSchedule, deadline_of, hours_left, limit_at, limit_schedule
-from gpuwatch.domain.analysis.price_forecasts import ForecastSource, PriceForecast, scope_of
+from gpuwatch.domain.analysis.price_forecasts import RULE_TEXTS, ForecastSource, PriceForecast, scope_of
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.engine.forecast_scores import ForecastLedger
 from gpuwatch.errors import StoreError
@@ -32,6 +32,8 @@ class AutoPriceLimit(msgspec.Struct, frozen=True, kw_only=True):
     limit_usd_gpu_hour: Decimal
     deadline: datetime
     why_none: str | None  # why the history decides nothing, so that the cap is the limit
+    rule: str = ""  # the name of the rule that is followed
+    reason: str = ""  # that rule, and why it is followed
 
 
 class _ComputedPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +65,8 @@ class AutoPrices:
         self._new_id = new_id
         self._computed: dict[str, _ComputedPlan] = {}
         self._logged: dict[
-            str, tuple[Decimal, bool]
-        ] = {}  # watch → the limit logged last, and whether the history gives it
+            str, tuple[Decimal, str]
+        ] = {}  # watch → the limit logged last, and the rule that gives it
         self._forgot = False  # were the waits of watches that are no more ended?
         self._lock = threading.Lock()
 
@@ -82,7 +84,13 @@ class AutoPrices:
             with self._lock:  # the hunts of all providers come at once; the first one reads
                 found = self._known(watch, now) or self._compute(watch, now)
         limit = limit_at(found.plan, auto, found.deadline, now)
-        return AutoPriceLimit(limit_usd_gpu_hour=limit, deadline=found.deadline, why_none=found.plan.why_none)
+        return AutoPriceLimit(
+            limit_usd_gpu_hour=limit,
+            deadline=found.deadline,
+            why_none=found.plan.why_none,
+            rule=found.plan.rule,
+            reason=_reason(found.plan),
+        )
 
     def update(self, watches: Sequence[Watch], now: datetime) -> None:
         """Read the history again where that is due; store and log what changed. Raises StoreError: old limits stay."""
@@ -153,17 +161,18 @@ class AutoPrices:
     def _tell(self, watch: Watch, now: datetime) -> None:
         """A limit is logged when it changes, and that the history is not enough once."""
         standing = self.standing(watch, now)
-        limit, is_known = standing.limit_usd_gpu_hour, standing.why_none is None
-        if self._logged.get(watch.name) == (limit, is_known):
+        limit = standing.limit_usd_gpu_hour
+        if self._logged.get(watch.name) == (limit, standing.reason):
             return
         self._waits.save_limit(watch, limit, now)
-        self._logged[watch.name] = (limit, is_known)
-        if is_known:
+        self._logged[watch.name] = (limit, standing.reason)
+        if standing.why_none is None:
             log.info(
-                "watch %s: at or under $%s per GPU-hour now, until %s",
+                "watch %s: at or under $%s per GPU-hour now, until %s; %s",
                 watch.name,
                 f"{limit:f}",
                 f"{standing.deadline:%Y-%m-%d %H:%M} UTC",
+                standing.reason,
                 extra={"watch": watch.name},
             )
         else:
@@ -174,6 +183,13 @@ class AutoPrices:
                 f"{limit:f}",
                 extra={"watch": watch.name},
             )
+
+
+def _reason(plan: LimitSchedule) -> str:
+    if plan.why_none is not None:
+        return ""
+    by_record = "; by the record of earlier forecasts optimal stopping is not followed" if plan.is_simple else ""
+    return RULE_TEXTS[plan.rule] + by_record
 
 
 def _auto(watch: Watch) -> AutoPrice:

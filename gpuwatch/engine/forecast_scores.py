@@ -47,7 +47,14 @@ class ForecastLedger:
         self._forecasts = forecasts
         self._scored_at: datetime | None = None
         self._newest: dict[str, PriceForecast] = {}  # by watch
-        self.trusts_optimal_stopping = True  # by the record so far
+        self._trusts: bool | None = None
+
+    @property
+    def trusts_optimal_stopping(self) -> bool:
+        """By the record so far, which the first call reads. Raises StoreError."""
+        if self._trusts is None:
+            self._trusts = record_of(self._forecasts.all()).trusts_optimal_stopping
+        return self._trusts
 
     def score_if_due(self, now: datetime) -> None:
         """Once an hour. Raises StoreError."""
@@ -55,7 +62,7 @@ class ForecastLedger:
             return
         count = score_due(self._forecasts, now)
         self._scored_at = now
-        self.trusts_optimal_stopping = record_of(self._forecasts.all()).trusts_optimal_stopping
+        self._trusts = None
         if count:
             log.info("%d forecasts came due and were scored: gpuwatch scores", count)
 

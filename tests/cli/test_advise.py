@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.domain.analysis.price_forecasts import ForecastOutcome, ForecastScore, ForecastSource, PriceForecast
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.emulator import Marketplace
 from gpuwatch.ports import Completeness
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.forecasts import SqlForecasts
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from tests.builders import a_watch, an_offer
 from tests.cli.conftest import Shell
@@ -167,9 +170,30 @@ def test_check_shows_the_limit_in_force(shell: Shell, seen: Database, market: Ma
     assert 2.4 <= watch["max_price"] < 3.0
     assert (watch["auto"]["max_price_cap"], watch["auto"]["why_none"]) == (3.5, None)
     assert watch["auto"]["deadline"].endswith("Z")
-    assert "$/GPU-h now (from the history), until " in above.err
+    assert "$/GPU-h now (from the history: optimal stopping; it cost less than" in above.err
+    assert watch["auto"]["rule"] == "optimal stopping"
     market.publish(gpu="H100 SXM", count=1, usd_hour=1.90)
     assert shell("check").code == 0
+
+
+def test_check_heeds_the_record_that_the_daemon_heeds(shell: Shell, seen: Database, market: Marketplace) -> None:
+    """Optimal stopping cost more than the fixed median would have: the limit is that of a simple rule."""
+    shell.settings(AUTO)
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.50)
+    ledger = SqlForecasts(seen, {})
+    for number in range(8):
+        at = real_now() - timedelta(days=3 * number + 3)
+        made = PriceForecast(
+            forecast_id=f"f{number}", source=ForecastSource.AUTO, made_at=at, due_at=at + timedelta(days=2),
+            scope=MarketFilter(gpus=("H100 SXM",)), watch="hunt", rule="optimal stopping", verdict=None, now_usd=None,
+            limits_usd=(None,) * 49, median_usd=3.0,
+        )  # fmt: skip
+        ledger.add(made)
+        ledger.settle(made.forecast_id, ForecastScore(outcome=ForecastOutcome.BOUGHT, paid_usd=3.0, median_paid_usd=2.0))
+    ran = shell("check", "--json")
+    (watch,) = ran.json["watches"]
+    assert (watch["max_price"], watch["auto"]["rule"]) == (3.0, "fixed median")
+    assert "by the record of earlier forecasts optimal stopping is not followed" in ran.err
 
 
 def test_check_begins_the_wait_and_no_store_does_not(shell: Shell, seen: Database, market: Marketplace) -> None:

@@ -96,6 +96,9 @@ def test_a_record_against_optimal_stopping_leaves_the_simple_rules() -> None:
         ledger.scores[f"old{number}"] = ForecastScore(
             outcome=ForecastOutcome.BOUGHT, paid_usd=3.0, at_once_usd=3.0, median_paid_usd=2.0, lowest_usd=2.0
         )
+    restarted = prices_with(ledger, waits).standing(WATCH, NOON + H)
+    assert restarted.rule in {"fixed median", "buy at once"}, "the very first limit after a restart heeds it"
+    assert restarted.reason.endswith("by the record of earlier forecasts optimal stopping is not followed")
     prices.update([WATCH], NOON + 2 * H)
     prices.update([WATCH], NOON + 26 * H)
     newest = ledger.newest_of("h100")

@@ -55,8 +55,15 @@ class WaitingSaving(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     mean_low: float  # 95 % of the mean
     mean_high: float
-    hours: int  # in which a wait started
+    hours: int  # in which a wait started whose outcome is known
     days: int  # with such hours
+    missed: int = 0  # of these waits: nothing was on offer at the deadline; they pay the next offer
+    unknown: int = 0  # further waits, whose deadline nobody saw
+
+    @property
+    def starts(self) -> int:
+        """All of these waits: bought, missed or unknown."""
+        return self.hours + self.unknown
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,8 +246,8 @@ def saving_of(
         starts: the hours that count; None: all.
         day: entries in a day, or 1 on a slow market.
     """
-    known = found.waits & ~np.isnan(found.costs) & ~np.isnan(found.at_once)
-    known &= True if starts is None else starts
+    begun = found.waits & (True if starts is None else starts)
+    known = begun & ~np.isnan(found.costs) & ~np.isnan(found.at_once)
     at = np.nonzero(known)[0]
     days = (first_hour + np.arange(len(known))) // day
     if len(at) < _LEAST_WAITING_H or len(np.unique(days[at])) < _LEAST_DAYS:
@@ -261,6 +268,8 @@ def saving_of(
         mean_high=mean_high,
         hours=len(at),
         days=len(np.unique(days[at])),
+        missed=int((found.missed & known).sum()),
+        unknown=int((begun & ~known).sum()),
     )
 
 

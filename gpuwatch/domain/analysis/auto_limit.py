@@ -19,13 +19,15 @@ _HOUR_S = 3600.0
 class LimitSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """Limits in dollars per GPU-hour by whole hours left, from 0; None: any price. Empty: see `why_none`.
 
-    `median_usd`: the limit of the fixed median, the simple rule; `rule`: the name of the one that is followed.
+    `median_usd`: the limit of the fixed median, the simple rule; `rule`: the name of the one that is followed;
+    `is_simple`: by the record of earlier forecasts, only simple rules were considered.
     """
 
     limits_usd: tuple[float | None, ...] = ()
     why_none: str | None = None
     rule: str = ""
     median_usd: float | None = None
+    is_simple: bool = False
 
 
 def deadline_of(auto: AutoPrice, since: datetime) -> datetime:
@@ -56,6 +58,7 @@ def limit_schedule(
         limits_usd=limits_now(path, found),
         rule=found.kind.value,
         median_usd=median(known) if known else None,
+        is_simple=is_simple,
     )
 
 

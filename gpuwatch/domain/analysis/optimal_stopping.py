@@ -71,6 +71,7 @@ class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
     costs: Numbers  # per hour in which the wait starts
     at_once: Numbers  # cost of buying at the first price available
     waits: Flags  # it would not have bought in that hour
+    missed: Flags  # nothing was on offer at the deadline, and it had not bought before
 
 
 def price_path_of(series: PriceSeries) -> PricePath:
@@ -109,12 +110,16 @@ def best_stopping_rule(
         rules.append(evaluate_rule(path, None, hours, miss))
     if not is_simple and path.day == _DAY_H:  # a slow market tells too few prices of a week
         rules.append(evaluate_rule(path, level, hours, miss))
-    costs, waits = np.full(len(level), np.nan), np.zeros(len(level), bool)
+    costs = np.full(len(level), np.nan)
+    waits, missed = np.zeros(len(level), bool), np.zeros(len(level), bool)
     for stretch in _stretches(path):
         best = best_so_far(rules, stretch.start - hours, hours, path.day)
-        costs[stretch], waits[stretch] = best.costs[stretch], best.waits[stretch]
+        for found, one in ((costs, best.costs), (waits, best.waits), (missed, best.missed)):
+            found[stretch] = one[stretch]
     best = best_so_far(rules, len(level), hours, path.day)
-    return EvaluatedRule(kind=best.kind, rule=best.rule, costs=costs, at_once=rules[1].costs, waits=waits)
+    return EvaluatedRule(
+        kind=best.kind, rule=best.rule, costs=costs, at_once=rules[1].costs, waits=waits, missed=missed
+    )
 
 
 def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int = _DAY_H) -> EvaluatedRule:
@@ -170,17 +175,20 @@ def _judged(
     miss: float | None,
 ) -> EvaluatedRule:
     """Follow the limits that were fitted on the hours before each stretch, and fit those for now on all of them."""
-    costs, waits = np.full(len(signal), np.nan), np.zeros(len(signal), bool)
+    costs = np.full(len(signal), np.nan)
+    waits, missed = np.zeros(len(signal), bool), np.zeros(len(signal), bool)
     for stretch in _stretches(path):
         limits = fitted(stretch.start)
         costs[stretch] = rule_costs(path, signal, limits, miss)[stretch]
         waits[stretch] = ~(signal[stretch] <= limits[-1])
+        missed[stretch] = np.isinf(rule_costs(path, signal, limits, np.inf)[stretch])
     return EvaluatedRule(
         kind=kind,
         rule=StoppingRule(limits=tuple(fitted(len(signal))), relative=kind is RuleKind.OPTIMAL_RELATIVE),
         costs=costs,
         at_once=rule_costs(path, path.prices, (np.inf,) * (hours + 1), miss),
         waits=waits & path.polled,
+        missed=missed,
     )
 
 
