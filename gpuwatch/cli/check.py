@@ -138,7 +138,11 @@ def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: boo
     if found.fault:
         note(f'max_price = "auto": the caps apply, because the history cannot be read: {found.fault}')
     for name, standing in found.standing.items():
-        why = f"the history is too short: {standing.why_none}" if standing.why_none else f"from the history: {standing.reason}"
+        why = (
+            f"the history is too short: {standing.why_none}"
+            if standing.why_none
+            else f"from the history: {standing.reason}"
+        )
         until = local(standing.deadline, settings.timezone)
         note(f"{name}: at or under {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}")
     for watch in found.watches:

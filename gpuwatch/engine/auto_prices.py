@@ -64,9 +64,7 @@ class AutoPrices:
         self._ledger = ledger
         self._new_id = new_id
         self._computed: dict[str, _ComputedPlan] = {}
-        self._logged: dict[
-            str, tuple[Decimal, str]
-        ] = {}  # watch → the limit logged last, and the rule that gives it
+        self._logged: dict[str, tuple[Decimal, str]] = {}  # watch → the limit logged last, and the rule that gives it
         self._forgot = False  # were the waits of watches that are no more ended?
         self._lock = threading.Lock()
 

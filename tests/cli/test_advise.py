@@ -189,7 +189,8 @@ def test_check_heeds_the_record_that_the_daemon_heeds(shell: Shell, seen: Databa
             limits_usd=(None,) * 49, median_usd=3.0,
         )  # fmt: skip
         ledger.add(made)
-        ledger.settle(made.forecast_id, ForecastScore(outcome=ForecastOutcome.BOUGHT, paid_usd=3.0, median_paid_usd=2.0))
+        score = ForecastScore(outcome=ForecastOutcome.BOUGHT, paid_usd=3.0, median_paid_usd=2.0)
+        ledger.settle(made.forecast_id, score)
     ran = shell("check", "--json")
     (watch,) = ran.json["watches"]
     assert (watch["max_price"], watch["auto"]["rule"]) == (3.0, "fixed median")
