@@ -15,6 +15,7 @@ from gpuwatch.app.past_prices import gpu_names_of
 from gpuwatch.app.plan_size import is_named, memory_needed
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.planning.fit import (
     METHOD_TEXT,
@@ -27,6 +28,8 @@ from gpuwatch.domain.planning.fit import (
     RankedClasses,
     SourceClass,
     TaskNeeds,
+    floors_of,
+    is_too_cheap,
     price_ratio,
     rank_classes,
     source_ratio,
@@ -64,6 +67,7 @@ class FitRequest(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool
     by: str | None
     against: str | None
+    any_price: bool = False  # offers that are too cheap to be believed count like the others
 
 
 class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +105,12 @@ def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         as_of, source, troubles = found.as_of, found.source, found.troubles
     return FitPlan(
         needs=needs,
-        ranked=rank_classes(needs, _only(prices, asked.gpu), None if asked.by is None else CostMeasure(asked.by)),
+        ranked=rank_classes(
+            needs,
+            _only(prices, asked.gpu),
+            None if asked.by is None else CostMeasure(asked.by),
+            None if asked.prices or asked.any_price else floors_of(prices),
+        ),
         against=None if asked.against is None else _cheapest(prices, source, asked.against, 0),
         prices=prices,
         as_of=as_of,
@@ -169,7 +178,8 @@ def _cheapest(prices: Sequence[PricedClass], source: str, gpu: str, count: int) 
     fitting = [one for one in _only(prices, (gpu,)) if one.cards >= count]
     if not fitting:
         raise UsageError(f"{source} knows no offer with {count}× {gpu}; say its price instead")
-    return min(fitting, key=lambda one: one.usd_hour)
+    floors = floors_of(prices)
+    return min(fitting, key=lambda one: (is_too_cheap(one, floors), one.usd_hour))
 
 
 def _only(prices: Sequence[PricedClass], gpus: Sequence[str]) -> list[PricedClass]:
@@ -189,6 +199,7 @@ def _priced(found: CurrentOffers, *, is_recorded: bool) -> tuple[PricedClass, ..
             else usd(price.price_microusd_hour),
             provider=offer.provider,
             spot=offer.spot,
+            listed=offer.kind is OfferKind.LISTED,
         )
         for offer, price in found.offers
     )
@@ -228,6 +239,7 @@ def _choice_json(one: ClassChoice, other: PricedClass | None) -> dict[str, Any]:
         "provider": one.priced.provider,
         "spot": one.priced.spot,
         "offers": one.offers,
+        "too_cheap": one.too_cheap,
         "price_usd_hour": number(one.usd_hour),
         "price_usd_gpu_hour": number(one.usd_hour / one.priced.cards),
         "price_usd_gb_hour": number(one.per(CostMeasure.MEMORY)),

@@ -82,6 +82,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: bool  # price × hours only, as the sources compute
     credit: float  # USD
     max_cost_usd: float | None = None  # what the job may cost; None: any
+    any_price: bool = False  # offers that are too cheap to be believed count like the others
 
 
 class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,14 +160,14 @@ def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
     )
     within_s = (asked.timeout_s or _POLL_S) if asked.poll else None
     market = current_offers(settings, wanted, asked.provider, asked.data, within_s)
-    ranking = rank_offers(spec, market.offers, needs.traffic, needs.disk_gb)
+    ranking = rank_offers(spec, market.offers, needs.traffic, needs.disk_gb, any_price=asked.any_price)
     return OfferPlan(spec=spec, needs=needs, market=market, ranking=ranking)
 
 
-def cheapest_at_any_length(plan: OfferPlan) -> JobCost | None:
+def cheapest_at_any_length(asked: JobRequest, plan: OfferPlan) -> JobCost | None:
     """What the job would cost at least without a limit of its length; None: no offer can run it."""
-    spec = msgspec.structs.replace(plan.spec, within_s=None)
-    placed = rank_offers(spec, plan.market.offers, plan.needs.traffic, plan.needs.disk_gb).placed
+    spec, needs = msgspec.structs.replace(plan.spec, within_s=None), plan.needs
+    placed = rank_offers(spec, plan.market.offers, needs.traffic, needs.disk_gb, any_price=asked.any_price).placed
     return next((one.cost for one in placed if not one.is_doubtful), None)
 
 

@@ -23,7 +23,7 @@ from gpuwatch.cli.options import (
     value_option,
 )
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.plan_options import refuse_given
+from gpuwatch.cli.plan_options import ANY_PRICE, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.cli.tables import Column, left, right, table, text
 from gpuwatch.domain.planning.fit import (
@@ -36,6 +36,7 @@ from gpuwatch.domain.planning.fit import (
     source_classes,
     source_ratio,
 )
+from gpuwatch.domain.planning.price_floors import TOO_CHEAP_TEXT
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _price(given: str, param: click.Parameter) -> PricedClass:
     )
 
 
-_OF_PRICES = ("prices", "poll", "data", "provider", "spot", "listed", "by", "against", "gpu", "limit")
+_OF_PRICES = ("prices", "poll", "data", "provider", "spot", "listed", "by", "against", "gpu", "limit", "any_price")
 
 
 def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool) -> None:
@@ -76,7 +77,7 @@ def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool
     if seed:
         refuse_given("goes without --seed: the sources' table is what it is", *_OF_PRICES, "latency", "any_link")
     if asked["prices"]:
-        refuse_given("is about offers: your own prices are all there is", "provider", "spot", "listed")
+        refuse_given("is about offers: your own prices are all there is", "provider", "spot", "listed", "any_price")
     if asked["task"] == "inference" and workload.method is None:
         workload = replace(workload, method="inference")
     refuse_ignored_workload(workload, "--size-of or --shape")
@@ -125,6 +126,7 @@ def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool
     "Order. Default: compute for training, else the hourly price.",
 )
 @gpu_option("--against", "Compare every price with this GPU.")
+@ANY_PRICE
 @value_option("--limit", click.IntRange(1, 500), "Number of classes.", 15)
 @click.option("--seed", is_flag=True, help="Show the sources' own table of classes and prices.")
 @json_option
@@ -166,6 +168,8 @@ def _print_classes(plan: FitPlan, limit: int) -> None:
             click.echo(f"… and {len(choices) - limit} more (--limit)")
         click.echo()
         click.echo(_bests(plan.ranked))
+        if any(one.too_cheap for one in choices[:limit]):
+            note(TOO_CHEAP_TEXT)
     elif plan.prices:
         click.echo("No offer fits.")
     for why, gpus in plan.ranked.left_out.items():
@@ -218,7 +222,7 @@ def _cells(plan: FitPlan, one: ClassChoice, tells_tokens: bool) -> tuple[str, ..
         *(_measure(one, by) for by in (CostMeasure.MEMORY, CostMeasure.COMPUTE, CostMeasure.BANDWIDTH)),
         *token,
         *against,
-        ", ".join(remarks(plan.needs, one.gpu)),
+        ", ".join((["too cheap"] if one.too_cheap else []) + remarks(plan.needs, one.gpu)),
     )
 
 

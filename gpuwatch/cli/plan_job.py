@@ -23,7 +23,7 @@ from gpuwatch.cli.options import (
     json_option,
 )
 from gpuwatch.cli.plan_job_show import job_page, show_hardware, show_offers, show_watch
-from gpuwatch.cli.plan_options import Figure, Figures, number, pairs, refuse_given
+from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, number, pairs, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
 from gpuwatch.cli.recording import recorded
 from gpuwatch.errors import UsageError
@@ -78,7 +78,7 @@ def _refuse_watch_with(asked: JobRequest, watch: str | None, write: bool, as_jso
 def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
     """Refuse what would have no effect. Raises UsageError."""
     if given["candidates"]:
-        refuse_given("goes with real offers: omit the candidates", "listed", "timeout_s", "limit", "data")
+        refuse_given("goes with real offers: omit the candidates", "listed", "timeout_s", "limit", "data", "any_price")
     else:
         refuse_given("is about candidates: real offers say it themselves", *_OF_CANDIDATES)
     if not given["poll"]:
@@ -171,6 +171,7 @@ def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
     metavar="USD",
     help="What the job may cost: says whether it is feasible, uncertain, or not feasible.",
 )
+@ANY_PRICE
 @click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers.")
 @click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources compute.")
 @click.option("--watch", metavar="NAME", help="On offers: print the [[watch]] for this job, instead of the offers.")

@@ -83,7 +83,7 @@ def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequ
     first = [cost for cost in costs if feasibility(cost, most, within_s) is verdict]
     best = min(first, key=lambda cost: cost.microusd, default=None)
     if best is None and isinstance(plan, OfferPlan):
-        best = cheapest_at_any_length(plan)
+        best = cheapest_at_any_length(asked, plan)
     limits = [] if asked.max_cost_usd is None else [f"for {asked.max_cost_usd:,.2f} $"]
     figures = []
     if best is not None and asked.max_cost_usd is not None:
@@ -221,7 +221,7 @@ def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None
 
 
 def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str) -> None:
-    from gpuwatch.domain.planning.job_comparison import TOO_CHEAP
+    from gpuwatch.domain.planning.price_floors import TOO_CHEAP_TEXT
 
     placed = plan.ranking.placed
     shown = placed[:limit]
@@ -243,9 +243,7 @@ def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str)
     for what in dict.fromkeys(what for one in shown for what in one.cost.unknown):
         note(f"not in it where an offer does not say: {what}")
     if any(one.too_cheap for one in shown):
-        note(
-            f"too cheap: under {TOO_CHEAP:.0%} of the median price of that GPU; a mistake, a trap, or a failing machine"
-        )
+        note(TOO_CHEAP_TEXT)
     if any(one.is_unlikely for one in shown):
         note(
             "unlikely to finish: by its reliability, read as the chance to run through a day; --checkpoint-every helps"

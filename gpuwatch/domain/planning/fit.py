@@ -21,6 +21,7 @@ from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_hours import BANDWIDTH_REACHED
 from gpuwatch.domain.planning.job_speed import JobSpeed
 from gpuwatch.domain.planning.memory_need import GIB_GB, cards_for
+from gpuwatch.domain.planning.price_floors import MarketPrice, PriceFloors
 
 METHOD_TEXT: Final = (
     "per class the cheapest offer that holds the task with 10 % of each card left free; ms/token: by published "
@@ -73,6 +74,7 @@ class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
     high_usd_hour: Decimal | None = None
     provider: str | None = None
     spot: bool = False
+    listed: bool = False  # of a price list, which is no trap
     any_number: bool = False  # the price per card applies to any number
 
     def of(self, cards: int) -> PricedClass:
@@ -104,6 +106,7 @@ class ClassChoice(msgspec.Struct, frozen=True, kw_only=True):
     needed: int  # cards that the task needs
     offers: int  # fitting ones of this class
     token_s: FigureRange | None  # time per token of one sequence; None: not of inference, or unknown
+    too_cheap: bool = False  # to be believed, as all fitting offers of this class are
 
     @property
     def usd_hour(self) -> Decimal:
@@ -131,9 +134,9 @@ class RankedClasses(msgspec.Struct, frozen=True, kw_only=True):
     by: CostMeasure
 
     def best(self, by: CostMeasure) -> ClassChoice | None:
-        """The cheapest class by another measure."""
+        """The cheapest class by another measure, of those whose price can be believed."""
         known = [(value, one) for one in self.choices if (value := one.per(by)) is not None]
-        return min(known, key=lambda pair: pair[0])[1] if known else None
+        return min(known, key=lambda pair: (pair[1].too_cheap, pair[0]))[1] if known else None
 
 
 def default_measure(task: GpuTask) -> CostMeasure:
@@ -141,8 +144,32 @@ def default_measure(task: GpuTask) -> CostMeasure:
     return CostMeasure.COMPUTE if task is GpuTask.TRAINING else CostMeasure.HOUR
 
 
-def rank_classes(needs: TaskNeeds, priced: Iterable[PricedClass], by: CostMeasure | None = None) -> RankedClasses:
-    """For each class the cheapest fitting offer per hour; the classes ordered by `by`."""
+def floors_of(prices: Iterable[PricedClass]) -> PriceFloors:
+    """Under which a price is too cheap to be believed."""
+    return PriceFloors(_market_price(one) for one in prices if not one.listed)
+
+
+def is_too_cheap(one: PricedClass, floors: PriceFloors) -> bool:
+    """Is it far under the others of its GPU?"""
+    return not one.listed and floors.is_too_cheap(_market_price(one))
+
+
+def _market_price(one: PricedClass) -> MarketPrice:
+    specs = specs_of(one.gpu)
+    return MarketPrice(one.gpu, specs.family if specs else one.gpu, one.spot, float(one.usd_hour / one.cards))
+
+
+def rank_classes(
+    needs: TaskNeeds,
+    priced: Iterable[PricedClass],
+    by: CostMeasure | None = None,
+    floors: PriceFloors | None = None,
+) -> RankedClasses:
+    """For each class the cheapest fitting offer per hour; the classes ordered by `by`, doubtful prices last.
+
+    Args:
+        floors: None: every price is believed.
+    """
     wanted = by or default_measure(needs.task)
     classes: dict[str, list[PricedClass]] = {}
     for one in priced:
@@ -150,18 +177,22 @@ def rank_classes(needs: TaskNeeds, priced: Iterable[PricedClass], by: CostMeasur
     found: list[ClassChoice] = []
     left_out: dict[str, list[str]] = {}
     for name, offers in sorted(classes.items()):
-        got = _choice(needs, specs_of(name), offers)
+        got = _choice(needs, specs_of(name), offers, floors or PriceFloors(()))
         if isinstance(got, ClassChoice):
             found.append(got)
         else:
             left_out.setdefault(got, []).append(name)
-    found.sort(key=lambda one: (one.per(wanted) is None, one.per(wanted) or 0, one.usd_hour, one.gpu.name))
+    found.sort(
+        key=lambda one: (one.too_cheap, one.per(wanted) is None, one.per(wanted) or 0, one.usd_hour, one.gpu.name)
+    )
     return RankedClasses(
         choices=tuple(found), left_out={why: tuple(names) for why, names in left_out.items()}, by=wanted
     )
 
 
-def _choice(needs: TaskNeeds, gpu: GpuSpecs | None, offers: Sequence[PricedClass]) -> ClassChoice | str:
+def _choice(
+    needs: TaskNeeds, gpu: GpuSpecs | None, offers: Sequence[PricedClass], floors: PriceFloors
+) -> ClassChoice | str:
     """The cheapest fitting offer, or why none fits."""
     if gpu is None:
         return "in no data sheet of ours"
@@ -179,9 +210,15 @@ def _choice(needs: TaskNeeds, gpu: GpuSpecs | None, offers: Sequence[PricedClass
     fitting = [one for offer in offers if needed <= (one := offer.of(needed)).cards <= needs.max_cards]
     if not fitting:
         return "no offer with so many cards"
-    cheapest = min(fitting, key=lambda one: (one.usd_hour, one.cards))
-    token_s = token_time_s(needs, gpu, cheapest.cards)
-    return ClassChoice(gpu=gpu, priced=cheapest, needed=needed, offers=len(fitting), token_s=token_s)
+    cheapest = min(fitting, key=lambda one: (is_too_cheap(one, floors), one.usd_hour, one.cards))
+    return ClassChoice(
+        gpu=gpu,
+        priced=cheapest,
+        needed=needed,
+        offers=len(fitting),
+        token_s=token_time_s(needs, gpu, cheapest.cards),
+        too_cheap=is_too_cheap(cheapest, floors),
+    )
 
 
 def cards_needed(needs: TaskNeeds, gpu: GpuSpecs) -> int | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from statistics import median
 
 import msgspec
 
@@ -16,14 +15,12 @@ from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.marks import is_slice
 from gpuwatch.domain.market.offer import Offer, OfferKind
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice, microusd
-from gpuwatch.domain.planning.card_specs import peak_flops
 from gpuwatch.domain.planning.figures import FigureRange, GpuAllocation, exactly, parse_gpu_config
 from gpuwatch.domain.planning.job import JobBill, JobCost, JobTraffic, PricedGpus, cost_on, priced_gpus_of
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec
+from gpuwatch.domain.planning.price_floors import MarketPrice, PriceFloors
 
-TOO_CHEAP = 0.4  # of the median price of its GPU
 LIKELY = 0.5  # chance to finish, under which an offer is ranked last
-_LEAST_OFFERS = 5  # that make a median
 
 # --- offers -----------------------------------------------------------------------------------------------------------
 
@@ -91,17 +88,33 @@ class JobRanking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rank_offers(
-    job: JobSpec, offers: Iterable[tuple[Offer, OfferPrice]], traffic: JobTraffic, disk_gb: float | None = None
+    job: JobSpec,
+    offers: Sequence[tuple[Offer, OfferPrice]],
+    traffic: JobTraffic,
+    disk_gb: float | None = None,
+    *,
+    any_price: bool = False,
 ) -> JobRanking:
-    """Rank the offers that can do the job, and count the reasons against the others."""
+    """Rank the offers that can do the job, and count the reasons against the others.
+
+    Args:
+        any_price: believe every price: none is marked as too cheap.
+    """
     placed, late, refused = [], [], Counter[str]()
+    floors = PriceFloors(()) if any_price else _floors(offers)
     untimed = msgspec.structs.replace(job, within_s=None)
     for offer, price in offers:
         cost = _cost(untimed, offer, price, traffic, disk_gb)
         if isinstance(cost, str):
             refused[cost] += 1
             continue
-        found = JobOffer(offer=offer, price=price, cost=cost, chance=_chance(job, offer, cost))
+        found = JobOffer(
+            offer=offer,
+            price=price,
+            cost=cost,
+            too_cheap=offer.kind is not OfferKind.LISTED and floors.is_too_cheap(_market_price(offer, price)),
+            chance=_chance(job, offer, cost),
+        )
         in_time = feasibility(cost, None, job.within_s)
         if in_time is Feasibility.FEASIBLE:
             placed.append(found)
@@ -110,7 +123,6 @@ def rank_offers(
         refused[f"it {may} longer than {(job.within_s or 0) / HOUR_S:,.4g} h"] += 1
         if in_time is Feasibility.UNCERTAIN:
             late.append(found)
-    placed = _marked(placed)
     placed.sort(key=_rank)
     return JobRanking(placed=tuple(placed), refused=tuple(refused.most_common()), late=tuple(sorted(late, key=_rank)))
 
@@ -127,48 +139,17 @@ def _rank(one: JobOffer) -> tuple[bool, int, int, str, str]:
     return one.is_doubtful, one.cost.microusd, one.cost.low.microusd, one.offer.provider, one.offer.offer_id
 
 
-def _marked(placed: Sequence[JobOffer]) -> list[JobOffer]:
-    """Mark prices far under the median of their GPU; with few offers of it of its family, then of all per FLOP/s."""
-    floors = [_floors(placed, key) for key in (_by_gpu, _by_family, _by_compute)]
-
-    def is_too_cheap(one: JobOffer) -> bool:
-        for key, least in floors:
-            group, value = key(one)
-            if group in least and value is not None:
-                return value < least[group]
-        return False
-
-    return [msgspec.structs.replace(one, too_cheap=is_too_cheap(one)) for one in placed]
+def _floors(offers: Iterable[tuple[Offer, OfferPrice]]) -> PriceFloors:
+    """By what is for rent, whether the job fits it or not. A price list is no trap, and says nothing of a market."""
+    return PriceFloors(
+        _market_price(offer, price)
+        for offer, price in offers
+        if offer.kind is OfferKind.LIVE and offer.rentable and not offer.terms.prepaid and not is_slice(offer)
+    )
 
 
-_Priced = Callable[[JobOffer], tuple[tuple[str, bool], float | None]]
-
-
-def _by_gpu(one: JobOffer) -> tuple[tuple[str, bool], float | None]:
-    return (one.offer.gpu, one.offer.spot), _gpu_price(one)
-
-
-def _by_family(one: JobOffer) -> tuple[tuple[str, bool], float | None]:
-    return (one.offer.gpu_family, one.offer.spot), _gpu_price(one)
-
-
-def _by_compute(one: JobOffer) -> tuple[tuple[str, bool], float | None]:
-    flops = peak_flops(one.offer.gpu, fp8=False)
-    return ("", one.offer.spot), _gpu_price(one) / flops if flops else None
-
-
-def _floors(placed: Sequence[JobOffer], key: _Priced) -> tuple[_Priced, dict[tuple[str, bool], float]]:
-    """Under which a price is too cheap, by groups of enough offers."""
-    groups: dict[tuple[str, bool], list[float]] = {}
-    for one in placed:
-        group, value = key(one)
-        if value is not None:
-            groups.setdefault(group, []).append(value)
-    return key, {group: median(found) * TOO_CHEAP for group, found in groups.items() if len(found) >= _LEAST_OFFERS}
-
-
-def _gpu_price(one: JobOffer) -> float:
-    return one.price.price_microusd_hour / one.offer.gpu_count
+def _market_price(offer: Offer, price: OfferPrice) -> MarketPrice:
+    return MarketPrice(offer.gpu, offer.gpu_family, offer.spot, price.price_microusd_hour / offer.gpu_count)
 
 
 def _cost(job: JobSpec, offer: Offer, price: OfferPrice, traffic: JobTraffic, disk_gb: float | None) -> JobCost | str:
