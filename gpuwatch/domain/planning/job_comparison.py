@@ -140,7 +140,7 @@ def _rank(one: JobOffer) -> tuple[bool, int, int, str, str]:
 
 
 def _floors(offers: Iterable[tuple[Offer, OfferPrice]]) -> PriceFloors:
-    """By what is for rent, whether the job fits it or not. A price list is no trap, and says nothing of a market."""
+    """By what is for rent, whether the job fits it or not. A price list is no trap, and does not count."""
     return PriceFloors(
         _market_price(offer, price)
         for offer, price in offers
