@@ -1,9 +1,11 @@
 """A million price rows imported, imported again and backtested; and rows a second of each stage of `dataset`.
 
-    python -m benchmarks.bulk [--rows 1000000] [--texts 200000] [--only prices|dataset]
+    python -m benchmarks.bulk [--rows 1000000] [--texts 200000] [--megabytes 1000] [--only prices|dataset|file]
 
 Prints CPU seconds (user and system, with child processes): they hold on a busy machine, where a clock does not. The
 rows are a thousand offers at half-hourly polls; a price changes at every tenth one. The texts have 90 made-up words.
+The file is audited as `gpuwatch dataset audit` does it, by one process; 3 % of its rows are copies, and 3 % differ from
+another one in a word.
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from gpuwatch.app.dataset.audit import AuditModels, RemovalRules
 from gpuwatch.app.dataset.cheap_stages import measured, sketched
 from gpuwatch.app.dataset.embedding import open_embedder
+from gpuwatch.app.dataset.onnx_models import TokenCounter, find_model
+from gpuwatch.app.dataset.scan import read_as
+from gpuwatch.app.dataset.staged_audit import AuditPlan, audit_in_stages
 from gpuwatch.app.dataset.wording import NO_ROW, alike_in_wording
+from gpuwatch.app.dataset.work_folder import open_work_folder
 from gpuwatch.domain.analysis.price_rows import COLUMNS
 
 MODELS = (("H100 SXM", 80), ("RTX 4090", 24), ("A100 SXM4", 80), ("RTX 3090", 24), ("L40S", 48), ("Tesla V100", 16))
+SAMPLE = 10_000  # rows that the model reads, as by default
 _BLOCK = 8_192
 _BOX_PROCESSORS, _BOX_BYTES = 16, 50e9  # the sources' machine and data set
 
@@ -110,13 +118,67 @@ def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, fl
     return found | {"model, 128 tokens": (rate, rate * len(common))}
 
 
+def file_seconds(megabytes: int) -> tuple[dict[str, float], dict[str, int]]:
+    """CPU seconds of each stage of an audit of a file of that size, and what it found."""
+    spent: dict[str, float] = {}
+    last = time.process_time()
+
+    def passed(stage: str, _done: int, _all: int) -> None:
+        nonlocal last
+        now = time.process_time()
+        spent[stage], last = spent.get(stage, 0.0) + now - last, now
+
+    with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as name:
+        path = Path(name) / "rows.jsonl"
+        copies, near = write_texts(path, megabytes * 10**6)
+        models = AuditModels(
+            embedder=open_embedder(None, "onnx-int8", 1),
+            counter=TokenCounter(find_model(None).tokenizer, estimate=True),
+        )
+        plan = AuditPlan(
+            reading=read_as(path, ()), rules=RemovalRules(near=0.95), models=models, sample=SAMPLE, threads=1
+        )
+        with open_work_folder(Path(name) / "work") as folder:
+            last = time.process_time()
+            done = audit_in_stages(path, plan, folder, passed)
+            passed("the rest", 0, 0)
+        found = {
+            "rows": len(done.exact),
+            "equal texts": int((done.exact != NO_ROW).sum()),
+            "of": copies,
+            "worded alike": int((done.wording != NO_ROW).sum()),
+            "of nearly equal": near,
+        }
+    return spent, found
+
+
+def write_texts(path: Path, size: int) -> tuple[int, int]:
+    """A data set of that many bytes; how many rows are copies, and how many differ from another one in a word."""
+    draw, written, copies, near = random.Random(3), 0, 0, 0
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(20_000)]
+    kept: list[list[str]] = []
+    with path.open("wb") as file:
+        while written < size:
+            lot = draw.random()
+            text = list(draw.choice(kept)) if kept and lot < 0.06 else draw.choices(words, k=90)
+            if kept and lot < 0.03:
+                copies += 1
+            elif kept and lot < 0.06:
+                text[draw.randrange(90)] = draw.choice(words)
+                near += 1
+            elif len(kept) < 10_000:
+                kept.append(text)
+            written += file.write(msgspec.json.encode({"text": " ".join(text)}) + b"\n")
+    return copies, near
+
+
 def _cpu_seconds(work: Callable[[], object]) -> float:
     before = time.process_time()
     work()
     return time.process_time() - before
 
 
-def hours_for_the_box(rates: dict[str, tuple[float, float]], sample: int = 10_000) -> float:
+def hours_for_the_box(rates: dict[str, tuple[float, float]], sample: int = SAMPLE) -> float:
     """Extrapolated: all stages over 50 GB on 16 processors; the comparison runs on one, and the model on a sample."""
     exact, sketches, comparison, model = rates.values()
     parallel = _BOX_BYTES / exact[1] + _BOX_BYTES / sketches[1] + sample / model[0]
@@ -127,18 +189,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--texts", type=int, default=200_000)
-    parser.add_argument("--only", choices=("prices", "dataset"))
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--only", choices=("prices", "dataset", "file"))
     args = parser.parse_args()
-    if args.only != "dataset":
+    if args.only in {None, "prices"}:
         print(f"{args.rows:,} price rows, CPU seconds:")
         for what, seconds in price_seconds(args.rows).items():
             print(f"  {what:16} {seconds:6.2f}", flush=True)
-    if args.only != "prices":
+    if args.only in {None, "dataset"}:
         rates = stage_rates(args.texts)
         print(f"{args.texts:,} texts, for each CPU second of one processor:")
         for stage, (rows, size) in rates.items():
             print(f"  {stage:20} {rows:11,.0f} rows {size / 1e6:8.1f} MB")
         print(f"50 GB on 16 processors, without the disk, extrapolated: {hours_for_the_box(rates):.2f} h")
+    if args.only in {None, "file"}:
+        spent, counts = file_seconds(args.megabytes)
+        print(f"a file of {args.megabytes:,} MB:", ", ".join(f"{what} {count:,}" for what, count in counts.items()))
+        for stage, seconds in spent.items():
+            print(f"  {stage:20} {seconds:7.1f} s of one processor, {args.megabytes / max(seconds, 0.01):9.1f} MB/s")
+        print(f"  most memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
 
 
 if __name__ == "__main__":
