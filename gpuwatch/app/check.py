@@ -69,6 +69,26 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
         return LimitsInForce(watches=watches, standing={}, fault=str(error))
 
 
+def with_records(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
+    """The watches with how your launches went, where one asks for that. Opens the store only then.
+
+    Without a store that can be read, there were no launches.
+    """
+    if not any(watch.min_reputation is not None for watch in limits.watches):
+        return limits
+    from gpuwatch.engine.machine_reputations import MachineReputations
+    from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
+
+    now = real_now()
+    try:
+        with open_store_read_only(settings) as store:
+            known = MachineReputations(SqlMachineNoteRepository(store).records)
+            watches = [known.with_records(watch, now) for watch in limits.watches]
+    except StoreError:
+        return limits
+    return msgspec.structs.replace(limits, watches=watches)
+
+
 def with_past_limits(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
     """The watches with what their clauses about the stored prices ask for now. Opens the store only if one has such.
 

@@ -9,6 +9,7 @@ from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import resolve_provider
 from gpuwatch.domain.launches.machines import AvoidedMachine, MachineNote, MachineVerdict
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.watches.reputation import UNKNOWN_RELIABILITY, MachineRecord, reputation
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
 from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuwatch.domain.launches.scopes import SkippedScope
+    from gpuwatch.domain.watches.reputation import MachineRecords, ProviderMachine
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
@@ -25,6 +27,12 @@ def machines_avoided(settings: Settings) -> list[AvoidedMachine]:
     """Machines that gpuwatch does not rent now, and why. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return _avoided(settings, store)
+
+
+def machine_records(settings: Settings) -> MachineRecords:
+    """How your launches of the last 90 days went, by machine. Raises StoreError."""
+    with open_store_read_only(settings) as store:
+        return SqlMachineNoteRepository(store).records(real_now())
 
 
 def scopes_skipped(settings: Settings) -> Sequence[SkippedScope]:
@@ -95,6 +103,19 @@ def avoided_machine_json(one: AvoidedMachine) -> dict[str, Any]:
         "since": rfc3339(one.since),
         "until": rfc3339(one.until),
         "launch_id": one.launch_id,
+    }
+
+
+def machine_record_json(machine: ProviderMachine, record: MachineRecord) -> dict[str, Any]:
+    """JSON of one row of `gpuwatch machines --reputation`; where the reliability is not known, as it is assumed."""
+    provider, machine_id = machine
+    return {
+        "provider": provider,
+        "machine_id": machine_id,
+        "good": record.good,
+        "failed": record.bad,
+        "reputation": round(reputation(None, record), 4),
+        "reliability_assumed": UNKNOWN_RELIABILITY,
     }
 
 

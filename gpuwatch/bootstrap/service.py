@@ -42,6 +42,7 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.machine_reputations import MachineReputations
 from gpuwatch.engine.past_limits import PastLimits
 from gpuwatch.engine.price_ranks import PriceRanks
 from gpuwatch.engine.prices_on_sale import PricesOnSale
@@ -59,6 +60,7 @@ from gpuwatch.storage.hourly_lows import SqlHourlyLows
 from gpuwatch.storage.invoices import SqlInvoiceRepository
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
 from gpuwatch.storage.outbox import Outbox
 from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.poll_queries import last_sweep
@@ -148,6 +150,7 @@ class Service:
         ledger = ForecastLedger(SqlForecasts(store, commissions_of(settings), settings.watches))
         waits = SqlAutoPriceWaits(store, commissions_of(settings))
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
+        self.reputations = MachineReputations(SqlMachineNoteRepository(store).records)
         self.past_limits = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self.jobs = SqlJobRepository(store)
         self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=self._price_seen_by)
@@ -285,7 +288,8 @@ class Service:
         )
 
     def _with_current_limits(self, watch: Watch, now: datetime) -> Watch:
-        return self.past_limits.with_past(self.auto_prices.with_current_limit(watch, now), now)
+        limited = self.past_limits.with_past(self.auto_prices.with_current_limit(watch, now), now)
+        return self.reputations.with_records(limited, now)
 
     def _planner(self, name: str, prices: PricesOnSale) -> QuestionPlanner:
         def deadline(watch: Watch, now: datetime) -> datetime | None:

@@ -8,8 +8,9 @@ import click
 
 from gpuwatch.cli.command import Group
 from gpuwatch.cli.options import config_option, duration_option, json_option, provider_option, settings_option
-from gpuwatch.cli.output import json_out, local
-from gpuwatch.cli.tables import left, table, text
+from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.tables import left, right, table, text
+from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -22,6 +23,7 @@ _SCOPE_COLUMNS = (
     left("launch", drop=2),
     left("until", drop=1),
 )
+_RECORD_COLUMNS = (left("provider"), left("machine"), right("went well"), right("failed"), right("reputation"))
 _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=2), left("until", drop=1))
 
 
@@ -31,16 +33,23 @@ _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=
     examples=(
         "gpuwatch machines",
         "gpuwatch machines --scopes",
+        "gpuwatch machines --reputation",
         "gpuwatch machines block 48211 --for 7d --why 'slow disk'",
     ),
 )
 @click.option("--scopes", is_flag=True, help="List quotas, zones and accounts that are skipped after a refusal.")
+@click.option("--reputation", is_flag=True, help="List how your launches of the last 90 days went, by machine.")
 @json_option
 @config_option
 @click.pass_context
-def machines(ctx: click.Context, scopes: bool, as_json: bool, config: str | None) -> None:
+def machines(ctx: click.Context, scopes: bool, reputation: bool, as_json: bool, config: str | None) -> None:
     """List machines that are not rented: a launch failed on them within a day, or you blocked them."""
     if ctx.invoked_subcommand is not None:
+        return
+    if scopes and reputation:
+        raise UsageError("use either --scopes or --reputation")
+    if reputation:
+        _list_records(as_json, config)
         return
     if scopes:
         _list_scopes(as_json, config)
@@ -60,6 +69,22 @@ def machines(ctx: click.Context, scopes: bool, as_json: bool, config: str | None
         table(_COLUMNS, shown)
     else:
         click.echo("no machine is avoided")
+
+
+def _list_records(as_json: bool, config: str | None) -> None:
+    from gpuwatch.app.machines import machine_record_json, machine_records
+    from gpuwatch.bootstrap.settings_loading import load_settings
+
+    shown = [machine_record_json(machine, record) for machine, record in machine_records(load_settings(config)).items()]
+    shown.sort(key=lambda one: (one["reputation"], one["provider"], one["machine_id"]))
+    if as_json:
+        json_out(shown)
+    elif shown:
+        keys = ("provider", "machine_id", "good", "failed")
+        table(_RECORD_COLUMNS, [(*(str(one[key]) for key in keys), f"{one['reputation']:.3f}") for one in shown])
+        note("reputation: with a reliability of 0.9; min_reputation counts the one that the poll shows")
+    else:
+        click.echo("no launch of the last 90 days says anything about a machine")
 
 
 def _list_scopes(as_json: bool, config: str | None) -> None:

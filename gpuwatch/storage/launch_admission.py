@@ -30,7 +30,6 @@ from gpuwatch.domain.launches.machines import (
     AVOID_FOR,
     AvoidedMachine,
     MachineNote,
-    ProviderMachine,
     find_avoided_machines,
     machine_refusal,
     offer_machine_refusal,
@@ -40,6 +39,7 @@ from gpuwatch.domain.launches.scopes import scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.stored_terms import terms_of
 from gpuwatch.domain.launches.watch_limits import free_offer_slot
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.reputation import ProviderMachine
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.installation import INSTALL_ID, load_installation

@@ -9,12 +9,14 @@ from sqlalchemy import Connection, bindparam, select
 
 from gpuwatch.domain.launches.machines import (
     AVOID_FOR,
+    RECORDED_FOR,
     AvoidedMachine,
     MachineNote,
     MachineVerdict,
-    ProviderMachine,
     find_avoided_machines,
+    machine_records,
 )
+from gpuwatch.domain.watches.reputation import MachineRecord, ProviderMachine
 from gpuwatch.storage.answer_changes import clean
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_rows import launch_of
@@ -69,6 +71,12 @@ class SqlMachineNoteRepository:
         with self._database.read() as connection:
             rows = connection.execute(_LATELY_OVER, {"since": to_ms(now - AVOID_FOR)})
             return find_avoided_machines([launch_of(row) for row in rows], load_notes(connection), now, relaunching)
+
+    def records(self, now: datetime) -> Mapping[ProviderMachine, MachineRecord]:
+        """How launches went lately, by machine. Raises StoreError."""
+        with self._database.read() as connection:
+            rows = connection.execute(_LATELY_OVER, {"since": to_ms(now - RECORDED_FOR)})
+            return machine_records((launch_of(row) for row in rows), now)
 
     def note(self, note: MachineNote) -> None:
         """Save the owner's decision; every later reservation obeys it. Raises StoreError."""

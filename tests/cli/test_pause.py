@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpuwatch.bootstrap import real_now
+from gpuwatch.cli import Exit
 from gpuwatch.daemon.status_line import pause_summary
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.scopes import SkippedScope
@@ -158,6 +159,15 @@ def test_a_machine_that_failed_is_listed_with_its_launch_and_end(shell: Shell, s
     until, since = (datetime.fromisoformat(one[key]) for key in ("until", "since"))
     assert until - since == timedelta(days=1)
     assert "77" in shell("machines").out
+
+
+def test_how_launches_went_is_listed_by_machine(shell: Shell, store: Database) -> None:
+    assert shell("machines", "--reputation").out == "no launch of the last 90 days says anything about a machine\n"
+    fail(store)
+    (one,) = shell("machines", "--reputation", "--json").json
+    assert (one["machine_id"], one["good"], one["failed"], one["reputation"]) == ("77", 0, 1, 0.72)
+    assert "0.720" in shell("machines", "--reputation").out
+    assert shell("machines", "--reputation", "--scopes").code == Exit.USAGE
 
 
 def test_what_a_refusal_was_about_is_listed_until_it_expires(shell: Shell, store: Database) -> None:

@@ -24,6 +24,7 @@ _OF_A_STOCK = OfferTerms(fungible=True)
 # Never recorded, or (`relocate`) about a launch that runs: clause → its value if a watch does not use it.
 _NEVER_KEPT: dict[str, Any] = {
     "datacenter": None,
+    "min_reputation": None,
     "min_cuda": None,
     "min_driver": None,
     "min_download_mbps": None,

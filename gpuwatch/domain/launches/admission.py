@@ -15,7 +15,7 @@ from gpuwatch.domain.launches.budget import all_budgets_refusal
 from gpuwatch.domain.launches.checklist import checklist_refusal
 from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, breaker_refusal
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
-from gpuwatch.domain.launches.machines import AvoidedMachine, ProviderMachine, offer_machine_refusal
+from gpuwatch.domain.launches.machines import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
 from gpuwatch.domain.launches.scopes import SkippedScope, scope_refusal, scopes_in_force
 from gpuwatch.domain.launches.watch_limits import (
@@ -26,6 +26,7 @@ from gpuwatch.domain.launches.watch_limits import (
     replaced_launch_id,
 )
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.reputation import ProviderMachine
 from gpuwatch.domain.watches.watch import Budget, LaunchSpec
 
 

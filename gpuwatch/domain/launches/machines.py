@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.watches.reputation import MachineRecord, ProviderMachine
 
 AVOID_FOR = timedelta(days=1)  # otherwise a failing machine stays the cheapest and is rented again
 MACHINE_FAULTS = (
@@ -23,7 +24,9 @@ MACHINE_FAULTS = (
     EndReason.TOO_SLOW,
     EndReason.OFFLINE,
 )
-ProviderMachine = tuple[str, str]  # (provider, machine)
+RECORDED_FOR = timedelta(days=90)  # launches that ended within so long make a machine's record
+# of the command, the owner, the market or the provider, and no evidence about the machine
+_NO_EVIDENCE = (EndReason.CRASHED, EndReason.OUTBID, EndReason.GONE, EndReason.DEARER)
 
 
 class MachineVerdict(StrEnum):
@@ -109,6 +112,27 @@ def offer_machine_refusal(machines: Mapping[ProviderMachine, AvoidedMachine], of
         return refused
     known = machines[offer.provider, offer.machine_id or ""]
     return refused if known.by_owner else None
+
+
+def machine_records(over: Iterable[Launch], now: datetime) -> dict[ProviderMachine, MachineRecord]:
+    """How launches went, by machine: those that ran to an end that was wanted, and those that the machine failed.
+
+    Args:
+        over: launches that are over; older ones than `RECORDED_FOR` and dry runs are ignored.
+    """
+    found: dict[ProviderMachine, MachineRecord] = {}
+    for launch in over:
+        if launch.machine_id is None or launch.ended_at is None or launch.dry_run:
+            continue
+        if launch.ended_at <= now - RECORDED_FOR or launch.ended_because(*_NO_EVIDENCE):
+            continue
+        failed = launch.ended_because(*MACHINE_FAULTS)
+        if not failed and launch.running_at is None:
+            continue
+        key = launch.provider, launch.machine_id
+        before = found.get(key, MachineRecord())
+        found[key] = MachineRecord(before.good + (not failed), before.bad + failed)
+    return found
 
 
 def _failed(launch: Launch, now: datetime, relaunching: Collection[str]) -> AvoidedMachine | None:

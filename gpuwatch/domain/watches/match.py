@@ -295,6 +295,7 @@ def _rare(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> Failu
         and watch.when is None
         and not watch.any_of
         and watch.past is None
+        and watch.min_reputation is None
     ):
         return None
     from gpuwatch.domain.watches.rare_clauses import RARE_CLAUSES  # noqa: PLC0415 - few watches have one

@@ -11,6 +11,7 @@ from gpuwatch.domain.market.pricing import MICRO, OfferPrice, usd
 from gpuwatch.domain.planning.card_specs import specs_of
 from gpuwatch.domain.watches.clause import FAR, Clause, Failure
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, comparable_microusd, is_compared
+from gpuwatch.domain.watches.reputation import record_of, reputation
 from gpuwatch.domain.watches.watch import Watch
 
 
@@ -49,6 +50,19 @@ def _conditions(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -
     return Failure("any", f"any: {', and '.join(why_not(condition, offer, price) for condition in conditions)}")
 
 
+def _reputation(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
+    least = watch.min_reputation
+    if least is None:
+        return None
+    record = record_of(offer, watch.records)
+    is_ = reputation(offer.reliability, record)
+    if is_ >= least:
+        return None
+    shown = "unknown" if offer.reliability is None else f"{offer.reliability:.4g}"
+    text = f"min_reputation: {is_:.3f} < {least:g} (reliability {shown}; your launches there: "
+    return Failure("min_reputation", f"{text}{record.good} went well, {record.bad} failed)", 1 - is_ / least)
+
+
 def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
     """`new_low`, `drop_by` and `percentile`, where the limits of this moment are known."""
     if watch.past is None:
@@ -66,4 +80,4 @@ def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Fail
     return Failure(limit.clause, text, max(0.0, is_ / limit.microusd_gpu_hour - 1))
 
 
-RARE_CLAUSES: tuple[Clause, ...] = (_limit_per_unit, _conditions, _past)
+RARE_CLAUSES: tuple[Clause, ...] = (_reputation, _limit_per_unit, _conditions, _past)

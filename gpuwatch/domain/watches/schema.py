@@ -204,6 +204,9 @@ class WatchTable(SpecTable):
     upload_gb: Measure = Field(default=Decimal(0), description="GB that one job uploads; its cost is shown separately.")
     min_vram_gib: Measure | None = Field(default=None, description="Minimum memory of one GPU in GiB.")
     min_reliability: Fraction | None = Field(default=None, description="Minimum reliability of the host, 0 to 1.")
+    min_reputation: Fraction | None = Field(
+        default=None, description="Minimum reputation of the machine, 0 to 1: its reliability and your launches there."
+    )
     verified: Switch | None = Field(default=None, description="true: only hosts that the provider has verified.")
     datacenter: Switch | None = Field(default=None, description="true: only hosts in data centers.")
     regions: Words = Field(

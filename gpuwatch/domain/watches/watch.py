@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.domain.planning.job_hours import JobSpec
 from gpuwatch.domain.watches.past_limits import PastComparison
+from gpuwatch.domain.watches.reputation import MachineRecords
 
 MOST_GPUS = 1024  # of one offer; no machine has more
 
@@ -205,6 +206,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     upload_gb: float = 0.0
     min_vram_gib: float | None = None  # of one GPU
     min_reliability: float | None = None  # 0 to 1
+    min_reputation: float | None = None  # 0 to 1: domain.watches.reputation
+    records: MachineRecords = {}  # your own launches by machine, as far as this watch asks for them
     verified: bool | None = None
     datacenter: bool | None = None
     regions: tuple[str, ...] = ()  # country codes, or words found in the region
@@ -248,8 +251,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_fixed_limit(self) -> bool:
-        """Whether nothing of what it asks for follows from the price history."""
-        return self.auto is None and not self.compares_with_past
+        """Whether nothing of what it asks for follows from the price history or from your launches."""
+        return self.auto is None and not self.compares_with_past and self.min_reputation is None
 
     @property
     def compares_with_past(self) -> bool:

@@ -10,9 +10,16 @@ import pytest
 
 from gpuwatch.domain.launches.budget import all_budgets_refusal, budget_refusal
 from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, LaunchState, PriceSpan, RefusalReason, new_launch
-from gpuwatch.domain.launches.machines import MachineNote, MachineVerdict, find_avoided_machines, machine_refusal
+from gpuwatch.domain.launches.machines import (
+    MachineNote,
+    MachineVerdict,
+    find_avoided_machines,
+    machine_records,
+    machine_refusal,
+)
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
 from gpuwatch.domain.launches.watch_limits import replaced_launch_id
+from gpuwatch.domain.watches.reputation import MachineRecord
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from tests.builders import NOON, a_match, a_watch, changed
 
@@ -38,6 +45,24 @@ def word(verdict: MachineVerdict, at: float = 1, hours: float | None = None) -> 
 
 
 # --- machines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_s_record_counts_what_it_did_and_what_it_failed() -> None:
+    ran = {"running_at": NOON - HOUR}
+    launches = [
+        over(EndReason.MAX_RUNTIME, **ran),
+        over(EndReason.STOPPED, **ran),
+        over(EndReason.NOT_READY),
+        over(EndReason.OFFLINE, **ran),
+        over(EndReason.CRASHED, **ran),  # the command's
+        over(EndReason.OUTBID, **ran),  # the market's
+        over(EndReason.GONE, **ran),  # perhaps the owner's
+        over(EndReason.OFFERS_GONE),  # nothing was made
+        over(EndReason.NOT_READY, dry_run=True),
+        over(EndReason.NOT_READY, ended_at=NOON - 91 * 24 * HOUR),
+        a_launch(),
+    ]
+    assert machine_records(launches, NOON) == {BAD: MachineRecord(good=2, bad=2)}
 
 
 @pytest.mark.parametrize(

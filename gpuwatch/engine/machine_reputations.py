@@ -1,0 +1,45 @@
+"""Watches with `min_reputation`: how your own launches went, read once a minute."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.watches.reputation import MachineRecords
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+READ_EVERY = timedelta(minutes=1)
+
+
+class MachineReputations:
+    """Safe to call from the hunts of several providers at once.
+
+    Args:
+        read: how launches went lately, by machine; raises StoreError.
+    """
+
+    def __init__(self, read: Callable[[datetime], MachineRecords]) -> None:
+        self._read = read
+        self._records: MachineRecords = {}
+        self._read_at: datetime | None = None
+        self._lock = threading.Lock()
+
+    def with_records(self, watch: Watch, now: datetime) -> Watch:
+        """The watch with what it asks for; as it is if it asks for nothing. What cannot be read stays as it was."""
+        if watch.min_reputation is None:
+            return watch
+        with self._lock:
+            if self._read_at is None or now - self._read_at >= READ_EVERY:
+                try:
+                    self._records = self._read(now)
+                except StoreError as error:
+                    log.warning("min_reputation: %s", error)
+                self._read_at = now
+        return msgspec.structs.replace(watch, records=self._records)

@@ -1,0 +1,66 @@
+"""A watch with `min_reputation` knows how launches went; a store that fails changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.reputation import MachineRecord, MachineRecords
+from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.machine_reputations import READ_EVERY, MachineReputations
+from gpuwatch.errors import StoreError
+from tests.builders import a_watch, an_offer
+from tests.engine.test_evaluator import Bench
+from tests.engine.uow_fakes import NOON, ScriptedMarket, an_answer
+
+WANTS = a_watch(min_reputation=0.9)
+
+
+class Launches:
+    def __init__(self) -> None:
+        self.reads, self.bad, self.is_down = 0, 1, False
+
+    def __call__(self, _now: datetime) -> MachineRecords:
+        self.reads += 1
+        if self.is_down:
+            raise StoreError("the database is gone")
+        return {("vastai", "77"): MachineRecord(bad=self.bad)}
+
+
+def bad_of(known: MachineReputations, now: datetime) -> int:
+    return known.with_records(WANTS, now).records["vastai", "77"].bad
+
+
+def test_launches_are_read_once_a_minute_for_all_watches_that_ask() -> None:
+    launches = Launches()
+    known = MachineReputations(launches)
+    assert known.with_records(a_watch(), NOON) == a_watch()
+    assert (bad_of(known, NOON), bad_of(known, NOON), launches.reads) == (1, 1, 1)
+    launches.bad = 2
+    assert (bad_of(known, NOON + READ_EVERY), launches.reads) == (2, 2)
+
+
+def test_a_hunt_refuses_a_machine_once_it_has_failed() -> None:
+    launches, now = Launches(), NOON
+    launches.bad = 0
+    bench, market = Bench(WANTS), ScriptedMarket(an_answer())
+    hunter = Hunter(
+        market, [WANTS], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
+        current_limit=MachineReputations(launches).with_records,
+    )  # fmt: skip
+    fired = []
+    for bad, usd in ((0, 2.0), (3, 1.0)):
+        launches.bad, now = bad, now + READ_EVERY
+        market.script = [an_answer(an_offer(quoted_usd_hour=usd, reliability=0.99, observed_at=now), at=now)]
+        hunter.run_round(lambda now=now: now, 30.0, 30.0)  # type: ignore[misc]
+        fired.append(len(bench.uow_factory.alerts))
+    assert fired == [1, 1]
+
+
+def test_a_store_that_fails_leaves_what_was_known() -> None:
+    launches = Launches()
+    known = MachineReputations(launches)
+    bad_of(known, NOON)
+    launches.is_down = True
+    assert bad_of(known, NOON + timedelta(hours=1)) == 1
