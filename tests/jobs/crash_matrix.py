@@ -20,12 +20,12 @@ from tests.jobs.job_world import JobWorld, kill
 
 FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops")
 POINTS_MAX = 40
-# Every start leaves a line, and looks for other commands of the job that are alive, on whatever machine.
+# Every start leaves a line, says how far it begins, and looks for other commands of the job that are alive anywhere.
 COMMAND = (
     'W=../../../../..; mkdir -p $W/pids; echo "$GPUWATCH_RUN" >> $W/starts; for f in $W/pids/*; do'
     " [ -e $f ] && grep -q '^State:.[^ZX]' /proc/${f##*/}/status 2>/dev/null && echo twice >> $W/twice; done;"
     " touch $W/pids/$$; trap 'exit 143' TERM; mkdir -p ckpt out;"
-    ' n=0; [ -n "${GPUWATCH_CHECKPOINT:-}" ] && n=$(cat "$GPUWATCH_CHECKPOINT");'
+    ' n=0; [ -n "${GPUWATCH_CHECKPOINT:-}" ] && n=$(cat "$GPUWATCH_CHECKPOINT"); echo "$GPUWATCH_RUN $n" >> $W/begins;'
     " while [ $n -lt 10 ]; do n=$((n+1)); echo $n > ckpt/.n; mv ckpt/.n ckpt/s$n; sleep 0.1; done; echo $n > out/n.txt"
 )
 
@@ -41,6 +41,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     after: bool
     fault: str
     died_at: str
+    resumed: bool
     wrong: tuple[str, ...]
 
 
@@ -58,6 +59,8 @@ class _Deadly:
         def called(*args: Any, **more: Any) -> Any:
             self._matrix.passed(name, False)
             result = found(*args, **more)
+            if name == "save_checkpoint":
+                self._matrix.stored.append((args[1].run_number, int(args[1].name.rpartition("s")[2])))
             self._matrix.passed(name, True)
             return _Deadly(result, self._matrix, ("run", "read", "send")) if name == "open" else result
 
@@ -68,6 +71,7 @@ class _Matrix:
     def __init__(self, point: int, after: bool) -> None:
         self._left, self._after = point, after
         self.died_at = ""
+        self.stored: list[tuple[int, int]] = []  # whole checkpoints here: the run that wrote it, and its number
 
     def passed(self, name: str, after: bool) -> None:
         if after != self._after or self.died_at:
@@ -112,7 +116,9 @@ def play(folder: Path, point: int, after: bool, fault: str) -> Outcome:
                 world.restarted()
             except AssertionError:  # it is not over after so many rounds: `_wrong` says so
                 break
-        return Outcome(point=point, after=after, fault=fault, died_at=matrix.died_at, wrong=tuple(_wrong(world)))
+        wrong = (*_wrong(world), *_lost(world, matrix.stored))
+        resumed = any(run.checkpoint for run in world.jobs.runs(world.job.job_id))
+        return Outcome(point=point, after=after, fault=fault, died_at=matrix.died_at, resumed=resumed, wrong=wrong)
     finally:
         world.close()
 
@@ -150,6 +156,16 @@ def _wrong(world: JobWorld) -> Iterator[str]:
         yield f"a run started twice: {numbers}"
 
 
+def _lost(world: JobWorld, stored: list[tuple[int, int]]) -> Iterator[str]:
+    """What a later run did again although it was fetched: a preemption costs what was done since then, no more."""
+    path = world.folder / "begins"
+    for line in path.read_text().splitlines() if path.exists() else ():
+        run, begins = map(int, line.split())
+        newest = max((number for of, number in stored if of < run), default=0)
+        if begins < newest:
+            yield f"run {run} begins at step {begins}, and step {newest} was stored"
+
+
 def outcomes(points: range, faults: tuple[str, ...] = FAULTS) -> Iterator[Outcome]:
     """Play worlds."""
     for fault in faults:
@@ -161,12 +177,13 @@ def outcomes(points: range, faults: tuple[str, ...] = FAULTS) -> Iterator[Outcom
 
 def main() -> int:
     """Play all of them; prints what is wrong, and how many there were."""
-    count = bad = died = 0
+    count = bad = died = again = 0
     for one in outcomes(range(1, POINTS_MAX + 1)):
         count, died, bad = count + 1, died + bool(one.died_at), bad + bool(one.wrong)
+        again += one.resumed
         if one.wrong:
             print(one)
-    print(f"{count} worlds, gpuwatch killed in {died} of them, {bad} wrong")
+    print(f"{count} worlds, gpuwatch killed in {died} of them, {again} resumed from a checkpoint, {bad} wrong")
     return 1 if bad else 0
 
 
