@@ -15,6 +15,7 @@ from gpuwatch.engine.job_threads import JobThreads
 from gpuwatch.errors import SettingsError
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.job_folder import JobFolder
+from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 WORKERS = 16  # rounds at the same time: a machine that hangs takes one of them for its time limit
+COPIES = 8  # to stores at the same time
 
 
 def jobs_folder(settings: Settings) -> Path:
@@ -55,12 +57,13 @@ def build_job_runner(
         launches=launches,
         shells=job_shells(settings),
         files=JobFolder(jobs_folder(settings)),
+        stores=Rclone(),
         address=InstanceAddresses(launchers, monotonic),
         variables=job_variables,
         clock=clock,
         bounds=RunBounds(),
     )
-    return JobRunner(parts, runner_script(), JobThreads(WORKERS))
+    return JobRunner(parts, runner_script(), JobThreads(WORKERS), JobThreads(COPIES))
 
 
 def job_variables(job: Job) -> dict[str, str]:

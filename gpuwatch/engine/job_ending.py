@@ -13,8 +13,10 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobFiles, JobRun, JobState
 from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import MachineFile
+from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.engine.job_alerts import NOT_FETCHED, job_alert
+from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_running import Running
 from gpuwatch.ports import AlertKind, Severity
@@ -26,8 +28,9 @@ _LOST = "results were not fetched"
 class Ending:
     """The steps from a command that has ended to a job that is over."""
 
-    def __init__(self, parts: JobParts, running: Running) -> None:
+    def __init__(self, parts: JobParts, running: Running, copies: JobCopies) -> None:
         self._parts = parts
+        self._copies = copies
         self._running = running
 
     def advance(self, job: Job, run: JobRun, launch: Launch | None) -> Job:
@@ -70,7 +73,12 @@ class Ending:
         verified = self._parts.files.fetch(shell, work_folder(job.job_id), listed, waiting, bound)
         if len(verified) < len(listed):
             return (), f"{len(verified)} of {len(listed)} files are whole so far"
-        places = [(one.path, place_of(job, spec, one)) for spec in wanted for one in _of_pattern(spec, listed)]
+        places = [
+            (one.path, place_of(job, spec, one))
+            for spec in wanted
+            if not is_store(spec.target)
+            for one in _of_pattern(spec, listed)
+        ]
         self._parts.files.publish(job.job_id, run.run_number, places)
         return verified, None
 
@@ -126,6 +134,10 @@ class Ending:
         """The end of the instance is confirmed."""
         now = self._parts.clock()
         is_done = run.step == "fetched"
+        if is_done and (places := _in_stores(job, run)):
+            if not self._copies.put_results(job, self._parts.files.results_of(job.job_id, run.run_number), places):
+                return job  # the instance is gone already: waiting costs nothing
+            self._parts.event(run, "stored", files=sum(len(names) for _, _, names in places))
         run = msgspec.structs.replace(run, step="over")
         self._parts.shells.forget(run.launch_id)
         if is_done:
@@ -145,11 +157,30 @@ class Ending:
 
 def place_of(job: Job, spec: JobFiles, one: MachineFile) -> Path:
     """Where a result belongs here: below the target, by its name behind the fixed part of the pattern."""
+    return Path(job.definition.folder, spec.target).expanduser().joinpath(*one.path.split("/")[_fixed(spec) :])
+
+
+def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
+    """Which results belong into which store: the folder that they lie below, the store, their names."""
+    found = []
+    for spec in job.definition.results:
+        if is_store(spec.target):
+            fixed = spec.source.removeprefix("./").split("/")[: _fixed(spec)]
+            paths = [str(one["path"]) for one in run.results if _fits(spec, str(one["path"]))]
+            found.append(("/".join(fixed), spec.target, ["/".join(path.split("/")[len(fixed) :]) for path in paths]))
+    return found
+
+
+def _fixed(spec: JobFiles) -> int:
+    """How many parts of the pattern are the same for every file, the name of a single one left out."""
     parts = spec.source.removeprefix("./").split("/")
-    fixed = next((number for number, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
-    return Path(job.definition.folder, spec.target).expanduser().joinpath(*one.path.split("/")[fixed:])
+    return next((number for number, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
 
 
 def _of_pattern(spec: JobFiles, listed: Sequence[MachineFile]) -> list[MachineFile]:
+    return [one for one in listed if _fits(spec, one.path)]
+
+
+def _fits(spec: JobFiles, path: str) -> bool:
     pattern = spec.source.removeprefix("./").rstrip("/")
-    return [one for one in listed if fnmatchcase(one.path, pattern) or fnmatchcase(one.path, f"{pattern}/*")]
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}/*")

@@ -17,7 +17,7 @@ from gpuwatch.domain.jobs.run_status import MachineFile, parse_files
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.ports import LaunchRepository, OutboxAlert
 from gpuwatch.ports.jobs import JobStore
-from gpuwatch.ports.remote import RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
+from gpuwatch.ports.remote import ObjectStores, RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
     reach_s: float = 900.0  # after which a machine that never let us in is given back
     gone_s: float = 120.0  # how long an instance may be outbid or stopped before the job goes on elsewhere
     results_s: float = 3600.0  # how long results that cannot be fetched keep an instance
+    store_s: float = 3600.0  # of one copy to or from a store; the next one goes on with the next file
     late_results_s: float = 120.0  # after which that is reported
     observed_every_s: float = 60.0  # how often what did not change is written down
 
@@ -53,6 +54,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     launches: LaunchRepository
     shells: RemoteShells
     files: RunFiles
+    stores: ObjectStores
     address: Callable[[Launch], SshAddress | None]
     variables: Callable[[Job], Mapping[str, str]]
     clock: Callable[[], datetime]

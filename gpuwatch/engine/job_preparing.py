@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from gpuwatch.domain.jobs.run_plan import (
     work_folder,
 )
 from gpuwatch.domain.jobs.run_status import is_safe_path
+from gpuwatch.domain.jobs.stores import is_remote
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.errors import GpuwatchError
-from gpuwatch.ports.remote import RemoteRefused, RemoteShell, RemoteUnreachable
+from gpuwatch.ports.remote import ObjectMissing, RemoteRefused, RemoteShell, RemoteUnreachable
 
 
 class InputMissing(GpuwatchError):
@@ -38,15 +41,16 @@ class Preparing:
         program: the text of the runner.
     """
 
-    def __init__(self, parts: JobParts, program: bytes) -> None:
+    def __init__(self, parts: JobParts, program: bytes, copies: JobCopies) -> None:
         self._parts = parts
+        self._copies = copies
         self._program = program
 
     def advance(self, job: Job, run: JobRun, launch: Launch) -> Job:
         """Do all that is left, and return the job as it is then.
 
         Raises:
-            RemoteUnreachable, RemoteRefused: later again.
+            RemoteUnreachable, RemoteRefused, StoreUnreachable: later again.
             InputMissing: never.
         """
         _check_paths(job)
@@ -82,14 +86,28 @@ class Preparing:
 
     def _bring_inputs(self, shell: RemoteShell, job: Job) -> None:
         variables = assignments(self._parts.variables(job))
-        for one in job.definition.inputs:
-            if is_pulled(one.source):
+        for number, one in enumerate(job.definition.inputs):
+            if is_remote(one.source):
+                self._send_from_store(shell, job, number, one)
+            elif is_pulled(one.source):
                 script = f"{variables}cd {shlex.quote(work_folder(job.job_id))} && {pull_script(one)}\n"
                 said = shell.run("sh -s", timeout_s=self._parts.bounds.send_s, stdin=script.encode())
                 if said.exit_code != 0:
                     raise InputMissing(f"input {one.source} was not brought: {said.stderr or said.exit_code}")
             else:
                 self._send(shell, job, one)
+
+    def _send_from_store(self, shell: RemoteShell, job: Job, number: int, one: JobFiles) -> None:
+        """Copied here, then to the machine: no key of a store leaves this host."""
+        folder = self._parts.files.input_of(job.job_id, number)
+        try:
+            self._parts.stores.get(one.source, folder, timeout_s=self._parts.bounds.store_s)
+        except ObjectMissing as error:
+            raise InputMissing(f"input {one.source} was not brought: {error}") from error
+        name = one.source.rstrip("/").rpartition("/")[2].rpartition(":")[2]
+        is_file = [found.name for found in folder.iterdir()] == [name] and (folder / name).is_file()
+        self._send(shell, job, msgspec.structs.replace(one, source=str(folder / name if is_file else folder)))
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _send(self, shell: RemoteShell, job: Job, one: JobFiles) -> None:
         local = Path(job.definition.folder, one.source).expanduser()
@@ -135,7 +153,8 @@ class Preparing:
         if job.definition.checkpoint is None:
             return None
         stored = to_resume(self._parts.files.checkpoints(job.job_id))
-        return next((one for one in stored if self._parts.files.is_intact(job.job_id, one)), None)
+        intact = next((one for one in stored if self._parts.files.is_intact(job.job_id, one)), None)
+        return intact or self._copies.restore(job)
 
     def _sh(self, shell: RemoteShell, command: str, stdin: bytes = b"") -> None:
         said = shell.run(command, timeout_s=self._parts.bounds.call_s, stdin=stdin)

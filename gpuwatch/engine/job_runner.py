@@ -17,6 +17,7 @@ from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.engine.job_alerts import INTERRUPTED, job_alert
+from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_ending import Ending
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_preparing import InputMissing, Preparing
@@ -24,7 +25,7 @@ from gpuwatch.engine.job_running import Observed, Running
 from gpuwatch.engine.job_threads import JobThreads
 from gpuwatch.errors import JobConflict, SettingsError
 from gpuwatch.ports import Severity
-from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
+from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable, StoreUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -45,23 +46,39 @@ class JobRunner:
     Args:
         program: the text of the runner that is copied to machines.
         threads: where the rounds of jobs run; one job never waits for another.
+        copying: where copies to stores run, which may take hours.
     """
 
-    def __init__(self, parts: JobParts, program: bytes, threads: JobThreads | None = None) -> None:
+    def __init__(
+        self, parts: JobParts, program: bytes, threads: JobThreads | None = None, copying: JobThreads | None = None
+    ) -> None:
         self._parts = parts
-        self._preparing = Preparing(parts, program)
+        self._copies = JobCopies(parts)
+        self._preparing = Preparing(parts, program, self._copies)
         self._running = Running(parts)
-        self._ending = Ending(parts, self._running)
+        self._ending = Ending(parts, self._running, self._copies)
         self._threads = threads or JobThreads(0)
+        self._copying = copying or self._threads
 
     def tick(self, now: datetime) -> int:
         """One round of every job that has an instance; returns how many were begun. Raises StoreError."""
         jobs = [job for job in self._parts.jobs.open_jobs() if job.state in _DRIVEN and job.launch_id is not None]
-        return sum(self._threads.start(job.job_id, partial(self._round, job.job_id)) for job in jobs)
+        for job in jobs:  # beside the rounds: a lease is renewed whatever a store does
+            if self._copies.is_due(job):
+                self._copying.start(f"{job.job_id} copies", partial(self._copies.copy_checkpoints, job))
+        return sum(self._pool(job).start(job.job_id, partial(self._round, job.job_id)) for job in jobs)
+
+    def _pool(self, job: Job) -> JobThreads:
+        """What is fetched, and whose instance is gone, may wait for its store."""
+        if job.state is not JobState.FETCHING:
+            return self._threads
+        launch = self._parts.launches.get(job.launch_id or "")
+        return self._copying if launch is None or launch.is_over else self._threads
 
     def close(self) -> None:
         """Start nothing more."""
         self._threads.close()
+        self._copying.close()
 
     def _round(self, job_id: str) -> None:
         job = self._parts.jobs.job(job_id)  # as it is now: it may have waited for a thread
@@ -79,7 +96,7 @@ class JobRunner:
     def _attempt(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
         try:
             self._drive(job, run, launch)
-        except (RemoteUnreachable, RemoteRefused) as error:
+        except (RemoteUnreachable, RemoteRefused, StoreUnreachable) as error:
             self._unreached(job, run, launch, error)
         except (InputMissing, SettingsError) as error:
             self._hopeless(job, run, launch, str(error))

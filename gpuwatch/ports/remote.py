@@ -23,6 +23,14 @@ class RemoteRefused(GpuwatchError):
     """The machine answers, and does not let us in, or is another one: its host key differs from the pinned one."""
 
 
+class StoreUnreachable(GpuwatchError):
+    """An object store did not take or give what was asked, or not whole; later again. Its text is fit to be shown."""
+
+
+class ObjectMissing(StoreUnreachable):
+    """The store answers, and has no such file or folder."""
+
+
 class SshAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a machine's SSH server listens."""
 
@@ -92,6 +100,9 @@ class RunFiles(Protocol):
     ) -> list[MachineFile]:
         """Fetch what is not there yet; return those that are verified here. Raises RemoteUnreachable, RemoteRefused."""
 
+    def input_of(self, job_id: str, number: int) -> Path:
+        """Where an input waits that comes from a store, until the machine has it."""
+
     def results_of(self, job_id: str, run_number: int) -> Path:
         """Where the verified results of a run wait to be published."""
 
@@ -112,3 +123,25 @@ class RunFiles(Protocol):
 
     def drop_checkpoint(self, job_id: str, sequence: int) -> None:
         """Delete it."""
+
+
+class ObjectStores(Protocol):
+    """Object stores as job files name them: `s3://BUCKET/FOLDER`, `rclone:REMOTE:FOLDER`.
+
+    Every method raises StoreUnreachable and is bounded in time.
+    """
+
+    def put(self, folder: Path, names: Sequence[str], target: str, *, timeout_s: float) -> None:
+        """Copy files below a folder, and verify each there by size and hash; repeated, it goes on."""
+
+    def get(self, source: str, folder: Path, names: Sequence[str] = (), *, timeout_s: float) -> None:
+        """Copy a file, a folder, or the named files below it. Raises ObjectMissing."""
+
+    def folders(self, target: str, *, timeout_s: float) -> list[str]:
+        """Names of the folders below it, sorted; none where nothing is."""
+
+    def read(self, source: str, *, timeout_s: float) -> bytes:
+        """The text of a small file. Raises ObjectMissing."""
+
+    def drop(self, target: str, first: str, *, timeout_s: float) -> None:
+        """Delete a folder with all that is in it, the file `first` before the others."""

@@ -1,4 +1,4 @@
-"""Runs a client of ours (ssh, rsync): bounded in time and output, killed with everything it started."""
+"""Runs a client of ours (ssh, rsync, rclone): bounded in time and output, killed with everything it started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -35,8 +35,12 @@ def run_bounded(
     timeout_s: float,
     max_bytes: int,
     stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
 ) -> BoundedResult:
     """Run a process, and write its output to a file as it comes.
+
+    Args:
+        env: variables besides the few that every client gets.
 
     Raises:
         OSError: it cannot be started, or `into` cannot be written.
@@ -48,7 +52,7 @@ def run_bounded(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env={"PATH": os.defpath} | kept,
+        env={"PATH": os.defpath} | kept | dict(env or {}),
         bufsize=0,
     )
     pipes = _Pipes(process, stdin, into, max_bytes)

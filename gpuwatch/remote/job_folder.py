@@ -124,6 +124,10 @@ class JobFolder:
             _durable(copied)
             copied.replace(target)
 
+    def input_of(self, job_id: str, number: int) -> Path:
+        """Where an input out of a store waits."""
+        return self._job(job_id) / "inputs" / str(number)
+
     def results_of(self, job_id: str, run_number: int) -> Path:
         """Where the results of a run wait."""
         return self._run(job_id, run_number) / "fetched"

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, mod
 
 from gpuwatch.domain.jobs.job import CheckpointSpec, JobDefinition, JobFiles, JobLimit, PilotSpec
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.jobs.stores import EXPECTED, is_remote, is_store
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.durations import parse_duration
 from gpuwatch.domain.watches.fields import Line, Lines, Span, SpanFrom1s, SpecTable, Table, Text, Usd, Whole, Words
@@ -78,8 +79,15 @@ def _env_value(value: Any) -> Any:
     return Reference(**{kind: name})
 
 
+def _store(value: Any) -> str:
+    if not isinstance(value, str) or not is_store(value):
+        raise ValueError(EXPECTED)
+    return value
+
+
 JobName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
 Pilot = Annotated[PilotSpec, PlainValidator(_pilot), WithJsonSchema({"type": "string", "examples": ["1%", "10m"]})]
+Store = Annotated[str, BeforeValidator(_store)]
 Command = Annotated[str, BeforeValidator(_command)]
 JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_input_type=str | Reference)]
 
@@ -87,8 +95,10 @@ JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_
 class FilesTable(SpecTable):
     """Files to copy: `{ source, target }`."""
 
-    source: Line = Field(description="Input: local path, git URL, s3:// or https:// URL. Result: glob on the instance.")
-    target: Line | None = Field(default=None, description="Where to; for results a local folder.")
+    source: Line = Field(
+        description="Input: local path, git URL, s3://, https:// or rclone:. Result: glob on the instance."
+    )
+    target: Line | None = Field(default=None, description="Where to; for results a local folder, s3:// or rclone:.")
 
 
 JobFilesList = Annotated[
@@ -106,10 +116,11 @@ class CheckpointTable(SpecTable):
     )
     keep: Whole = Field(default=2, ge=1, le=1000, description="Checkpoints kept.")
     resume: Line | None = Field(default=None, description="Command that resumes from it. Default: the same command.")
+    store: Store | None = Field(default=None, description="Store for copies: s3://BUCKET/FOLDER, rclone:REMOTE:FOLDER.")
 
     def value(self) -> CheckpointSpec:
         """Return the value that the engine uses."""
-        return CheckpointSpec(path=self.path, every_s=self.every, keep=self.keep, resume=self.resume)
+        return CheckpointSpec(path=self.path, every_s=self.every, keep=self.keep, resume=self.resume, store=self.store)
 
 
 class LimitTable(SpecTable):
@@ -197,6 +208,11 @@ class JobFileTable(Table):
     def _does_something(self) -> JobFileTable:
         if (self.command is None) == (self.script is None):
             raise ValueError("expected either command or script")
+        sources = [one.source for one in self.inputs if is_remote(one.source)]
+        targets = [one.target for one in self.results if one.target and (is_remote(one.target) or "://" in one.target)]
+        for address in [*sources, *targets]:
+            if not is_store(address):
+                raise ValueError(f"{address!r}: {EXPECTED}")
         if self.name in self.depends_on:
             raise ValueError("depends_on: a job cannot wait for itself")
         return self

@@ -34,9 +34,10 @@ from gpuwatch.engine.job_parts import JobParts, RunBounds
 from gpuwatch.engine.job_runner import JobRunner
 from gpuwatch.errors import JobConflict
 from gpuwatch.ports import OutboxAlert
-from gpuwatch.ports.remote import RemoteAnswer, RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
+from gpuwatch.ports.remote import ObjectStores, RemoteAnswer, RemoteShell, RemoteShells, RemoteUnreachable, SshAddress
 from gpuwatch.remote import runner_script
 from gpuwatch.remote.job_folder import JobFolder
+from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
 
 BEGIN = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
@@ -191,6 +192,7 @@ class JobWorld:
         self.files = JobFolder(folder / "data")
         self.bounds = RunBounds(**dict(bounds or {}))
         self.shells: RemoteShells = OpenSshShells(folder / "ssh") if real else LocalShells(self)
+        self.stores: ObjectStores = Rclone()
         self.variables: Mapping[str, str] = {}
         self._numbers = count(1)
         self.stays: set[str] = set()  # launches whose end the provider does not carry out yet
@@ -204,6 +206,7 @@ class JobWorld:
             launches=self.launches,  # type: ignore[arg-type]
             shells=self.shells,
             files=self.files,
+            stores=self.stores,
             address=self._address,
             variables=lambda job: self.variables,
             clock=lambda: self.now,

@@ -119,6 +119,34 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, fault: str) -> None:
     assert found[0].startswith(fault), found
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'results = [{ source = "out/*", target = "rclone::s3,secret_access_key=x:b/f" }]',
+        'results = [{ source = "out/*", target = "https://example.org/put" }]',
+        'results = [{ source = "out/*", target = "s3://" }]',
+        'inputs = [{ source = "rclone:box,key=x:f", target = "in" }]',
+        'checkpoint = { path = "ckpt", store = "ckpts" }',
+    ],
+)
+def test_an_address_of_a_store_holds_no_key_and_no_option(tmp_path: Path, line: str) -> None:
+    (tmp_path / "job.toml").write_text(f"{line}\n{LEAST}")
+    with pytest.raises(SettingsError, match="expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER"):
+        read_job_file(tmp_path / "job.toml")
+
+
+def test_results_inputs_and_checkpoints_may_lie_in_a_store(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(
+        'inputs = [{ source = "rclone:box:a b/c", target = "in" }]\n'
+        'results = [{ source = "out/*", target = "s3://bucket/x" }]\n'
+        f'checkpoint = {{ path = "ckpt", store = "rclone:box:" }}\n{LEAST}'
+    )
+    found = read_job_file(tmp_path / "job.toml")
+    assert (found.results[0].target, found.inputs[0].source) == ("s3://bucket/x", "rclone:box:a b/c")
+    assert found.checkpoint is not None
+    assert found.checkpoint.store == "rclone:box:"
+
+
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no\.toml: cannot be read: No such file"):
         read_job_file(tmp_path / "no.toml")

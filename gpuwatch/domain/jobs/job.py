@@ -35,8 +35,8 @@ ON_AN_INSTANCE = frozenset({JobState.PREPARING, JobState.RUNNING, JobState.FETCH
 class JobFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Files that are brought from `source` to `target`. Inputs go to the instance, results come from it."""
 
-    source: str  # inputs: a local path, git URL, s3:// or https:// URL; results: a glob on the instance
-    target: str
+    source: str  # inputs: a local path, git URL, s3://, https:// or rclone:; results: a glob on the instance
+    target: str  # of results: a folder here, or a store
 
 
 class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +46,7 @@ class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     every_s: float = 1_200.0
     keep: int = 2
     resume: str | None = None  # the command that resumes; None: the same one
+    store: str | None = None  # where copies of those that were fetched go; None: they stay here
 
 
 class PilotSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from gpuwatch.domain.jobs.job import Job, JobFiles
+from gpuwatch.domain.jobs.stores import is_remote
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GIT = re.compile(r"(git\+.*|git@.*|ssh://.*|.*\.git(@[\w./-]+)?)")
@@ -57,8 +58,8 @@ def assignments(variables: Mapping[str, str]) -> str:
 
 
 def is_pulled(source: str) -> bool:
-    """Whether the machine brings an input itself: git, HTTP, S3."""
-    return "://" in source or _GIT.fullmatch(source) is not None
+    """Whether the machine brings an input itself: git, HTTP, S3; `rclone:` is brought from here."""
+    return not is_remote(source) and ("://" in source or _GIT.fullmatch(source) is not None)
 
 
 def pull_script(one: JobFiles) -> str:
@@ -81,9 +82,11 @@ def pull_script(one: JobFiles) -> str:
             f" else wget -q -c -O {part} {quoted}; fi; }} && mv {part} {target}; }}"
         )
     if source.startswith("s3://"):
+        place = "${RCLONE_S3_ENDPOINT:-${AWS_ENDPOINT_URL_S3:-${AWS_ENDPOINT_URL:-}}}"  # rclone reads its own alone
         remote = shlex.quote(":s3,env_auth:" + source.removeprefix("s3://"))
         return (
-            f"{made}{{ if command -v rclone >/dev/null; then rclone copyto {remote} {part};"
+            f"{made}{{ if command -v rclone >/dev/null; then"
+            f' RCLONE_S3_ENDPOINT="{place}" rclone copyto {remote} {part};'
             f" else aws s3 cp --quiet {quoted} {part}; fi; }} && mv {part} {target}; }}"
         )
     return f"{made}rclone copyto {quoted} {part} && mv {part} {target}; }}"

@@ -1,0 +1,25 @@
+"""Addresses of object stores in job files: what this machine's rclone reads and writes. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
+_BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
+EXPECTED = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without a key or an option in it"
+
+
+def is_remote(address: str) -> bool:
+    """Whether a source or target is written for rclone here: it may still be wrong."""
+    return address.startswith("rclone:")
+
+
+def is_store(address: str) -> bool:
+    """Whether results or checkpoints can go there."""
+    return _REMOTE.fullmatch(address) is not None or _BUCKET.fullmatch(address) is not None
+
+
+def below(address: str, *names: str) -> str:
+    """An address below another one; of the root of a remote, too."""
+    joined = "/".join(names)
+    return f"{address}{joined}" if address.endswith((":", "/")) else f"{address}/{joined}"

@@ -1,0 +1,147 @@
+"""Copies of a job in an object store: its results, its newest checkpoints. The instance has no part in it, and no key.
+
+STORE/JOB/SEQUENCE/files/…, manifest.json      the manifest is copied last: without it nothing there is whole
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.run_status import is_safe_path
+from gpuwatch.domain.jobs.stores import below
+from gpuwatch.engine.job_alerts import NOT_COPIED, NOT_STORED, job_alert
+from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.ports import Severity
+from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+_AGAIN = timedelta(minutes=1)
+_CALL_S = 60.0
+
+
+class JobCopies:
+    """What goes to stores and comes back. What it remembers may be lost: then it is compared, and not sent again."""
+
+    def __init__(self, parts: JobParts) -> None:
+        self._parts = parts
+        self._there: dict[str, set[StoredCheckpoint]] = {}  # job → what its store has
+        self._failed: dict[str, tuple[datetime, datetime]] = {}  # job → since when, and when it was tried last
+
+    def is_due(self, job: Job) -> bool:
+        """Whether a checkpoint waits to be copied."""
+        spec = job.definition.checkpoint
+        if spec is None or spec.store is None or not self._may_try(job):
+            return False
+        return set(self._parts.files.checkpoints(job.job_id)) != self._there.get(job.job_id, set())
+
+    def copy_checkpoints(self, job: Job) -> None:
+        """Bring the store to what is here: the newest first, then what is superseded goes."""
+        spec, stored = job.definition.checkpoint, self._parts.files.checkpoints(job.job_id)
+        assert spec is not None
+        assert spec.store is not None
+        folder, there = below(spec.store, job.job_id), self._there.setdefault(job.job_id, set())
+        try:
+            for one in reversed(stored):
+                if one not in there:
+                    self._copy(job, folder, one)
+                    there.add(one)
+            if stored:
+                self._drop_superseded(folder, stored)
+        except (StoreUnreachable, OSError) as error:
+            self._note_failure(job, NOT_COPIED, str(error), "The job goes on; its checkpoints are kept here.")
+        else:
+            self._failed.pop(job.job_id, None)
+        there.intersection_update(stored)
+
+    def _copy(self, job: Job, folder: str, one: StoredCheckpoint) -> None:
+        here, target = self._parts.files.checkpoint_files(job.job_id, one.sequence).parent, below(folder, _name(one))
+        names = [f"files/{file.path}" for file in one.files]
+        self._parts.stores.put(here, names, target, timeout_s=self._parts.bounds.store_s)
+        self._parts.stores.put(here, [MANIFEST], target, timeout_s=_CALL_S)
+
+    def _drop_superseded(self, folder: str, stored: Sequence[StoredCheckpoint]) -> None:
+        kept, newest = {_name(one) for one in stored}, _name(stored[-1])
+        for name in self._parts.stores.folders(folder, timeout_s=_CALL_S):
+            if len(name) == len(newest) and name.isdecimal() and name < newest and name not in kept:
+                self._parts.stores.drop(below(folder, name), MANIFEST, timeout_s=_CALL_S)
+
+    def restore(self, job: Job) -> StoredCheckpoint | None:
+        """The newest sound checkpoint of the store, brought here and verified. Raises StoreUnreachable."""
+        spec = job.definition.checkpoint
+        if spec is None or spec.store is None:
+            return None
+        folder, stores, files = below(spec.store, job.job_id), self._parts.stores, self._parts.files
+        torn = {_name(one) for one in files.checkpoints(job.job_id) if one.failed}
+        for name in reversed(stores.folders(folder, timeout_s=_CALL_S)):
+            one = None if name in torn else self._manifest(below(folder, name, MANIFEST))
+            if one is None or one.failed or _name(one) != name:
+                continue
+            here = files.checkpoint_files(job.job_id, one.sequence).parent
+            names = [f"files/{file.path}" for file in one.files]
+            stores.get(below(folder, name), here, names, timeout_s=self._parts.bounds.store_s)
+            if files.is_intact(job.job_id, one):
+                files.save_checkpoint(job.job_id, one)
+                return one
+            log.warning("job %s: checkpoint %s of its store is not whole", job.name, name)
+            files.drop_checkpoint(job.job_id, one.sequence)
+        return None
+
+    def _manifest(self, address: str) -> StoredCheckpoint | None:
+        try:
+            one = msgspec.json.decode(self._parts.stores.read(address, timeout_s=_CALL_S), type=StoredCheckpoint)
+        except (ObjectMissing, msgspec.MsgspecError):
+            return None
+        return one if is_safe_path(one.name) and all(is_safe_path(file.path) for file in one.files) else None
+
+    def put_results(self, job: Job, folder: Path, places: Sequence[tuple[str, str, Sequence[str]]]) -> bool:
+        """Copy verified results; False: later again.
+
+        Args:
+            places: below which folder of `folder`, store, names.
+        """
+        if not self._may_try(job):
+            return False
+        try:
+            for fixed, target, names in places:
+                self._parts.stores.put(folder / fixed, names, target, timeout_s=self._parts.bounds.store_s)
+        except (StoreUnreachable, OSError) as error:
+            self._note_failure(job, NOT_STORED, str(error), f"They are kept here, whole: {folder}")
+            return False
+        self._failed.pop(job.job_id, None)
+        return True
+
+    def _may_try(self, job: Job) -> bool:
+        failed = self._failed.get(job.job_id)
+        return failed is None or self._parts.clock() - failed[1] >= _AGAIN
+
+    def _note_failure(self, job: Job, what: str, why: str, did: str) -> None:
+        """Reported once a run, after it failed for a while."""
+        now = self._parts.clock()
+        since, _ = self._failed.get(job.job_id, (now, now))
+        self._failed[job.job_id] = since, now
+        log.warning("job %s: %s: %s", job.name, what, why)
+        if now - since < timedelta(seconds=self._parts.bounds.late_results_s):
+            return
+        news = job_alert(
+            job,
+            now,
+            what,
+            severity=Severity.WARNING,
+            facts=[("Error", why)],
+            did=f"{did} gpuwatch keeps trying, once a minute.",
+            can_do=("Check the store and the settings of rclone where gpuwatch runs",),
+        )
+        self._parts.report(news)
+
+
+def _name(one: StoredCheckpoint) -> str:
+    return f"{one.sequence:06d}"
