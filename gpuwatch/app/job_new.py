@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.app.plan_job import JobRequest, OfferPlan, verdict_of
-from gpuwatch.app.plan_watch import chosen_offers, offer_clauses, toml_value
+from gpuwatch.app.plan_watch import chosen_offers, offer_clauses, toml_value, unrated_providers
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.figures import FigureRange
@@ -22,7 +22,7 @@ from gpuwatch.domain.planning.job_comparison import Feasibility, JobOffer
 from gpuwatch.errors import GpuwatchError
 
 SCHEMA_FILE = "gpuwatch-job.schema.json"
-_NOT_OF_RESOURCES = frozenset({"name", "max_job_cost"})
+_NOT_OF_RESOURCES = frozenset({"name", "max_job_cost", "any"})
 _CHECKPOINT_EVERY = "20m"  # the articles' advice: every 15 to 30 minutes
 
 
@@ -169,6 +169,8 @@ def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:
 
 def _resources(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob) -> Mapping[str, Any]:
     clauses = offer_clauses(found.name, asked, plan, found.chosen)
+    if "any" in clauses:  # which a job has no key for: only providers whose hosts need no floor
+        clauses["providers"] = unrated_providers([one.offer.provider for one in found.chosen])
     return {key: value for key, value in clauses.items() if key not in _NOT_OF_RESOURCES}
 
 

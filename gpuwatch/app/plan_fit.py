@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.app.current_offers import CurrentOffers, current_offers
 from gpuwatch.app.past_prices import gpu_names_of
-from gpuwatch.app.plan_size import is_named, memory_needed
+from gpuwatch.app.plan_size import is_named, memory_needed, workload_of
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.market.offer import OfferKind
@@ -43,7 +43,7 @@ from gpuwatch.errors import StoreError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuwatch.domain.planning.memory_need import WorkloadRequest
+    from gpuwatch.domain.planning.memory_need import Workload, WorkloadRequest
     from gpuwatch.settings import Settings
 
 _POLL_WITHIN_S = 30.0
@@ -126,10 +126,7 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
     if is_named(asked.workload):
         if asked.vram_gb is not None:
             raise UsageError("use either --vram or --size-of")
-        workload = asked.workload
-        if task is GpuTask.INFERENCE and workload.method is None:
-            workload = msgspec.structs.replace(workload, method="inference")
-        needed = memory_needed(workload)
+        needed = memory_needed(_with_method(asked))
         vram_gb, read_gb = needed.gb, gb_read_per_step(needed.workload)
         of_method = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
         if task not in {GpuTask.ANY, of_method}:
@@ -148,6 +145,18 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
         any_link=asked.any_link,
         max_cards=asked.max_cards,
     )
+
+
+def workload_asked(asked: FitRequest) -> Workload | None:
+    """The workload of the model that was named; None: none was. Raises UsageError."""
+    return workload_of(_with_method(asked)) if is_named(asked.workload) else None
+
+
+def _with_method(asked: FitRequest) -> WorkloadRequest:
+    """Inference is a method, too."""
+    if asked.task == GpuTask.INFERENCE and asked.workload.method is None:
+        return msgspec.structs.replace(asked.workload, method="inference")
+    return asked.workload
 
 
 def _current(asked: FitRequest, settings: Settings) -> CurrentOffers:
@@ -200,6 +209,7 @@ def _priced(found: CurrentOffers, *, is_recorded: bool) -> tuple[PricedClass, ..
             provider=offer.provider,
             spot=offer.spot,
             listed=offer.kind is OfferKind.LISTED,
+            reliability=offer.reliability,
         )
         for offer, price in found.offers
     )

@@ -9,6 +9,7 @@ from math import ceil, floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuwatch import providers
 from gpuwatch.app.plan_job import JobRequest, OfferPlan
 from gpuwatch.app.plan_size import named_model
 from gpuwatch.bootstrap.settings_loading import load_settings
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 _MOST_GPUS: Final = 4  # kinds of GPU in one watch: the cheapest for this job
 _COUNTS: Final = (1, 2, 4, 8)  # of GPUs, that other offers may have later
-_RELIABILITY: Final = 0.95  # assumed: asked of hosts, unless the cheapest fitting offer is of a lesser one
-_MEMORY: Final = 0.97  # providers state the same card's memory differently: 23.99 and 24 GiB
+RELIABILITY: Final = 0.95  # assumed: asked of hosts, unless the cheapest fitting offer is of a lesser one
+MEMORY: Final = 0.97  # providers state the same card's memory differently: 23.99 and 24 GiB
 _RUNTIME: Final = 1.25  # assumed: `max_runtime` against the longest of the planned hours
 _OF_WORKLOAD: Final = ("method", "precision", "optimizer", "batch", "context")
 
@@ -46,7 +47,7 @@ def implied_watch(name: str, asked: JobRequest, plan: OfferPlan) -> str | None:
         "[watch.launch]": {"max_runtime": f"{runtime_h}h"},
         "[watch.budget]": {"max_usd_month": ceil(reserved), "max_instances": 1},
     }
-    return "\n\n".join("\n".join((head, *_lines(fields))) for head, fields in tables.items() if fields) + "\n"
+    return watch_toml(tables)
 
 
 def add_watch(config: str | None, name: str, watch: str) -> Path:
@@ -104,15 +105,30 @@ def offer_clauses(name: str, asked: JobRequest, plan: OfferPlan, chosen: Sequenc
         "disk_gb": None if plan.needs.disk_gb is None else ceil(plan.needs.disk_gb),
         "download_gb": ceil(plan.needs.traffic.download_gb) or None,
         "upload_gb": ceil(plan.needs.traffic.upload_gb) or None,
-        "min_vram_gib": floor(min(memory_gib) * _MEMORY) if memory_gib else None,
-        "min_reliability": _reliability(chosen),
+        "min_vram_gib": floor(min(memory_gib) * MEMORY) if memory_gib else None,
+        **host_clauses([one.offer.provider for one in chosen], chosen[0].offer.reliability),
         "verified": asked.verified or None,
     })  # fmt: skip
 
 
-def _reliability(chosen: Sequence[JobOffer]) -> float:
-    best = chosen[0].offer.reliability
-    return _RELIABILITY if best is None else min(_RELIABILITY, floor(best * 100) / 100)
+def host_clauses(named: Sequence[str], best: float | None) -> dict[str, Any]:
+    """How good a host must be. A provider of its own machines states no reliability, so its offers need none.
+
+    Args:
+        named: the providers of the chosen offers.
+        best: the reliability of the cheapest of these offers.
+    """
+    least = RELIABILITY if best is None else min(RELIABILITY, floor(best * 100) / 100)
+    if not unrated_providers(named):
+        return {"min_reliability": least}
+    rated = [name for name in providers.names() if providers.info(name).rates_hosts]
+    return {"any": [f"reliability >= {least}", f"provider not in ({', '.join(map(json.dumps, rated))})"]}
+
+
+def unrated_providers(named: Sequence[str]) -> list[str]:
+    """Those of them whose offers never say how reliable a host is."""
+    known = set(providers.names())
+    return [name for name in dict.fromkeys(named) if name in known and not providers.info(name).rates_hosts]
 
 
 def _job(asked: JobRequest, spec: JobSpec) -> dict[str, Any]:
@@ -160,6 +176,12 @@ def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # --- TOML -------------------------------------------------------------------------------------------------------------
+
+
+def watch_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """The tables of a watch by their heads; empty ones, and keys without a value, are left out."""
+    said = {head: _said(fields) for head, fields in tables.items()}
+    return "\n\n".join("\n".join((head, *_lines(fields))) for head, fields in said.items() if fields) + "\n"
 
 
 def _lines(fields: Mapping[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
+from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
 from gpuwatch.cli.options import (
     CURRENT_DATA,
     LISTED,
@@ -25,6 +27,9 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.output import json_out, local, note
 from gpuwatch.cli.plan_options import ANY_PRICE, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
+from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_options
+from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import Column, left, right, table, text
 from gpuwatch.domain.planning.fit import (
     METHOD_TEXT,
@@ -40,7 +45,7 @@ from gpuwatch.domain.planning.price_floors import TOO_CHEAP_TEXT
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.plan_fit import FitPlan
+    from gpuwatch.app.plan_fit import FitPlan, FitRequest
     from gpuwatch.domain.planning.fit import ClassChoice, RankedClasses, SourceClass, TaskNeeds
     from gpuwatch.domain.planning.memory_need import WorkloadRequest
 
@@ -69,7 +74,21 @@ def _price(given: str, param: click.Parameter) -> PricedClass:
     )
 
 
-_OF_PRICES = ("prices", "poll", "data", "provider", "spot", "listed", "by", "against", "gpu", "limit", "any_price")
+_OF_PRICES = (
+    "prices",
+    "poll",
+    "data",
+    "provider",
+    "spot",
+    "listed",
+    "by",
+    "against",
+    "gpu",
+    "limit",
+    "any_price",
+    "watch",
+    "html",
+)
 
 
 def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool) -> None:
@@ -129,9 +148,21 @@ def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool
 @ANY_PRICE
 @value_option("--limit", click.IntRange(1, 500), "Number of classes.", 15)
 @click.option("--seed", is_flag=True, help="Show the sources' own table of classes and prices.")
+@watch_options("Print the [[watch]] for the best class at its price, instead of the classes.")
+@html_option
 @json_option
 @config_option
-def fit(workload: WorkloadRequest, limit: int, seed: bool, as_json: bool, config: str | None, **asked: Any) -> int:
+def fit(
+    workload: WorkloadRequest,
+    limit: int,
+    seed: bool,
+    watch: str | None,
+    write: bool,
+    html: Path | None,
+    as_json: bool,
+    config: str | None,
+    **asked: Any,
+) -> int:
     """Find the cheapest class of GPU that fits a task: per hour, per GB, per TFLOP and per TB/s.
 
     Exit codes: 0 something fits, 1 nothing that is on offer fits, 2 usage, 3 no price is known, or a provider did
@@ -141,20 +172,51 @@ def fit(workload: WorkloadRequest, limit: int, seed: bool, as_json: bool, config
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     _refuse_ignored(workload, asked, seed)
+    refuse_watch_with(watch, write=write, as_json=as_json)
+    refuse_html_with(html, as_data=as_json or watch is not None)
     request = FitRequest(workload=workload, **asked)
     if seed:
         return _print_sources(task_needs(request), as_json)
     plan = plan_fit(request, lambda: load_settings(config))
-    if as_json:
+    if watch is not None:
+        _print_watch(watch, request, plan, config, write=write)
+    elif as_json:
         json_out(plan_fit_json(plan))
     else:
-        _print_classes(plan, limit)
-        _print_source(plan, "UTC" if request.prices else load_settings(config).timezone)
+        with recorded() as recording:
+            _print_classes(plan, limit)
+            _print_source(plan, "UTC" if request.prices else load_settings(config).timezone)
+        if html:
+            save_page(html, _page(plan, limit, recording))
     for trouble in plan.troubles:
         note(trouble)
     if plan.troubles or not plan.prices:
         return Exit.CANNOT_TELL
     return Exit.DONE if plan.ranked.choices else Exit.FAILED
+
+
+def _print_watch(name: str, asked: FitRequest, plan: FitPlan, config: str | None, *, write: bool) -> None:
+    from gpuwatch.app.plan_gpu_watch import fit_watch
+
+    found = fit_watch(name, asked, plan)
+    if found is None:
+        note("no watch: nothing fits at a price that can be believed")
+        return
+    put_watch(name, found, config, write=write)
+
+
+def _page(plan: FitPlan, limit: int, recording: Recording) -> str:
+    """What the cheapest offer of each class costs, and all that was printed."""
+    bars = [
+        (
+            f"{one.priced.cards}× {one.gpu.name}",
+            float(one.priced.usd_hour),
+            float(one.priced.high_usd_hour or one.usd_hour),
+        )
+        for one in plan.ranked.choices[:limit]
+    ]
+    verdict = [_bests(plan.ranked)] if bars else ["No offer fits."]
+    return page_of(_title(plan.needs), verdict, [range_chart("USD per hour of the whole offer", bars)], recording)
 
 
 def _print_classes(plan: FitPlan, limit: int) -> None:
@@ -165,16 +227,16 @@ def _print_classes(plan: FitPlan, limit: int) -> None:
         cells = [_cells(plan, one, tells_tokens) for one in choices[:limit]]
         table(_columns(plan, tells_tokens), cells, title=_title(plan.needs))
         if len(choices) > limit:
-            click.echo(f"… and {len(choices) - limit} more (--limit)")
-        click.echo()
-        click.echo(_bests(plan.ranked))
+            say(f"… and {len(choices) - limit} more (--limit)")
+        say("")
+        say(_bests(plan.ranked))
         if any(one.too_cheap for one in choices[:limit]):
             note(TOO_CHEAP_TEXT)
     elif plan.prices:
-        click.echo("No offer fits.")
+        say("No offer fits.")
     for why, gpus in plan.ranked.left_out.items():
         more = f" and {len(gpus) - 8} more" if len(gpus) > 8 else ""
-        click.echo(f"left out, {why}: {', '.join(gpus[:8])}{more}")
+        say(f"left out, {why}: {', '.join(gpus[:8])}{more}")
 
 
 def _title(needs: TaskNeeds) -> str:

@@ -25,6 +25,7 @@ from gpuwatch.cli.options import (
 from gpuwatch.cli.plan_job_show import job_page, show_hardware, show_offers, show_watch
 from gpuwatch.cli.plan_options import ANY_PRICE, Figure, Figures, number, pairs, refuse_given
 from gpuwatch.cli.plan_size import refuse_ignored_workload, workload_options
+from gpuwatch.cli.plan_watch_options import refuse_watch_with, watch_options
 from gpuwatch.cli.recording import recorded
 from gpuwatch.errors import UsageError
 
@@ -67,12 +68,9 @@ _OF_CANDIDATES = ("commission", "disk_usd_gb_month", "download_usd_gb", "upload_
 
 
 def _refuse_watch_with(asked: JobRequest, watch: str | None, write: bool, as_json: bool) -> None:
-    if write and watch is None:
-        raise UsageError("--write goes with --watch NAME")
+    refuse_watch_with(watch, write=write, as_json=as_json)
     if watch is not None and asked.candidates:
         raise UsageError("--watch goes with real offers: omit the candidates")
-    if watch is not None and as_json:
-        raise UsageError("use either --watch, which prints TOML, or --json")
 
 
 def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
@@ -174,8 +172,7 @@ def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
 @ANY_PRICE
 @click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers.")
 @click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources compute.")
-@click.option("--watch", metavar="NAME", help="On offers: print the [[watch]] for this job, instead of the offers.")
-@click.option("--write", is_flag=True, help="With --watch: add it to the settings file.")
+@watch_options("On offers: print the [[watch]] for this job, instead of the offers.")
 @html_option
 @json_option
 @config_option

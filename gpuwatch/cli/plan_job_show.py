@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from gpuwatch.cli.html import page_of
 from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.plan_watch_options import put_watch
 from gpuwatch.cli.recording import Recording
 from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
@@ -196,7 +195,7 @@ def show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str | 
 
 def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None, *, write: bool) -> Feasibility | None:
     """The watch that the plan implies: TOML, or a line of where it was added; and the verdict."""
-    from gpuwatch.app.plan_watch import add_watch, implied_watch
+    from gpuwatch.app.plan_watch import implied_watch
     from gpuwatch.domain.planning.job_comparison import Feasibility
 
     found = implied_watch(name, asked, plan)
@@ -211,12 +210,7 @@ def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None
         return verdict or Feasibility.NOT_FEASIBLE
     if verdict is Feasibility.UNCERTAIN:
         note("the watch waits for an offer on which the job is feasible in the worst case too")
-    if not write:
-        click.echo(found, nl=False)
-        return verdict
-    where = add_watch(config, name, found)
-    click.echo(f"watch {name} added to {where}")
-    note(f"try it: gpuwatch check {name}; on past prices: gpuwatch backtest {name}")
+    put_watch(name, found, config, write=write)
     return verdict
 
 

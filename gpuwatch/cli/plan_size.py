@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +11,22 @@ from msgspec.structs import replace
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
-from gpuwatch.cli.options import FILE, Between, Function, as_struct, gpu_option, json_option, value_option
+from gpuwatch.cli.html import html_option, page_of, refuse_html_with, save_page
+from gpuwatch.cli.options import (
+    FILE,
+    Between,
+    Function,
+    as_struct,
+    config_option,
+    gpu_option,
+    json_option,
+    value_option,
+)
 from gpuwatch.cli.output import json_out, note
 from gpuwatch.cli.plan_options import refuse_given
+from gpuwatch.cli.plan_watch_options import put_watch, refuse_watch_with, watch_options
+from gpuwatch.cli.recording import Recording, recorded, say
+from gpuwatch.cli.svg import range_chart
 from gpuwatch.cli.tables import left, right, table, text
 from gpuwatch.domain.planning.memory_need import (
     GB,
@@ -34,7 +48,7 @@ if TYPE_CHECKING:
 _SHOWN = 15
 _NOT_IN_SEED = (
     "method", "optimizer", "context", "recompute", "fused_attention", "master", "rank", "targets", "offload",
-    "micro_batch", "show_all",
+    "micro_batch", "show_all", "watch", "html",
 )  # fmt: skip
 _PARTS = (left("part"), right("GB"), text("computed as"))
 _CARDS = (
@@ -132,14 +146,29 @@ def refuse_ignored_workload(workload: WorkloadRequest, model: str) -> None:
     help="Compute as the sources do: weights (4 bytes by default) and input only, cards by nominal GB.",
 )
 @click.option("--input-gb", type=Between(min=0), default=0.0, help="With --seed: GB of one input in the batch.")
+@watch_options("Print the [[watch]] for the cards that hold it in the smallest number, instead of the table.")
+@click.option(
+    "--max-price",
+    type=Between(min=0, min_open=True),
+    default=None,
+    metavar="USD",
+    help="With --watch: USD per GPU-hour.",
+)
+@html_option
 @json_option
+@config_option
 def size(
     gpu: tuple[str, ...],
     max_cards: int,
     show_all: bool,
     seed: bool,
     input_gb: float,
+    watch: str | None,
+    write: bool,
+    max_price: float | None,
+    html: Path | None,
     as_json: bool,
+    config: str | None,
     workload: WorkloadRequest,
 ) -> int:
     """Compute the GPU memory that a model needs, and which cards hold it."""
@@ -152,6 +181,8 @@ def size(
     )
 
     refuse_ignored_workload(workload, "--params or --shape")
+    _refuse_ignored_watch(watch, write, max_price, as_json=as_json)
+    refuse_html_with(html, as_data=as_json or watch is not None)
     if seed:
         refuse_given("goes without --seed: the sources count weights and input alone", *_NOT_IN_SEED)
         if click.get_current_context().get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
@@ -166,24 +197,49 @@ def size(
         raise UsageError("--input-gb goes with --seed: without it, activations are computed from --context")
     needed = memory_needed(workload)
     found = cards_that_hold(needed, gpu, max_cards)
-    if as_json:
+    if watch is not None:
+        from gpuwatch.app.plan_gpu_watch import size_watch
+
+        put_watch(watch, size_watch(watch, needed, found, max_price or 0.0), config, write=write)
+    elif as_json:
         json_out(plan_size_json(needed, found))
     else:
-        _print(needed, found, len(found) if show_all else _SHOWN, max_cards)
+        with recorded() as recording:
+            _print(needed, found, len(found) if show_all else _SHOWN, max_cards)
+        if html:
+            save_page(html, _page(needed, found, recording))
     return Exit.DONE
+
+
+def _refuse_ignored_watch(watch: str | None, write: bool, max_price: float | None, *, as_json: bool) -> None:
+    refuse_watch_with(watch, write=write, as_json=as_json)
+    if watch is None:
+        refuse_given("goes with --watch NAME", "max_price")
+    elif max_price is None:
+        raise UsageError("--watch goes with --max-price USD per GPU-hour; plan fit --watch takes the market's price")
+    if not write:
+        refuse_given("goes with --write", "config")
+
+
+def _page(needed: MemoryNeed, found: Sequence[CardFit], recording: Recording) -> str:
+    """The parts of the memory, the first cards that hold it, and all that was printed."""
+    bars = [(part.name, part.gb, part.gb) for part in needed.parts]
+    first = f"; the fewest cards: {found[0].cards}× {found[0].gpu.name}" if found else "; no card holds it"
+    verdict = [f"{needed.gb:,.2f} GB in all{first}"]
+    return page_of(_title(needed.workload), verdict, [range_chart("GB by part", bars)], recording)
 
 
 def _print(needed: MemoryNeed, found: Sequence[CardFit], limit: int, max_cards: int) -> None:
     work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
     rows.append(("in all", f"{needed.gb:,.2f}", "and 1 GB of overhead on each card"))
     table(_PARTS, rows, title=_title(work))
-    click.echo()
+    say("")
     if found:
         table(_CARDS, [_cells(fit) for fit in found[:limit]], title="Cards that hold it, 90 % of each filled at most")
     else:
-        click.echo(f"No card holds it with {max_cards} or fewer.")
+        say(f"No card holds it with {max_cards} or fewer.")
     if len(found) > limit:
-        click.echo(f"… and {len(found) - limit} more (--all)")
+        say(f"… and {len(found) - limit} more (--all)")
     if work.model.like:
         note(f"the shape of a model of this size is taken from {work.model.like}; --shape FILE: its own config.json")
     note(METHOD_TEXT)

@@ -110,7 +110,8 @@ def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: flo
         y, wide = 22 * number + 6, max(2.0, at(high) - at(low))
         parts.append(_text(left - 8, y + 11, label, "end"))
         parts.append(f'<rect class="bar" x="{at(low):.1f}" y="{y}" width="{wide:.1f}" height="14"/>')
-        parts.append(_text(at(high) + 6, y + 11, f"{low:,.2f}–{high:,.2f}"))
+        shown = f"{high:,.2f}" if low == high else f"{low:,.2f}–{high:,.2f}"
+        parts.append(_text(at(high) + 6, y + 11, shown))
     if limit is not None:
         x = at(limit)
         parts.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')

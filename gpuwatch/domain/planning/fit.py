@@ -75,6 +75,7 @@ class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = None
     spot: bool = False
     listed: bool = False  # of a price list, which is no trap
+    reliability: float | None = None
     any_number: bool = False  # the price per card applies to any number
 
     def of(self, cards: int) -> PricedClass:

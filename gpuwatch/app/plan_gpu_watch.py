@@ -1,0 +1,63 @@
+"""The `[[watch]]` that `plan fit` and `plan size` imply: GPUs that hold the work, in their number, at a price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuwatch import providers
+from gpuwatch.app.plan_fit import workload_asked
+from gpuwatch.app.plan_watch import MEMORY, host_clauses, watch_toml
+from gpuwatch.domain.planning.job_data import data_of
+from gpuwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.app.plan_fit import FitPlan, FitRequest
+    from gpuwatch.domain.planning.memory_need import CardFit, MemoryNeed
+
+_STEP: Final = Decimal("0.0001")  # a limit is rounded up to it, so that the offer at hand is under its own limit
+
+
+def fit_watch(name: str, asked: FitRequest, plan: FitPlan) -> str | None:
+    """The best class at its price of now, as TOML; None: no class fits whose price can be believed."""
+    best = next((one for one in plan.ranked.choices if not one.too_cheap), None)
+    if best is None:
+        return None
+    priced, work = best.priced, workload_asked(asked)
+    clauses = {
+        "name": name,
+        "gpu": best.gpu.name,
+        "gpu_count": _counts(best.needed, max(best.needed, priced.cards)),
+        "max_price": (best.usd_hour / priced.cards).quantize(_STEP, ROUND_CEILING),
+        "providers": [asked.provider.removesuffix(":listed")] if asked.provider else None,
+        "spot": "only" if priced.spot else None,
+        "listed": priced.listed or None,
+        "disk_gb": None if work is None else ceil(data_of(work, None).disk_gb),
+        "min_vram_gib": floor(best.gpu.memory_gib * MEMORY),
+        **host_clauses([priced.provider or ""], priced.reliability),
+    }
+    return watch_toml({"[[watch]]": clauses})
+
+
+def size_watch(name: str, needed: MemoryNeed, found: Sequence[CardFit], max_price: float) -> str:
+    """The cards without a reason against them that hold it in the smallest number, as TOML. Raises UsageError."""
+    good = [one for one in found if not one.against]
+    if not good:
+        raise UsageError(f"--watch {name!r}: no card holds it without a reason against it; --gpu, or plan fit")
+    cards = [one for one in good if one.cards == good[0].cards]
+    clauses: dict[str, Any] = {
+        "name": name,
+        "gpu": [one.gpu.name for one in cards],
+        "gpu_count": cards[0].cards,
+        "max_price": max_price,
+        "disk_gb": ceil(data_of(needed.workload, None).disk_gb),
+        "min_vram_gib": floor(min(one.gpu.memory_gib for one in cards) * MEMORY),
+        **host_clauses(providers.names(), None),
+    }
+    return watch_toml({"[[watch]]": clauses})
+
+
+def _counts(least: int, most: int) -> int | dict[str, int]:
+    return least if least == most else {"min": least, "max": most}
