@@ -13,7 +13,7 @@ from tests.cli.test_html_pages import written
 
 PRICES = str(Path(__file__).parents[1] / "recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz")
 FIT = ("plan", "fit", "--size-of", "70B", "--method", "qlora")
-SIZE = ("plan", "size", "--model", "8B", "--method", "qlora", "--gpu", "RTX 4090", "--gpu", "L40S", "--max-price", "0.5")
+SIZE = ("plan", "size", "--model", "8B", "--method", "qlora", "--max-price", "0.5", "--gpu", "L40S", "--gpu", "4090")
 
 
 @pytest.fixture
