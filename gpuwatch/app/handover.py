@@ -11,7 +11,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_DOWN, Decimal
 from functools import cache
 from importlib.resources import files
@@ -62,15 +62,24 @@ def handover(settings: Settings, name: str, tool: str, command: str, only: Seque
         raise UsageError(f"watch {name!r} compares costs of a job: a price cap an hour needs max_price")
     [limited] = limits_in_force(settings, [watch], keep=False).watches
     found = check_markets(settings, [limited], only)
-    live = [match for match in found.matches[name] if match.offer.kind is OfferKind.LIVE]
+    return chosen(
+        tool, found.matches[name], lambda match: task_of(tool, limited, match, command), complete=found.is_complete
+    )
+
+
+def chosen(
+    tool: str, matches: Sequence[Match], write: Callable[[Match], Mapping[str, Any]], *, complete: bool
+) -> Handover:
+    """The first live offer at a provider that the tool knows, as a task. Pure."""
+    live = [match for match in matches if match.offer.kind is OfferKind.LIVE]
     known = [match for match in live if _names_at(match.offer.provider).get(tool)]
     best = known[0] if known else None
     return Handover(
         tool=tool,
         match=best,
-        task=None if best is None else task_of(tool, limited, best, command),
+        task=None if best is None else write(best),
         skipped=tuple(sorted({match.offer.provider for match in live} - {match.offer.provider for match in known})),
-        complete=found.is_complete,
+        complete=complete,
     )
 
 

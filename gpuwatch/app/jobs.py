@@ -79,6 +79,8 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
 
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
     """Queue these jobs, all or none. Raises UsageError, StoreError."""
+    for one in definitions:
+        _check_nodes(one)
     names = [one.name for one in definitions]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
@@ -95,6 +97,14 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
         _check_dependencies(repository, submitted)
         repository.submit(submitted)
     return submitted
+
+
+def _check_nodes(definition: JobDefinition) -> None:
+    if definition.nodes > 1:
+        raise UsageError(
+            f"job {definition.name!r} has nodes = {definition.nodes}: gpuwatch runs jobs on one machine; several are"
+            " what SkyPilot and dstack do: gpuwatch job handover FILE --to skypilot"
+        )
 
 
 def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
@@ -226,6 +236,7 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
         from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic is for files alone
 
         definition = read_job_file(file)
+        _check_nodes(definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)

@@ -9,6 +9,7 @@ import click
 
 from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Group
+from gpuwatch.cli.job_handover import handover
 from gpuwatch.cli.job_new import new
 from gpuwatch.cli.job_output import logs, results
 from gpuwatch.cli.job_plan import plan
@@ -53,6 +54,7 @@ job.add_command(plan)
 job.add_command(logs)
 job.add_command(results)
 job.add_command(simulate)
+job.add_command(handover)
 
 
 @job.command(

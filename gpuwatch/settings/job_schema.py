@@ -184,6 +184,12 @@ class JobFileTable(Table):
     checkpoint: CheckpointTable | None = Field(default=None, description="Checkpoints: fetched, kept, resumed from.")
     pilot: Pilot | None = Field(default=None, description='A small run first: a share of the work "1%", or "10m".')
     resources: ResourcesTable = Field(description="Which offers it can use, as in a watch.")
+    nodes: Whole = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="Machines like this. More than one: gpuwatch job handover (SkyPilot, dstack).",
+    )
     limit: LimitTable = Field(description="What it may cost.")
     hours: Figures | None = Field(default=None, description='Estimated hours of work: 20, or "18-30".')
     max_runtime: SpanFrom1s | None = Field(
@@ -240,6 +246,7 @@ class JobFileTable(Table):
             checkpoint=self.checkpoint.value() if self.checkpoint else None,
             pilot=self.pilot,
             resources=self._watch(),
+            nodes=self.nodes,
             limit=self.limit.value(),
             hours=self.hours,
             deadline_s=self.deadline if isinstance(self.deadline, float) else None,

@@ -92,6 +92,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: CheckpointSpec | None = None
     pilot: PilotSpec | None = None
     resources: Watch
+    nodes: int = 1  # machines like this; more than one is an orchestrator's
     limit: JobLimit
     hours: FigureRange | None = None
     deadline_s: float | None = None

@@ -1,0 +1,116 @@
+"""A job on several machines, written as a task of an orchestrator with the job's own limits. Rents and stores nothing.
+
+source: SkyPilot 0.14.1 and dstack 0.22.5 as in `handover`; secrets without a value, and `env` by name alone, are read
+by the tools where they are started.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gpuwatch.app.check import check_markets
+from gpuwatch.app.handover import Handover, chosen, task_of
+from gpuwatch.app.jobs import new_job
+from gpuwatch.bootstrap import real_now
+from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
+from gpuwatch.settings.job_files import read_job_file
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.jobs.job import JobDefinition
+    from gpuwatch.settings import Settings
+
+_IDLE_MINUTES: Final = 10
+
+
+class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's task, and what goes with it.
+
+    Attributes:
+        usd_hour: of all machines, at the price of the offer, commission included; None: nothing matched.
+        usd_low: of the whole work at that price; None: the job states no hours.
+        left_out: keys of the job file that the tool does not carry out.
+    """
+
+    found: Handover
+    nodes: int
+    usd_hour: float | None
+    usd_low: float | None
+    usd_high: float | None
+    runtime_s: int
+    left_out: tuple[str, ...]
+
+
+def job_handover(settings: Settings, file: Path, tool: str, only: Sequence[str] = ()) -> JobHandover:
+    """Poll once for a job, and write its cheapest offer as a task. Raises SettingsError: its file is wrong."""
+    spec, now = _for_one_machine(read_job_file(file)), real_now()
+    job = new_job(spec, "handover", now)
+    watch = msgspec.structs.replace(watch_of(job, price_cap(job), now), auto=None)
+    checked = check_markets(settings, [watch], only)
+    runtime_s = int(max_runtime_s(job, price_cap(job), now))
+    found = chosen(
+        tool,
+        checked.matches[watch.name],
+        lambda match: _task(task_of(tool, watch, match, ""), tool, spec, runtime_s),
+        complete=checked.is_complete,
+    )
+    usd_hour = None if found.match is None else found.match.price.price_microusd_hour * spec.nodes / 1_000_000
+    hours = spec.hours
+    return JobHandover(
+        found=found,
+        nodes=spec.nodes,
+        usd_hour=usd_hour,
+        usd_low=None if usd_hour is None or hours is None else usd_hour * hours.low,
+        usd_high=None if usd_hour is None or hours is None else usd_hour * hours_left(job),
+        runtime_s=runtime_s,
+        left_out=tuple(key for key in ("inputs", "results", "checkpoint", "pilot", "active") if getattr(spec, key)),
+    )
+
+
+def _for_one_machine(spec: JobDefinition) -> JobDefinition:
+    """With each machine's share of the limits: the caps of both tools are for one machine."""
+    limit = spec.limit
+    share = msgspec.structs.replace(
+        limit,
+        max_usd=None if limit.max_usd is None else limit.max_usd / spec.nodes,
+        max_usd_hour=None if limit.max_usd_hour is None else limit.max_usd_hour / spec.nodes,
+    )
+    return msgspec.structs.replace(spec, limit=share)
+
+
+def _task(task: Any, tool: str, spec: JobDefinition, runtime_s: int) -> dict[str, Any]:
+    """The job's own parts: machines, image, variables, commands, an end. Pure."""
+    command = spec.script if spec.script is not None else spec.command
+    key = "max_hourly_cost" if tool == "skypilot" else "max_price"
+    cap = dict(task["resources"] if tool == "skypilot" else task)[key]
+    if spec.limit.max_usd_hour is not None:
+        cap = min(cap, math.floor(float(spec.limit.max_usd_hour) * 10_000) / 10_000)
+    if tool == "skypilot":
+        end = {"idle_minutes": _IDLE_MINUTES, "down": True}
+        image = f"docker:{spec.resources.launch.image}" if spec.resources.launch else None
+        made: dict[str, Any] = {
+            "name": task["name"],
+            "num_nodes": spec.nodes,
+            "resources": {**task["resources"], key: cap, "image_id": image, "autostop": end},
+            "envs": {"GPUWATCH_JOB": spec.name, **spec.env},
+        }
+        if spec.secret_env:
+            made["secrets"] = dict.fromkeys(spec.secret_env)
+        if spec.setup:
+            made["setup"] = spec.setup
+        return made | {"run": f"timeout {runtime_s} bash -c {shlex.quote(command)}"}
+    env = [f"{name}={text}" for name, text in {"GPUWATCH_JOB": spec.name, **spec.env}.items()]
+    return {
+        **task,
+        key: cap,
+        "nodes": spec.nodes,
+        "image": spec.resources.launch.image if spec.resources.launch else None,
+        "env": [*env, *spec.secret_env],
+        "commands": [*([spec.setup] if spec.setup else []), command],
+        "max_duration": f"{runtime_s}s",
+    }

@@ -1,0 +1,55 @@
+"""`gpuwatch job handover`: a job on several machines, as a task of an orchestrator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli import Exit
+from gpuwatch.cli.command import Command
+from gpuwatch.cli.options import json_option, provider_option, settings_option
+from gpuwatch.cli.output import json_out, note
+
+if TYPE_CHECKING:
+    from gpuwatch.settings import Settings
+
+
+@click.command(
+    cls=Command,
+    examples=("gpuwatch job handover jobs/cluster.toml --to skypilot > task.yaml && sky launch -c cluster task.yaml",),
+)
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--to", "tool", type=click.Choice(("skypilot", "dstack")), required=True, help="The orchestrator.")
+@provider_option("Poll only this provider; may be repeated.", multiple=True)
+@json_option
+@settings_option
+def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, settings: Settings) -> int:
+    """Print a job (nodes = 2 and more) as a task of SkyPilot or dstack, with its price cap and its end.
+
+    Rents and stores nothing. What the orchestrator then rents is outside gpuwatch's budgets, limits and guard.
+
+    Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
+    """
+    from gpuwatch.app.handover import as_yaml, handover_json
+    from gpuwatch.app.job_handover import job_handover
+
+    made = job_handover(settings, file, tool, provider)
+    found = made.found
+    if as_json:
+        figures = {"usd_hour": made.usd_hour, "usd_low": made.usd_low, "usd_high": made.usd_high}
+        more = {"nodes": made.nodes, "runtime_s": made.runtime_s, "left_out": list(made.left_out)}
+        json_out(handover_json(found) | more | figures)
+    elif found.task is not None:
+        click.echo(as_yaml(found.task), nl=False)
+    for name in found.skipped:
+        note(f"{name} has an offer that fits, and {tool} rents nothing there")
+    if found.task is None:
+        note(f"nothing at or under the job's limit that {tool} could rent")
+        return Exit.FAILED if found.complete else Exit.CANNOT_TELL
+    whole = "" if made.usd_low is None else f"; {made.usd_low:.2f} to {made.usd_high:.2f} $ for its hours"
+    note(f"{made.nodes} machines at this price: {made.usd_hour:.2f} $/h{whole}. gpuwatch does not follow them")
+    if made.left_out:
+        note(f"{tool} does not carry out: {', '.join(made.left_out)}")
+    return Exit.DONE
