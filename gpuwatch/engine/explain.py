@@ -13,6 +13,8 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.choice import compare, in_order, tie_of
 from gpuwatch.domain.watches.decide import Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.explain import NearMiss, nearest
+from gpuwatch.domain.watches.rare_clauses import reputation_basis
+from gpuwatch.domain.watches.reputation import record_of, reputation
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.check import ProviderCheck
 from gpuwatch.engine.offer_alerts import decision_text
@@ -52,6 +54,10 @@ def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator
         equal = f"within {share * 100:g} % of the best" if share else "equal"
         yield f"  tied, {equal}: {'; '.join(map(_match_text, found.ordered[: min(found.tied, _TIED_SHOWN)]))}{more}"
     yield f"  best: {_match_text(found.ordered[0])}, by {found.rule}"
+    if watch.min_reputation is not None:
+        offer = found.ordered[0].offer
+        is_ = reputation(offer.reliability, record_of(offer, watch.records))
+        yield f"  reputation of its machine: {is_:.3f} ({reputation_basis(watch, offer)})"
 
 
 def _match_text(match: Match) -> str:

@@ -76,7 +76,7 @@ class SqlMachineNoteRepository:
         """How launches went lately, by machine. Raises StoreError."""
         with self._database.read() as connection:
             rows = connection.execute(_LATELY_OVER, {"since": to_ms(now - RECORDED_FOR)})
-            return machine_records((launch_of(row) for row in rows), now)
+            return machine_records((launch_of(row) for row in rows), load_notes(connection), now)
 
     def note(self, note: MachineNote) -> None:
         """Save the owner's decision; every later reservation obeys it. Raises StoreError."""

@@ -207,6 +207,17 @@ def test_explain_shows_the_reason_that_the_daemon_would_find(shell: Shell, marke
     assert "  best: " in said
 
 
+def test_explain_says_the_reputation_of_the_best_machine_and_what_it_rests_on(
+    shell: Shell, market: Marketplace
+) -> None:
+    key = f'[providers.vastai]\nbase_url = "{market.url}"\napi_key = "demo-key"\n'
+    shell.settings(f'{key}[[watch]]\nname = "good"\ngpu = "H100 SXM"\nmax_price = 9\nmin_reputation = 0.5\n')
+    market.publish(gpu="H100 SXM", count=1, usd_hour=0.1)
+    said = shell("check", "--explain").err
+    assert "  reputation of its machine: 0." in said
+    assert "your launches there: 0 went well, 0 failed)" in said
+
+
 def test_too_little_history_to_compare_with_is_said_once(shell: Shell, market: Marketplace) -> None:
     key = f'[providers.vastai]\nbase_url = "{market.url}"\napi_key = "demo-key"\n'
     shell.settings(f'{key}[[watch]]\nname = "rare"\ngpu = "H100 SXM"\npercentile = 5\n')

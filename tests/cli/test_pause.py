@@ -168,6 +168,8 @@ def test_how_launches_went_is_listed_by_machine(shell: Shell, store: Database) -
     assert (one["machine_id"], one["good"], one["failed"], one["reputation"]) == ("77", 0, 1, 0.72)
     assert "0.720" in shell("machines", "--reputation").out
     assert shell("machines", "--reputation", "--scopes").code == Exit.USAGE
+    shell("machines", "forgive", "77")
+    assert shell("machines", "--reputation", "--json").json == []
 
 
 def test_what_a_refusal_was_about_is_listed_until_it_expires(shell: Shell, store: Database) -> None:

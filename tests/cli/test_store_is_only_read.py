@@ -34,6 +34,7 @@ READING = [
     ("asks",),
     ("machines",),
     ("machines", "--scopes"),
+    ("machines", "--reputation"),
     ("checklist",),
     ("job", "list"),
     ("job", "show", "train"),

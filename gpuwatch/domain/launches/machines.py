@@ -114,12 +114,16 @@ def offer_machine_refusal(machines: Mapping[ProviderMachine, AvoidedMachine], of
     return refused if known.by_owner else None
 
 
-def machine_records(over: Iterable[Launch], now: datetime) -> dict[ProviderMachine, MachineRecord]:
+def machine_records(
+    over: Iterable[Launch], notes: Sequence[MachineNote], now: datetime
+) -> dict[ProviderMachine, MachineRecord]:
     """How launches went, by machine: those that ran to an end that was wanted, and those that the machine failed.
 
     Args:
         over: launches that are over; older ones than `RECORDED_FOR` and dry runs are ignored.
+        notes: failures that the owner forgave do not count.
     """
+    decided = {(note.provider, note.machine_id): note for note in notes}
     found: dict[ProviderMachine, MachineRecord] = {}
     for launch in over:
         if launch.machine_id is None or launch.ended_at is None or launch.dry_run:
@@ -130,6 +134,8 @@ def machine_records(over: Iterable[Launch], now: datetime) -> dict[ProviderMachi
         if not failed and launch.running_at is None:
             continue
         key = launch.provider, launch.machine_id
+        if failed and _forgiven(decided.get(key), launch.ended_at):
+            continue
         before = found.get(key, MachineRecord())
         found[key] = MachineRecord(before.good + (not failed), before.bad + failed)
     return found

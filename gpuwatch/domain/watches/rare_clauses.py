@@ -54,13 +54,18 @@ def _reputation(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) 
     least = watch.min_reputation
     if least is None:
         return None
-    record = record_of(offer, watch.records)
-    is_ = reputation(offer.reliability, record)
+    is_ = reputation(offer.reliability, record_of(offer, watch.records))
     if is_ >= least:
         return None
-    shown = "unknown" if offer.reliability is None else f"{offer.reliability:.4g}"
-    text = f"min_reputation: {is_:.3f} < {least:g} (reliability {shown}; your launches there: "
-    return Failure("min_reputation", f"{text}{record.good} went well, {record.bad} failed)", 1 - is_ / least)
+    text = f"min_reputation: {is_:.3f} < {least:g} ({reputation_basis(watch, offer)})"
+    return Failure("min_reputation", text, 1 - is_ / least)
+
+
+def reputation_basis(watch: Watch, offer: Offer) -> str:
+    """What the reputation of an offer's machine rests on."""
+    record, shown = record_of(offer, watch.records), offer.reliability
+    said = "unknown" if shown is None else f"{shown:.4g}"
+    return f"reliability {said}; your launches there: {record.good} went well, {record.bad} failed"
 
 
 def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:

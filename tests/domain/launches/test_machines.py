@@ -62,7 +62,16 @@ def test_a_machine_s_record_counts_what_it_did_and_what_it_failed() -> None:
         over(EndReason.NOT_READY, ended_at=NOON - 91 * 24 * HOUR),
         a_launch(),
     ]
-    assert machine_records(launches, NOON) == {BAD: MachineRecord(good=2, bad=2)}
+    assert machine_records(launches, (), NOON) == {BAD: MachineRecord(good=2, bad=2)}
+
+
+def test_forgiven_failures_leave_the_record_and_later_ones_count() -> None:
+    later = over(EndReason.BROKEN, ended_at=NOON + 2 * HOUR)
+    launches = [over(EndReason.NOT_READY), over(EndReason.MAX_RUNTIME, running_at=NOON - HOUR), later]
+    found = machine_records(launches, [word(MachineVerdict.ALLOWED)], NOON + 3 * HOUR)
+    assert found == {BAD: MachineRecord(good=1, bad=1)}
+    found = machine_records(launches, [word(MachineVerdict.BLOCKED)], NOON + 3 * HOUR)
+    assert found == {BAD: MachineRecord(good=1, bad=2)}
 
 
 @pytest.mark.parametrize(
