@@ -15,7 +15,7 @@ from gpuwatch.domain.jobs.run_plan import result_patterns, work_folder
 from gpuwatch.domain.jobs.run_status import MachineFile
 from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import EndReason, Launch
-from gpuwatch.engine.job_alerts import NOT_FETCHED, job_alert
+from gpuwatch.engine.job_alerts import NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_running import Running
@@ -135,8 +135,9 @@ class Ending:
         now = self._parts.clock()
         is_done = run.step == "fetched"
         if is_done and (places := _in_stores(job, run)):
-            if not self._copies.put_results(job, self._parts.files.results_of(job.job_id, run.run_number), places):
-                return job  # the instance is gone already: waiting costs nothing
+            fetched = self._parts.files.results_of(job.job_id, run.run_number)
+            if not self._copies.put_results(job, fetched, places):  # the instance is gone: waiting costs nothing
+                return job if job.reason == NOT_STORED else self._parts.record(job, JobState.FETCHING, NOT_STORED)
             self._parts.event(run, "stored", files=sum(len(names) for _, _, names in places))
         run = msgspec.structs.replace(run, step="over")
         self._parts.shells.forget(run.launch_id)

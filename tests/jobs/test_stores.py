@@ -166,7 +166,8 @@ def test_results_wait_here_for_their_store_while_the_instance_is_gone(
     assert world.texts() == [f"job train: {NOT_STORED}"]
     alert = next(iter(world.launches.alerts.values())).alert
     assert goes_on(alert)
-    assert (world.job.state, world.alive()) == (JobState.FETCHING, [])
+    assert (world.job.state, world.job.reason, world.alive()) == (JobState.FETCHING, NOT_STORED, [])
+    assert [one.detail.get("reason") for one in world.jobs.events].count(NOT_STORED) == 1
     world.stores = store
     world.restarted()
     assert world.over().state is JobState.DONE

@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import JobDefinition
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.jobs.stores import below
 
 MOST_JOBS = 1000
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -57,7 +58,7 @@ def _one(definition: JobDefinition, number: int, values: Mapping[str, str]) -> J
     if checkpoint is not None and checkpoint.resume is not None:
         checkpoint = msgspec.structs.replace(checkpoint, resume=filled(checkpoint.resume))
     results = tuple(
-        msgspec.structs.replace(one, source=filled(one.source), target=f"{one.target}/{name}")
+        msgspec.structs.replace(one, source=filled(one.source), target=below(one.target, name))
         for one in definition.results
     )
     return msgspec.structs.replace(

@@ -41,3 +41,9 @@ def test_too_many_jobs_are_refused() -> None:
     values = ",".join(map(str, range(40)))
     with pytest.raises(ValueError, match="1,600 jobs"):
         expand(a_definition(), parse_sweeps([f"a={values}", f"b={values}"]))
+
+
+def test_an_array_below_the_root_of_a_remote_stays_below_it() -> None:
+    """`box:/x` would be the root of a disk."""
+    spec = a_definition(results=(JobFiles(source="out", target="rclone:box:"),))
+    assert expand(spec, parse_sweeps(["lr=1,2"]))[1].results[0].target == f"rclone:box:{spec.name}-2"
