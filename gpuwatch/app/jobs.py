@@ -16,6 +16,7 @@ from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_j
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
 from gpuwatch.errors import JobConflict, SettingsError, UsageError
+from gpuwatch.providers import info
 from gpuwatch.storage.installation import new_identity
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -92,6 +93,8 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
     late = next((job for job in submitted if job.deadline is not None and job.deadline <= now), None)
     if late is not None:
         raise UsageError(f"the deadline of job {late.name!r} is past")
+    for job in submitted:
+        _check_providers(settings, job.definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         _check_dependencies(repository, submitted)
@@ -122,6 +125,17 @@ def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
         deadline=deadline,
         retries_left=definition.retries,
     )
+
+
+def _check_providers(settings: Settings, definition: JobDefinition) -> None:
+    """Raises UsageError: gpuwatch could log in to no machine that the job may be rented on."""
+    asked = definition.resources.providers or tuple(settings.providers)
+    known = [name for name in asked if name in settings.providers and info(name).launches]
+    if known and not any(info(name).runs_onstart for name in known):
+        raise UsageError(
+            f"job {definition.name!r}: an order at {' or '.join(known)} cannot bring the job's key, so nobody could "
+            "log in to its machine; name another provider in resources.providers"
+        )
 
 
 def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) -> None:

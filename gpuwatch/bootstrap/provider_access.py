@@ -61,8 +61,16 @@ def is_polled_for(name: str, watch: Watch) -> bool:
     """Whether a provider is polled for a watch. One with list prices alone is not, if only live prices count."""
     if watch.providers is not None and name not in watch.providers:
         return False
-    live_only = watch.action is not Action.ALERT or not watch.listed
-    return not live_only or OfferKind.LIVE in providers.info(name).kinds
+    if watch.action is Action.ALERT and watch.listed:
+        return True
+    known = providers.info(name)
+    return OfferKind.LIVE in known.kinds and (known.runs_onstart or not _is_of_job(watch))
+
+
+def _is_of_job(watch: Watch) -> bool:
+    from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+
+    return watch.name.startswith(WATCH_PREFIX)
 
 
 def providers_polled_for(watch: Watch, names: Iterable[str]) -> list[str]:

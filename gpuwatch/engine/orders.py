@@ -35,11 +35,18 @@ def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | No
 
 
 def _letting_in(public_key: str | None, onstart: str | None) -> str | None:
-    """The start script, after a line that lets a key in; images that read PUBLIC_KEY themselves do it too."""
-    if public_key is None:
-        return onstart
-    line = f"mkdir -p ~/.ssh && chmod 700 ~/.ssh && echo '{public_key}' >> ~/.ssh/authorized_keys"
-    return f"{line} && chmod 600 ~/.ssh/authorized_keys\n{onstart or ''}"
+    """The start script, after one that lets a key in; images that read PUBLIC_KEY themselves do it too."""
+    return onstart if public_key is None else _LETTING_IN.replace("@KEY@", public_key) + (onstart or "")
+
+
+# Whoever logs in: root of a container, or the user of a virtual machine's image, whose first script runs as root.
+_LETTING_IN = """\
+for home in "${HOME:-/root}" /root /home/*; do
+[ -d "$home" ] && mkdir -p "$home/.ssh" || continue
+grep -qsxF '@KEY@' "$home/.ssh/authorized_keys" || echo '@KEY@' >>"$home/.ssh/authorized_keys"
+chmod 700 "$home/.ssh"; chmod 600 "$home/.ssh/authorized_keys"; chown -R --reference="$home" "$home/.ssh"
+done
+"""
 
 
 def launch_environment(launch: Launch) -> dict[str, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpuwatch.bootstrap.provider_access import providers_polled_for
 from gpuwatch.cli import Exit
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.settings import load
+from tests.builders import a_watch
 from tests.cli.conftest import Shell
 from tests.stored_jobs import a_running_job
 
@@ -35,6 +38,21 @@ def test_a_submitted_job_is_listed_with_the_keys_of_the_contract(shell: Shell) -
     assert one.keys() >= KEYS
     assert (one["name"], one["state"], one["spent_usd"], one["deadline"]) == ("train", "queued", 0.0, None)
     assert ran.json == [one]
+
+
+def test_a_job_that_no_machine_of_its_providers_could_let_in_is_refused(shell: Shell) -> None:
+    """Prime Intellect takes no start script, so no job's key would get there: it was rented and waited 15 minutes."""
+    settings = shell.folder / "gpuwatch.toml"
+    settings.write_text(settings.read_text() + '[providers.primeintellect]\napi_key = "k"\n')
+    path = shell.folder / "train.toml"
+    path.write_text(path.read_text().replace('"H100" }', '"H100", providers = ["primeintellect"] }'))
+    ran = shell("job", "submit", "train.toml")
+    assert ran.code == Exit.USAGE
+    assert "an order at primeintellect cannot bring the job's key" in ran.err
+    found = load(str(settings))
+    job = a_watch(name="job:train", action=Action.LAUNCH)
+    assert providers_polled_for(job, found.providers) == ["vastai"]
+    assert providers_polled_for(a_watch(action=Action.LAUNCH), found.providers) == ["primeintellect", "vastai"]
 
 
 def test_an_array_is_one_job_for_each_value_in_order(shell: Shell) -> None:

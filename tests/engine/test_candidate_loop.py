@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -201,3 +204,23 @@ def test_the_disk_that_is_ordered_is_the_one_that_was_priced(world: World) -> No
     without = a_match(an_offer(quoted_disk_gb=0.0, disk_usd_gb_month=None))
     assert build_order(launch, without, world.watch).disk_gb == 0.0
     assert build_order(launch, without, changed(world.watch, disk_gb=5.0)).disk_gb == 5.0
+
+
+def test_the_key_of_a_job_lets_in_root_and_the_user_of_a_virtual_machine_s_image(world: World, tmp_path: Path) -> None:
+    """Lambda, AWS and Hyperstack let in `ubuntu`, and run the first script as root."""
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPleaseLetMeIn gpuwatch"
+    for folder in ("root", "home/ubuntu/.ssh", "home/user"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "home/ubuntu/.ssh/authorized_keys").write_text("ssh-ed25519 AAAA owner\n")
+    script = build_order(reserved(world), a_match(), world.watch, key).onstart
+    assert script is not None
+    assert len(script) < 600  # vast.ai takes 4,048 characters, with the owner's own
+    here = script.replace("/root", f"{tmp_path}/root").replace("/home/", f"{tmp_path}/home/")
+    for _ in range(2):
+        path_alone = {"PATH": os.environ["PATH"]}
+        subprocess.run(["sh"], input=f"{here}touch ran\n", cwd=tmp_path, env=path_alone, text=True, check=True)
+    assert (tmp_path / "ran").exists()
+    for folder, lines in (("root", [key]), ("home/ubuntu", ["ssh-ed25519 AAAA owner", key]), ("home/user", [key])):
+        path = tmp_path / folder / ".ssh/authorized_keys"
+        assert path.read_text().splitlines() == lines
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)

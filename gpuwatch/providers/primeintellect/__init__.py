@@ -19,6 +19,7 @@ INFO = ProviderInfo(
     spots=(False, True),
     launches=True,
     runs_images=False,
+    runs_onstart=False,
     billing=Billing(prepaid=True),
     poll_every_s=60.0,
     search_interval_s=1.0,  # between two pages; no limit is published
