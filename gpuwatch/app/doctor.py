@@ -37,6 +37,7 @@ from gpuwatch.errors import GpuwatchError, ProviderError, StoreError, StoreMissi
 from gpuwatch.installation import install_hint
 from gpuwatch.ports import Query
 from gpuwatch.ports.findings import Finding
+from gpuwatch.ports.market import SelfChecking
 from gpuwatch.storage.database import require_writable, wal_is_safe
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
@@ -231,6 +232,8 @@ def _provider(settings: Settings, name: str, adapter: Adapter, launches: KnownLa
     except ProviderError as error:
         text = str(error).removeprefix(f"{name}: ")
         yield Finding(area=name, state="fault", text=text, mend="check base_url, the network and the key")
+    if isinstance(adapter.market, SelfChecking):
+        yield from own_checks(name, adapter.market.findings)
     if not adapter.info.launches:
         yield Finding(area=name, state="note", text="offers are watched; gpuwatch cannot rent there")
     elif not has_key:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.query import Query
+from gpuwatch.ports.findings import Finding
 
 HUNT = "hunt"  # the lanes of a provider: small searches at a watch's limit
 SWEEP = "sweep"  # … and everything there is, for the history
@@ -55,3 +56,11 @@ class Market(Protocol):
         Raises:
             ProviderError: no usable answer at all.
         """
+
+
+@runtime_checkable
+class SelfChecking(Protocol):
+    """A `Market` with more to say to `gpuwatch doctor` than whether it answers."""
+
+    def findings(self) -> Iterable[Finding]:
+        """What is worth knowing at this moment; it asks nobody."""

@@ -17,6 +17,7 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.domain.market.text import clean
+from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.post_processing import ParseResult, short_id
@@ -82,6 +83,16 @@ class DatedLists:
         self._lists = [read_dated(str(name)) for name in names]
         self._rates = rates
         self._warned: set[str] = set()
+
+    def findings(self, today: date) -> Iterator[Finding]:
+        """One for each list: an old one shows prices of the past."""
+        for listed in self._lists:
+            text = f"{listed.name}: read on {listed.read_on}, {listed.age_days(today)} days ago"
+            if listed.is_old(today):
+                mend = f"its prices are of the past; look them up at {listed.source}"
+                yield Finding(area=PROVIDER, state="note", text=text, mend=mend)
+            else:
+                yield Finding(area=PROVIDER, state="ok", text=text)
 
     def seen(self, now: datetime) -> ParseResult:
         """All their offers, as of `now`: aware, UTC."""

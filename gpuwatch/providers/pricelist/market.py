@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, ProviderSettings, Query
 from gpuwatch.ports.declarations import ProviderInfo, Tools
+from gpuwatch.ports.findings import Finding
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.pricelist.dated_lists import DatedLists
 from gpuwatch.providers.pricelist.declaration import PriceSource, built_in, own_sources
@@ -62,6 +63,10 @@ class PriceLists:
             raise failed[0]
         seen.add(self._dated.seen(now))
         return build_answer(seen, query, self.name, observed_at=now, elapsed_s=self._tools.monotonic() - began)
+
+    def findings(self) -> Iterator[Finding]:
+        """For `gpuwatch doctor`: how old the dated lists are."""
+        return self._dated.findings(self._tools.now().date())
 
     def _ready(self) -> list[SourceClient]:
         with self._lock:

@@ -11,7 +11,15 @@ import pytest
 from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Completeness, Query
-from gpuwatch.providers.pricelist.dated_lists import OLD_AFTER_DAYS, DatedList, DatedPrice, offers_of, read_dated
+from gpuwatch.ports.market import SelfChecking
+from gpuwatch.providers.pricelist.dated_lists import (
+    OLD_AFTER_DAYS,
+    DatedList,
+    DatedLists,
+    DatedPrice,
+    offers_of,
+    read_dated,
+)
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.testing.bench import Bench
 from gpuwatch.testing.invariants import offer_problems
@@ -100,3 +108,19 @@ def test_an_old_list_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     [line] = [record.getMessage() for record in caplog.records if "read on" in record.getMessage()]
     assert "modal: read on 2026-07-01, 143 days ago" in line
     assert "https://modal.com/pricing" in line
+
+
+@pytest.mark.parametrize(("days", "state"), [(OLD_AFTER_DAYS, "ok"), (OLD_AFTER_DAYS + 1, "note")])
+def test_doctor_says_which_list_is_old_and_where_to_look_it_up(days: int, state: str) -> None:
+    listed = read_dated(NAMES[0])
+    lists = DatedLists((listed.name,), lambda _currency: DOLLAR)
+    (found,) = lists.findings(listed.read_on + timedelta(days=days))
+    assert (found.area, found.state) == ("pricelist", state)
+    assert f"{listed.name}: read on {listed.read_on}, {days} days ago" in found.text
+    assert (listed.source in (found.mend or "")) is (state == "note")
+
+
+def test_doctor_gets_them_from_the_provider() -> None:
+    with PriceListServer() as place, bench("modal", "coreweave").pointed_at(place.url) as adapter:
+        assert isinstance(adapter.market, SelfChecking)
+        assert [one.text.partition(":")[0] for one in adapter.market.findings()] == ["modal", "coreweave"]
