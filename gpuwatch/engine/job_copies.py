@@ -77,7 +77,7 @@ class JobCopies:
     def restore(self, job: Job) -> StoredCheckpoint | None:
         """The newest sound checkpoint of the store, brought here and verified. Raises StoreUnreachable."""
         spec = job.definition.checkpoint
-        if spec is None or spec.store is None:
+        if spec is None or spec.store is None or job.run_number <= 1:  # nothing of a first run can be there
             return None
         folder, stores, files = below(spec.store, job.job_id), self._parts.stores, self._parts.files
         torn = {_name(one) for one in files.checkpoints(job.job_id) if one.failed}

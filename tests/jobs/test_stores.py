@@ -13,7 +13,7 @@ import pytest
 
 from gpuwatch.domain.jobs.job import JobFiles, JobState
 from gpuwatch.domain.jobs.run_plan import pull_script
-from gpuwatch.engine.job_alerts import NOT_STORED, goes_on
+from gpuwatch.engine.job_alerts import NOT_COPIED, NOT_STORED, goes_on
 from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.remote.rclone import Rclone
 from tests.jobs.job_world import CHECKPOINTS, JobWorld
@@ -227,3 +227,21 @@ def fake(folder: Path, answer: str) -> dict[str, str]:
     )
     program.chmod(0o755)
     return {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+
+def test_checkpoints_that_do_not_reach_their_store_are_reported_and_the_job_goes_on(
+    url: str, new_world: Callable[..., JobWorld]
+) -> None:
+    world = new_world(real=False)
+    world.stores = Rclone({"PATH": "/nowhere"})
+    world.restarted()
+    spec = msgspec.structs.replace(CHECKPOINTS, store=f"{url}/ckpt")
+    world.submit(COUNTS, checkpoint=spec, results=(JobFiles(source="out/n.txt", target="results"),))
+    world.until(lambda job: job.state is JobState.PREPARING)
+    hold = world.machine.home / "gpuwatch" / world.job.job_id / "hold"
+    hold.parent.mkdir(parents=True, exist_ok=True)
+    hold.touch()
+    job = world.until(lambda _: world.texts())
+    assert (world.texts(), job.state) == ([f"job train: {NOT_COPIED}"], JobState.RUNNING)
+    hold.unlink()
+    assert world.over().state is JobState.DONE
