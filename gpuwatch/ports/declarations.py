@@ -87,6 +87,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     launches: bool = False  # gpuwatch can rent there
     no_lookup: str = ""  # why its launcher is no `InstanceLookup`, in a line; empty: it is one
     runs_images: bool = True  # False: it starts virtual machines and ignores `image`
+    image_runtype: str = ""  # of virtual machines: the one runtype with which `image` runs there
     runs_onstart: bool = True  # False: an order cannot bring commands, so no job could log in with its key
     kinds: tuple[OfferKind, ...] = (OfferKind.LIVE,)  # of price that it gives
     spots: tuple[bool, ...] = (False,)  # rental types that it has: (False, True) is on demand and spot

@@ -41,7 +41,12 @@ def _places(settings: Settings, watch: Watch) -> Iterator[str]:
     named = infos if watch.providers is not None else []
     only_listed = [info.name for info in named if OfferKind.LIVE not in info.kinds]
     vain = [info.name for info in named if not info.launches and OfferKind.LIVE in info.kinds]
-    machines = [info.name for info in infos if info.launches and not info.runs_images]
+    runtype = watch.launch.runtype if watch.launch else ""
+    machines = [
+        info.name
+        for info in infos
+        if info.launches and not info.runs_images and not (runtype and runtype == info.image_runtype)
+    ]
     if only_listed:
         yield f"{' and '.join(only_listed)} has list prices only: a watch that rents does not search there"
     if vain:

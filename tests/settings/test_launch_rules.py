@@ -53,6 +53,16 @@ def test_with_it_all_is_well(loaded: Any, caplog: pytest.LogCaptureFixture, besi
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(("runtype", "is_used"), [("ssh", False), ("args", True)])
+def test_an_image_that_a_provider_runs_with_one_runtype_is_reported_with_the_others(
+    loaded: Any, caplog: pytest.LogCaptureFixture, runtype: str, is_used: bool
+) -> None:
+    at = WATCH.replace("[[watch]]", '[providers.shadeform]\n[[watch]]\nproviders = ["shadeform"]')
+    with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
+        loaded(f'{at}[watch.launch]\nruntype = "{runtype}"\n')
+    assert ("launch.image is not used there" in caplog.text) is not is_used
+
+
 @pytest.fixture
 def warned(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
     """The warnings about one launch: `of(budget, beside, launch, watch_budget)`."""

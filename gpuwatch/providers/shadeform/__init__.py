@@ -17,6 +17,7 @@ INFO = ProviderInfo(
     searches_without_key=True,
     launches=True,
     runs_images=False,
+    image_runtype="args",
     billing=Billing(prepaid=True),
     options=(
         OptionSpec(name="ssh_key", kind="text", about="Id of an SSH key at Shadeform; default: the account's own."),

@@ -43,6 +43,10 @@ _OFFER: Final = re.compile(
 )
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LABEL: Final = "gpuwatch-"
+_IMAGE_ITSELF: Final = "args"  # the runtype of an image with its own entrypoint
+_RUNTYPES: Final = ("", "ssh", "ssh_direct", _IMAGE_ITSELF)
+_PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
+_LAST_PORT: Final = 65_535
 _NAME_LENGTH: Final = 64
 _FIRST_YEAR: Final = 2020  # a moment before it means "not yet"
 _STATES: Final = {
@@ -152,8 +156,8 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
         "ssh_key_id": options.get("ssh_key"),
         "os": options.get("os"),
         "template_id": order.template,
-        "envs": [{"name": name, "value": value} for name, value in order.env.items()],
-        "launch_configuration": None if order.onstart is None else _script(order.onstart),
+        "envs": _variables(order),
+        "launch_configuration": _launch_configuration(order),
     }
     return body | {key: value for key, value in optional.items() if value}
 
@@ -172,22 +176,49 @@ def auto_delete(order: Order, usd_an_hour: Decimal, options: Mapping[str, Option
     }
 
 
-def _script(onstart: str) -> dict[str, Any]:
-    text = onstart if onstart.startswith("#!") else f"#!/bin/bash\n{onstart}"
+def _launch_configuration(order: Order) -> dict[str, Any] | None:
+    """What runs once the machine is active: an image with its arguments, or a script on the machine itself."""
+    if order.runtype == _IMAGE_ITSELF:
+        login = order.registry and {"username": order.registry.username, "password": order.registry.password}
+        optional = {
+            "args": order.onstart,
+            "envs": _variables(order),
+            "port_mappings": [_port_mapping(port) for port in order.ports],
+            "registry_credentials": login,
+        }
+        given = {key: value for key, value in optional.items() if value}
+        return {"type": "docker", "docker_configuration": {"image": order.image} | given}
+    if order.onstart is None:
+        return None
+    text = order.onstart if order.onstart.startswith("#!") else f"#!/bin/bash\n{order.onstart}"
     return {"type": "script", "script_configuration": {"base64_script": b64encode(text.encode()).decode()}}
 
 
+def _variables(order: Order) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in order.env.items()]
+
+
+def _port_mapping(port: str) -> dict[str, int]:
+    found = _PORT.fullmatch(port)
+    if found is None or not all(0 < int(one) <= _LAST_PORT for one in found.groups() if one):
+        raise not_sent(PROVIDER, f"port {port[:20]!r}: Shadeform maps tcp ports, 8000 or 8080:8000")
+    return {"host_port": int(found[1] or found[2]), "container_port": int(found[2])}
+
+
 def _check(order: Order) -> None:
-    lacking = {
-        "bids": order.bid_usd_hour is not None,
-        "private registries for what is a machine": order.registry is not None,
-        "volumes from here": order.volume is not None,
-        "ports: what is open is the cloud's own choice": bool(order.ports),
-        "onstart beside a template": order.template is not None and order.onstart is not None,
-        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    is_image, knows_not = order.runtype == _IMAGE_ITSELF, "Shadeform knows no "
+    wrong = {
+        f"{knows_not}bids": order.bid_usd_hour is not None,
+        f"{knows_not}volumes from here": order.volume is not None,
+        f'registry and ports are of an image: set runtype = "{_IMAGE_ITSELF}"': not is_image
+        and bool(order.registry or order.ports),
+        f'runtype = "{_IMAGE_ITSELF}" runs an image: set image, and no template': is_image
+        and (not order.image or order.template is not None),
+        f"{knows_not}onstart beside a template": order.template is not None and order.onstart is not None,
+        f'{knows_not}runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in _RUNTYPES,
+        f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
     }
-    too_long = {f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH}
-    refuse(PROVIDER, {f"Shadeform knows no {what}": is_wanted for what, is_wanted in lacking.items()} | too_long)
+    refuse(PROVIDER, wrong)
 
 
 def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:

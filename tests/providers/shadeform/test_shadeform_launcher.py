@@ -133,6 +133,32 @@ def test_start_commands_are_a_script_and_variables_are_not_in_it(place: Shadefor
     assert "s3cret" not in repr(launcher.list_instances())
 
 
+def test_an_image_runs_with_its_own_entrypoint(place: Shadeform, launcher: Launcher) -> None:
+    """As `components/schemas/DockerConfiguration` of shadeform/docs 8d086fb (2026-03-05) has it."""
+    launcher.create(
+        an_order(
+            runtype="args", image="ghcr.io/me/vllm:1", onstart="--model a/b", env={"HF_TOKEN": "s3cret"},
+            ports=("8000", "80:8080/tcp"), registry=Registry(server="ghcr.io", username="me", password="pass-w0rd"),
+        )
+    )  # fmt: skip
+    assert sent(place)["launch_configuration"] == {
+        "type": "docker",
+        "docker_configuration": {
+            "image": "ghcr.io/me/vllm:1",
+            "args": "--model a/b",
+            "envs": [{"name": "HF_TOKEN", "value": "s3cret"}],
+            "port_mappings": [{"host_port": 8000, "container_port": 8000}, {"host_port": 80, "container_port": 8080}],
+            "registry_credentials": {"username": "me", "password": "pass-w0rd"},
+        },
+    }
+    assert "s3cret" not in repr(launcher.list_instances())
+
+
+def test_an_image_alone_is_enough(place: Shadeform, launcher: Launcher) -> None:
+    launcher.create(an_order(runtype="args", image="me/train:1"))
+    assert sent(place)["launch_configuration"]["docker_configuration"] == {"image": "me/train:1"}
+
+
 @pytest.mark.parametrize(
     "wish",
     [
@@ -141,7 +167,11 @@ def test_start_commands_are_a_script_and_variables_are_not_in_it(place: Shadefor
         {"registry": Registry(server="ghcr.io", username="me", password="s3cret")},
         {"volume": Volume(mount="/data", volume_id="1")},
         {"ports": ("8000",)},
-        {"runtype": "args"},
+        {"runtype": "jupyter"},
+        {"runtype": "args", "image": ""},
+        {"runtype": "args", "template": "t"},
+        {"runtype": "args", "ports": ("53/udp",)},
+        {"runtype": "args", "ports": ("99999",)},
         {"label": "gpuwatch-" + "x" * 60},
         {"offer_id": "hyperstack/H100/canada-1"},
     ],
