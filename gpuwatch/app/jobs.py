@@ -251,6 +251,7 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
 
         definition = read_job_file(file)
         _check_nodes(definition)
+        _check_providers(settings, definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)

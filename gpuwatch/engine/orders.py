@@ -31,6 +31,7 @@ def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | No
         volume=_volume(spec.volume),
         self_destruct_at=launch.deadline if spec.self_destruct else None,
         deadline=launch.deadline,
+        needs_ssh=public_key is not None,
     )
 
 

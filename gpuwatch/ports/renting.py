@@ -61,6 +61,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     volume: Volume | None = None
     self_destruct_at: datetime | None = None  # the instance ends itself then, with its own key, where the provider can
     deadline: datetime | None = None  # gpuwatch ends it then; a limit of the provider's own is set behind it
+    needs_ssh: bool = False  # a job logs in, by the key that `onstart` lets in: without an SSH server it is of no use
 
     def __repr__(self) -> str:
         return f"Order({self.offer_id!r}, {self.label!r}, {self.image!r})"

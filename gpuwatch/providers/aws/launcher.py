@@ -58,7 +58,7 @@ class AwsLauncher(BasicLauncher):
             raise not_sent(PROVIDER, "that is no id of an offer of AWS")
         run_request(order, wanted, self._options, self._account.tools.now())  # what cannot be sent makes no group
         try:
-            group = self._ssh_groups.ensure(wanted.region, wanted.zone)
+            group = self._ssh_groups.ensure(wanted.region, wanted.zone, needs_ssh=order.needs_ssh)
         except OutcomeUnknown as error:  # a group costs nothing, and the next order finds it
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
         request = run_request(order, wanted, self._options, self._account.tools.now(), group)

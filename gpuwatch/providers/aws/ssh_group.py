@@ -39,13 +39,17 @@ class SshGroups:
         self._delete_at_s: dict[str, float] = {}  # region → not before
 
     def wanted(self, region: str) -> bool:
-        """Whether gpuwatch makes one in this region."""
+        """Whether gpuwatch may make one in this region."""
         network = network_options(self._options)
-        return bool(network.ssh_from and self._options.get("key_name")) and region not in network.groups
+        return bool(network.ssh_from) and region not in network.groups
 
-    def ensure(self, region: str, zone: str) -> str | None:
-        """The group for a machine in a zone, made if there is none; None: none is wanted. Raises OrderError."""
-        if not self.wanted(region):
+    def ensure(self, region: str, zone: str, *, needs_ssh: bool = False) -> str | None:
+        """The group for a machine in a zone, made if there is none; None: none is wanted. Raises OrderError.
+
+        Args:
+            needs_ssh: somebody logs in without the key pair of the options.
+        """
+        if not self.wanted(region) or not (needs_ssh or self._options.get("key_name")):
             return None
         with self._lock:
             self._delete_at_s[region] = self._monotonic() + _KEPT_S

@@ -41,6 +41,13 @@ _HOST_NEEDS: Final = {
 }  # fmt: skip
 EMPTY: Final[Mapping[str, Option]] = {}
 _BESIDE: Final = "if [ -x /start.sh ]; then /start.sh & fi\n"
+# images that do not follow that convention (pytorch/pytorch, nvidia/cuda) bring no SSH server
+_SSH_SERVER: Final = """\
+if [ ! -x /start.sh ]; then
+  [ -x /usr/sbin/sshd ] || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y openssh-server; }
+  mkdir -p /run/sshd; ssh-keygen -A; /usr/sbin/sshd
+fi
+"""
 _AFTER: Final = "\nexec sleep infinity"
 
 
@@ -119,7 +126,8 @@ def _command(order: Order) -> list[str] | None:
     if not order.onstart:
         return None
     if order.runtype != "args":
-        return ["bash", "-c", _BESIDE + order.onstart + _AFTER]
+        server = _SSH_SERVER if order.needs_ssh else ""
+        return ["bash", "-c", _BESIDE + server + order.onstart + _AFTER]
     try:
         return shlex.split(order.onstart)
     except ValueError:

@@ -269,3 +269,26 @@ def test_a_group_left_by_an_earlier_process_is_deleted(strict: Ec2) -> None:
     with asking(strict.url, **FROM) as adapter:
         launcher_of(adapter).list_instances()
     assert strict.account.groups == {}
+
+
+def test_a_job_gets_the_group_without_a_key_pair_of_the_owner(strict: Ec2) -> None:
+    clock = Clock()
+    with asking(strict.url, clock=clock, **(FROM | {"key_name": None})) as adapter:
+        launcher = launcher_of(adapter)
+        launcher.create(order(label="gpuwatch-yyyyyyyyyyyy"))
+        assert strict.account.groups == {}, "nobody logs in there"
+        launcher.create(order(onstart="let in", needs_ssh=True))
+        (group_id,) = strict.account.groups
+        assert [one["sent"].get("SecurityGroupId.1") for one in strict.instances.values()] == [None, group_id]
+        for instance_id in list(strict.instances):
+            strict.turn(instance_id, "terminated")
+        clock.sleep(1000.0)
+        launcher.list_instances()
+        assert strict.account.groups == {}
+
+
+def test_a_job_that_nothing_lets_in_is_not_ordered(strict: Ec2) -> None:
+    closed = FROM | {"key_name": None, "ssh_from": None}
+    with asking(strict.url, **closed) as adapter, pytest.raises(OrderRefused, match=r"options\.ssh_from"):
+        launcher_of(adapter).create(order(onstart="let in", needs_ssh=True))
+    assert strict.instances == {}

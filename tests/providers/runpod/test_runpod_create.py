@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,27 @@ def test_an_answer_that_names_no_pod_leaves_its_fate_open(answer: bytes) -> None
 @pytest.mark.parametrize("status", ["[]", "{}", "17", "null"])
 def test_a_pod_whose_status_is_no_word_was_made(status: str) -> None:
     assert created(HttpReply(201, {}, b'{"id": "a1", "status": %b}' % status.encode())).instance_id == "a1"
+
+
+def test_a_job_gets_an_ssh_server_where_the_image_starts_none(tmp_path: Path) -> None:
+    """Only then: a watch of the owner runs as it is."""
+    assert "sshd" not in body(onstart="echo ours")["cmd"][2]
+    script = body(onstart="echo ours", needs_ssh=True)["cmd"][2].replace("exec sleep infinity", "")
+    for path in ("/start.sh", "/usr/sbin/sshd", "/run/sshd"):
+        script = script.replace(path, f"{tmp_path}{path}")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tmp_path / "usr/sbin").mkdir(parents=True)
+    server = tmp_path / "usr/sbin/sshd"
+    sshd = f"printf '#!/bin/sh\\necho sshd >>{tmp_path}/ran\\n' >{server}; chmod 755 {server}"
+    for name, does in (("apt-get", f"echo $1 >>{tmp_path}/ran; [ $1 = update ] || {{ {sshd}; }}"), ("ssh-keygen", ":")):
+        (tools / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tools / name).chmod(0o755)
+    run = ["bash", "-c", script]
+    env = {"PATH": f"{tools}:/usr/bin:/bin"}
+    assert subprocess.run(run, env=env, capture_output=True, text=True, check=False).stdout == "ours\n"
+    assert (tmp_path / "ran").read_text().split() == ["update", "install", "sshd"]
+    (tmp_path / "start.sh").write_text(f"#!/bin/sh\necho usual >>{tmp_path}/ran\n")
+    (tmp_path / "start.sh").chmod(0o755)
+    subprocess.run(["bash", "-c", f"{script}\nwait"], env=env, capture_output=True, check=False)
+    assert (tmp_path / "ran").read_text().split() == ["update", "install", "sshd", "usual"]
