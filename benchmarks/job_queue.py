@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from gpuwatch.daemon.process import collect_as_usual
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobLimit, JobState
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
@@ -24,7 +25,7 @@ from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.migrate import upgrade
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-QUEUED, RUNNING, PASSES = 10_000, 500, 9
+QUEUED, RUNNING, PASSES = 10_000, 500, 21
 BOUND_MS = 100.0
 _GPUS = (("H100 SXM", "H100 PCIe"), ("A100 SXM 80GB",), ("RTX 4090",), ("L40S",))
 
@@ -70,13 +71,15 @@ def a_job(number: int, state: JobState) -> Job:
 
 
 def main() -> int:
-    """Print the passes. Exit code 1: the median is over the bound."""
+    """Print the passes. Exit code 1: one of them is over the bound, the first two after the start left out."""
     states = [JobState.QUEUED] * QUEUED + [JobState.RUNNING] * RUNNING
     jobs = [a_job(number, state) for number, state in enumerate(states)]
     with tempfile.TemporaryDirectory() as folder, closing(open_database(f"sqlite:///{Path(folder)}/jobs.db")) as store:
         upgrade(store)
         repository = SqlJobRepository(store)
         repository.submit(jobs)
+        del jobs
+        collect_as_usual()  # as the daemon does when it starts
         tracemalloc.start()
         queue = JobQueue(repository, NoLaunches())  # type: ignore[arg-type]
         started = time.perf_counter()
@@ -89,12 +92,14 @@ def main() -> int:
             started = time.perf_counter()
             queue.tick(NOW + timedelta(seconds=2 * number))
             passes.append((time.perf_counter() - started) * 1e3)
+    second, *passes = passes
     median = statistics.median(passes)
     print(f"{QUEUED:,} queued and {RUNNING} running jobs, SQLite, {len(queue.watches)} look for an offer at once")
-    spread = f"{min(passes):.0f} to {max(passes):.0f} ms, n = {PASSES}"
+    spread = f"{min(passes):.0f} to {max(passes):.0f} ms, n = {len(passes)}"
     print(f"scheduling pass: median {median:.0f} ms, {spread}; bound {BOUND_MS:.0f} ms")
+    print(f"the second pass after the start: {second:.0f} ms")
     print(f"first pass, which reads everything: {first_ms:.0f} ms (with memory tracing); held: {held_mb:.0f} MB")
-    return 0 if median <= BOUND_MS else 1
+    return 0 if max(passes) <= BOUND_MS else 1
 
 
 if __name__ == "__main__":

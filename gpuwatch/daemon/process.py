@@ -273,7 +273,7 @@ def running(
             status = StatusLine(service, progress, real_now())
             tasks.append(PeriodicTask(name="status", run=lambda: status.refresh(real_now()), every_s=REFRESH_EVERY_S))
             threads.enter_context(repeating("status line", _status_report(status, notifier), WATCH_EVERY_S))
-        _collect_as_usual()
+        collect_as_usual()
         scheduler.start(tasks)
         try:
             yield service
@@ -283,7 +283,7 @@ def running(
             gc.unfreeze()
 
 
-def _collect_as_usual() -> None:
+def collect_as_usual() -> None:
     """A daemon lives long: its garbage is looked for often, and what start-up made, which stays, no more."""
     gc.freeze()
     gc.set_threshold(700, 10, 10)

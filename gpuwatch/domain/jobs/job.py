@@ -32,14 +32,16 @@ OVER = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 ON_AN_INSTANCE = frozenset({JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
 
 
-class JobFiles(msgspec.Struct, frozen=True, kw_only=True):
+# `gc=False`, as of a `Watch`: thousands of jobs may wait, none is part of a circle, and each collection of garbage
+# would go through all of them
+class JobFiles(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Files that are brought from `source` to `target`. Inputs go to the instance, results come from it."""
 
     source: str  # inputs: a local path, git URL, s3://, https:// or rclone:; results: a glob on the instance
     target: str  # of results: a folder here, or a store
 
 
-class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where the command writes its checkpoints, how often they are fetched, and how it resumes."""
 
     path: str
@@ -49,14 +51,14 @@ class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True):
     store: str | None = None  # where copies of those that were fetched go; None: they stay here
 
 
-class PilotSpec(msgspec.Struct, frozen=True, kw_only=True):
+class PilotSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A small run before the whole one: a share of the work, or a time. One of the two."""
 
     share: float | None = None
     duration_s: float | None = None
 
 
-class JobLimit(msgspec.Struct, frozen=True, kw_only=True):
+class JobLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a job may cost, commission included; None: no such limit."""
 
     max_price_usd_gpu_hour: Decimal | None = None
@@ -64,7 +66,7 @@ class JobLimit(msgspec.Struct, frozen=True, kw_only=True):
     max_usd_hour: Decimal | None = None
 
 
-class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
+class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What `jobs/NAME.toml` says. Secrets are references: they are read when a run starts, and stored nowhere.
 
     Attributes:
@@ -107,7 +109,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job as it is stored. `version` rises with every change; `run_number` is the fencing number of its runs."""
 
     job_id: str
@@ -135,7 +137,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in OVER
 
 
-class JobRun(msgspec.Struct, frozen=True, kw_only=True):
+class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt of a job on one instance. `step` is the executor's own mark of how far it came."""
 
     job_id: str
@@ -156,7 +158,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     end_reason: str | None = None
 
 
-class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What happened to a job, with what is known of it."""
 
     job_id: str

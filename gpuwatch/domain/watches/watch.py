@@ -129,7 +129,7 @@ class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"HookSpec({'command' if self.command else 'url'})"
 
 
-class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What to rent and for how long: `[watch.launch]`. Durations in seconds; None: not set."""
 
     image: str = "vastai/pytorch"  # empty: the template's
@@ -170,7 +170,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"LaunchSpec({self.image!r}, max_runtime_s={self.max_runtime_s!r})"
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
+class Budget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`[budget]` over everything that gpuwatch rents, or `[watch.budget]` over one watch. None: no such limit."""
 
     max_usd_hour: Decimal | None = None
@@ -180,7 +180,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     on_reached: OnBudget = OnBudget.WARN
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
+class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One `[[watch]]`. None means that the clause is not set."""
 
     name: str
