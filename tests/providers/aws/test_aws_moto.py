@@ -15,7 +15,7 @@ from moto import mock_aws
 
 from gpuwatch import providers
 from gpuwatch.errors import OrderRefused, RefusalKind
-from gpuwatch.ports import AccountLookup, InstanceLookup, InstanceState, Launcher
+from gpuwatch.ports import AccountLookup, InstanceLookup, InstanceState, Launcher, Order
 from gpuwatch.ports.prerequisites import OrderValidation, PrerequisiteProbe
 from tests.clocks import Clock
 from tests.providers.aws.aws_bench import asking, order
@@ -88,6 +88,15 @@ def test_script_and_shutdown_arrive(ec2: Any, launcher: Launcher) -> None:
 def test_the_disk_has_the_size_that_was_asked_for(ec2: Any, launcher: Launcher) -> None:
     launcher.create(order(disk_gb=150.0))
     assert [volume["Size"] for volume in ec2.describe_volumes()["Volumes"]] == [150]
+
+
+@pytest.mark.parametrize("wanted", [order(), order(SPOT_ID, bid_usd_hour=0.5)], ids=["on demand", "spot"])
+def test_nothing_that_is_billed_remains_after_the_end(ec2: Any, launcher: Launcher, wanted: Order) -> None:
+    made = launcher.create(wanted)
+    assert len(ec2.describe_volumes()["Volumes"]) == 1
+    launcher.destroy(made.instance_id)
+    assert ec2.describe_volumes()["Volumes"] == []
+    assert ec2.describe_addresses()["Addresses"] == []
 
 
 def test_machines_in_other_regions_are_listed_too(launcher: Launcher) -> None:
