@@ -8,33 +8,15 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from math import ceil
+from datetime import datetime
 from typing import Final
+
+from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
 
 BYTES_MAX: Final = 16_384  # before base64. source: AWS's EC2 user guide, 2026
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _END: Final = "GPUWATCH_ONSTART_ENDS_HERE"
 _ENV_FILE: Final = "/etc/profile.d/gpuwatch.sh"
-
-# The timer outlives a reboot; where there is no systemd, shutdown's own does. Both end what runs for ever.
-_SELF_DESTRUCT: Final = """\
-# this machine ends itself at {when}
-cat >/etc/systemd/system/gpuwatch-end.service <<'EOF'
-[Service]
-Type=oneshot
-ExecStart=/sbin/shutdown -h now
-EOF
-cat >/etc/systemd/system/gpuwatch-end.timer <<'EOF'
-[Timer]
-OnCalendar={calendar}
-Persistent=true
-AccuracySec=1s
-[Install]
-WantedBy=timers.target
-EOF
-systemctl daemon-reload && systemctl enable --now gpuwatch-end.timer || shutdown -h +{minutes}
-"""
 
 
 def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | None, now: datetime) -> str:
@@ -49,7 +31,7 @@ def user_data(script: str | None, env: Mapping[str, str], ends_at: datetime | No
     """
     parts = []
     if ends_at is not None:
-        parts.append(_self_destruct(ends_at, now))
+        parts.append(shutdown_timer(ends_at, now))
     if env:
         parts.append(_environment(env))
     if script:
@@ -87,13 +69,3 @@ def _delimited(text: str) -> str:
     if _END in text.splitlines():
         raise ValueError(f"the line {_END} cannot be part of onstart or env")
     return text
-
-
-def _self_destruct(ends_at: datetime, now: datetime) -> str:
-    left_s = max((ends_at - now).total_seconds(), 0.0)
-    at = ends_at.astimezone(UTC)
-    return _SELF_DESTRUCT.format(
-        when=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        calendar=at.strftime("%Y-%m-%d %H:%M:%S UTC"),
-        minutes=max(1, ceil(left_s / 60)),
-    )

@@ -20,6 +20,7 @@ from gpuwatch.providers.tensordock.offers import LEAST_DISK_GB
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, not_sent, refuse
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
 from gpuwatch.providers.toolkit.validation import at
 
 _NAME_LENGTH: Final = 60  # this much is known to work
@@ -37,7 +38,7 @@ _LOGIN: Final = (
 )
 
 
-def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
+def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
     """The create request. Refused here if TensorDock has no such machine.
 
     Raises:
@@ -58,7 +59,7 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
         "useDedicatedIp": False,
         "port_forwards": _forwards(order.ports),
         "ssh_key": key,
-        "cloud_init": {"runcmd": _commands(order, key)},
+        "cloud_init": {"runcmd": _commands(order, key, now)},
     }
     return {"data": {"type": "virtualmachine", "attributes": attributes}}
 
@@ -95,7 +96,6 @@ def _check(order: Order) -> None:
         "a template": order.template is not None,
         "a registry": order.registry is not None,
         "a volume": order.volume is not None,
-        "self_destruct": order.self_destruct_at is not None,
         f"runtype {order.runtype[:20]!r}": order.runtype not in ("ssh", "ssh_direct"),
     }
     names = {
@@ -128,11 +128,17 @@ def _forwards(ports: tuple[str, ...]) -> list[dict[str, int]]:
     return [{"internal_port": inside, "external_port": outside} for inside, outside in wished.items()]
 
 
-def _commands(order: Order, key: str) -> list[str]:
+def _commands(order: Order, key: str, now: datetime) -> list[str]:
     """What the machine runs once, as root, in one line each: longer fields of cloud-init were found not to work."""
     commands = [_LOGIN.replace("@KEY@", shlex.quote(key))]
+    if order.self_destruct_at is not None:
+        commands.append(_packed(shutdown_timer(order.self_destruct_at, now), "gpuwatch-end"))
     script = first_boot_script(order.onstart, order.env)
     if script is not None:
-        packed = b64encode(script.encode()).decode()
-        commands.append(f"umask 077; echo {packed} | base64 -d >/root/gpuwatch-boot; bash /root/gpuwatch-boot")
+        commands.append(_packed(script, "gpuwatch-boot"))
     return commands
+
+
+def _packed(script: str, name: str) -> str:
+    packed = b64encode(script.encode()).decode()
+    return f"umask 077; echo {packed} | base64 -d >/root/{name}; bash /root/{name}"

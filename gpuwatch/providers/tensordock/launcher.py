@@ -60,7 +60,7 @@ class TensorDockLauncher(BasicLauncher):
             OfferGone, OrderRefused, OrderRateLimited: nothing was made.
             OutcomeUnknown: it may have been made.
         """
-        body = create_body(order, self._options)
+        body = create_body(order, self._options, self._rest.tools.now())
         self._rest.require_key_to_order()
         reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
         made = created(reply, self._rest.tools.now())

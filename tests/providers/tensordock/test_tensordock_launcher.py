@@ -75,6 +75,25 @@ def test_environment_and_start_commands_reach_the_machine(adapter: Adapter, plac
     assert (tmp_path / "out").read_text() == reported["TOKEN"]
 
 
+def test_the_machine_shuts_itself_down_at_its_deadline_before_anything_of_the_owner_runs(
+    adapter: Adapter, place: TensorDock, tmp_path: Path
+) -> None:
+    rented(adapter, onstart="exec sleep infinity", self_destruct_at=datetime(2026, 11, 22, 7, 30, tzinfo=UTC))
+    _, timer, boot = place.orders[0]["cloud_init"]["runcmd"]
+    assert "\n" not in timer
+    assert "gpuwatch-boot" in boot
+    unpack = timer.replace("bash /root/gpuwatch-end", "true").replace("/root", str(tmp_path))
+    subprocess.run(["sh", "-c", unpack], check=True, capture_output=True)
+    script = (tmp_path / "gpuwatch-end").read_text()
+    assert "OnCalendar=2026-11-22 07:30:00 UTC\n" in script
+    (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    own = f"PATH={tmp_path}:$PATH\n" + script.replace("/etc/systemd/system", str(tmp_path))
+    subprocess.run(["bash", "-c", own], check=True, capture_output=True)
+    assert (tmp_path / "asked").read_text().splitlines() == ["daemon-reload", "enable --now gpuwatch-end.timer"]
+    assert "ExecStart=/sbin/shutdown -h now\n" in (tmp_path / "gpuwatch-end.service").read_text()
+
+
 @pytest.mark.parametrize("before", ["", "ssh-ed25519 AAAA other\n", f"{SSH_KEY}\n"])
 def test_the_login_is_installed_once(adapter: Adapter, place: TensorDock, tmp_path: Path, before: str) -> None:
     rented(adapter)
@@ -95,7 +114,6 @@ def test_the_login_is_installed_once(adapter: Adapter, place: TensorDock, tmp_pa
         {"template": "t"},
         {"registry": Registry(server="s", username="u", password="p")},
         {"volume": Volume(mount="/data", volume_id="5")},
-        {"self_destruct_at": datetime(2026, 11, 22, tzinfo=UTC)},
         {"runtype": "jupyter"},
         {"ports": ("53/udp",)},
         {"ports": ("70000",)},

@@ -1,0 +1,44 @@
+"""Lines of a first-boot script by which a virtual machine shuts itself down at a set time, with nobody's key.
+
+What a machine that is shut down still costs differs by provider.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import ceil
+from typing import Final
+
+# The timer outlives a reboot; where there is no systemd, shutdown's own does. Both end what runs for ever.
+_LINES: Final = """\
+# this machine ends itself at {when}
+cat >/etc/systemd/system/gpuwatch-end.service <<'EOF'
+[Service]
+Type=oneshot
+ExecStart=/sbin/shutdown -h now
+EOF
+cat >/etc/systemd/system/gpuwatch-end.timer <<'EOF'
+[Timer]
+OnCalendar={calendar}
+Persistent=true
+AccuracySec=1s
+[Install]
+WantedBy=timers.target
+EOF
+systemctl daemon-reload && systemctl enable --now gpuwatch-end.timer || shutdown -h +{minutes}
+"""
+
+
+def shutdown_timer(ends_at: datetime, now: datetime) -> str:
+    """Lines of shell for root that make a machine shut itself down.
+
+    Args:
+        ends_at: the moment, aware.
+    """
+    left_s = max((ends_at - now).total_seconds(), 0.0)
+    at = ends_at.astimezone(UTC)
+    return _LINES.format(
+        when=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        calendar=at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        minutes=max(1, ceil(left_s / 60)),
+    )
