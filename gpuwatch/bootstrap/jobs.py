@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.engine.instance_addresses import InstanceAddresses
 from gpuwatch.engine.job_parts import JobParts, RunBounds
 from gpuwatch.engine.job_runner import JobRunner
@@ -19,7 +19,9 @@ from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
 
 if TYPE_CHECKING:
+    from gpuwatch.bootstrap import TimeSource
     from gpuwatch.domain.jobs.job import Job
+    from gpuwatch.domain.watches.decide import Match
     from gpuwatch.ports import Launcher, LaunchRepository
     from gpuwatch.ports.jobs import JobStore
     from gpuwatch.settings import Settings
@@ -48,20 +50,21 @@ def build_job_runner(
     jobs: JobStore,
     launches: LaunchRepository,
     launchers: Mapping[str, Launcher],
-    clock: Callable[[], datetime],
-    monotonic: Callable[[], float],
+    time_source: TimeSource,
+    shown: Callable[[str], Sequence[Match]],
 ) -> JobRunner:
-    """The runner of jobs in the daemon."""
+    """The runner of jobs in the daemon. `shown`: what a watch, by its name, saw last."""
     parts = JobParts(
         jobs=jobs,
         launches=launches,
         shells=job_shells(settings),
         files=JobFolder(jobs_folder(settings)),
         stores=Rclone(),
-        address=InstanceAddresses(launchers, monotonic),
+        address=InstanceAddresses(launchers, time_source.monotonic),
         variables=job_variables,
-        clock=clock,
+        clock=time_source.now,
         bounds=RunBounds(),
+        seen=lambda job: shown(WATCH_PREFIX + job.name),
     )
     return JobRunner(parts, runner_script(), JobThreads(WORKERS), JobThreads(COPIES))
 

@@ -155,7 +155,7 @@ class Service:
         self.jobs = SqlJobRepository(store)
         self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=self._price_seen_by)
         self.job_runner = build_job_runner(
-            settings, self.jobs, self.launch_repository, self.launchers, time_source.now, time_source.monotonic
+            settings, self.jobs, self.launch_repository, self.launchers, time_source, self.evaluator.shown
         )
         polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}

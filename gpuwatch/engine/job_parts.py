@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from gpuwatch.domain.jobs.run_plan import runner, work_folder
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import MachineFile, parse_files
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.watches.decide import Match
 from gpuwatch.ports import LaunchRepository, OutboxAlert
 from gpuwatch.ports.jobs import JobStore
 from gpuwatch.ports.remote import ObjectStores, RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
@@ -48,6 +49,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         address: where an instance's SSH server listens; None: not known yet.
         variables: the environment of a job's command, secrets resolved. Raises SettingsError.
         clock: the wall clock; a step may take minutes.
+        seen: offers within a job's limits, as they were seen last.
     """
 
     jobs: JobStore
@@ -59,6 +61,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     variables: Callable[[Job], Mapping[str, str]]
     clock: Callable[[], datetime]
     bounds: RunBounds = RunBounds()
+    seen: Callable[[Job], Sequence[Match]] = lambda job: ()
 
     def save(self, run: JobRun, **changes: Any) -> JobRun:
         """Keep a run with changes."""

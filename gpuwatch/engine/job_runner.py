@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from gpuwatch.domain.jobs.better_gpu import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.checkpoints import to_resume
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
@@ -38,6 +39,7 @@ _AWAY = {
 # the command did not end by itself, and can go on elsewhere
 _INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
 _ASKED = "pilot: "
+_MOVED = "moved"  # the step of a run that ended for a faster GPU
 
 
 class JobRunner:
@@ -174,7 +176,12 @@ class JobRunner:
         return True
 
     def _ask(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
-        """The forecast breaks a limit: the job waits for its owner, without an instance."""
+        """The forecast breaks a limit: a faster GPU, if one fits; else it waits for its owner, without an instance."""
+        resumes = bool(to_resume(self._parts.files.checkpoints(job.job_id)))
+        better = better_gpu(job, run, launch, self._parts.seen(job), self._parts.clock(), resumes=resumes)
+        if better is not None:
+            self._move(job, run, launch, why, better, resumes=resumes)
+            return
         self._parts.end_launch(launch, EndReason.STOPPED, "the pilot's forecast is over a limit of its job")
         self._parts.report(
             job_alert(
@@ -189,6 +196,24 @@ class JobRunner:
         )
         run = msgspec.structs.replace(run, step="over", end_reason=why)
         self._parts.record(job, JobState.PAUSED, why, run)
+
+    def _move(self, job: Job, run: JobRun, launch: Launch, why: str, better: BetterGpu, *, resumes: bool) -> None:
+        """It goes on elsewhere once the old instance is proven to be gone, at a price that its limits allow."""
+        self._parts.end_launch(launch, EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
+        self._parts.report(
+            job_alert(
+                job,
+                self._parts.clock(),
+                "moves after its pilot",
+                severity=Severity.WARNING,
+                why=f"By its measured speed {why}.",
+                did=f"It goes on by {better.text}, estimated from data sheets. Its limits stay as they are.",
+                can_do=(f"gpuwatch job cancel {job.name}",),
+            )
+        )
+        run = msgspec.structs.replace(run, step=_MOVED, end_reason=f"{why}; it moves to {better.text}")
+        changes = {"definition": better.definition, "progress": job.progress if resumes else 0.0}
+        self._parts.record(job, JobState.PREEMPTED, run.end_reason, run, **changes)
 
     def _hopeless(self, job: Job, run: JobRun | None, launch: Launch | None, why: str) -> None:
         """No repetition helps: the owner is needed, and no instance meanwhile."""
@@ -261,6 +286,8 @@ class JobRunner:
         over = launch is None or launch.is_over
         leased = run.lease_until is not None and self._parts.clock() <= run.lease_until
         never_began = run.lease_until is None
+        if run.step == _MOVED and not over:
+            return
         if not (over or run.step == "ended safely" or never_began or not leased):
             return
         if job.retries_left <= 0:
