@@ -16,7 +16,14 @@ from gpuwatch.domain.jobs.checkpoints import (
 )
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.run_plan import checkpoint_pattern, run_folder, runner, work_folder
-from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottleneck, forecast, parse_progress
+from gpuwatch.domain.jobs.run_progress import (
+    RunForecast,
+    RunProgress,
+    bottleneck,
+    forecast,
+    parse_progress,
+    spent_usd,
+)
 from gpuwatch.domain.jobs.run_sample import RunSample, run_sample
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
@@ -183,8 +190,7 @@ class Running:
         began = (run.started_at, 0.0) if run.run_number == 1 else (now, progress.fraction)
         before = self._first.setdefault((run.job_id, run.run_number), began)
         usd_hour = launch.price_microusd_hour / MICRO
-        spent = job.spent_microusd / MICRO + (now - run.started_at).total_seconds() / 3600 * usd_hour
-        return forecast(now, progress.fraction, before, usd_hour, spent)
+        return forecast(now, progress.fraction, before, usd_hour, spent_usd(job, launch, now))
 
     def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None) -> bool:
         pilot = job.definition.pilot

@@ -21,8 +21,8 @@ PROMISES = (
     "tracebacks",
 )  # fmt: skip
 GRACE_S = 120.0
-LOOKS_S = 35.0
-ROUND_MS = 300_000  # of the last rounds, in which alerts are sent
+LOOKS_S = 35.0  # between two polls of an installation that follows something
+ROUND_MS = 1_200_000  # of the last four rounds: alerts are sent in every fourth (`Installation.look`)
 UNKNOWN = "neither label nor database names it"
 
 
@@ -75,7 +75,8 @@ class Judge:
         """Those that whoever ordered last had to count.
 
         All but what its owner said is another installation's, what another installation has under an account whose
-        lists it cannot see, and what another one ordered since the last look at the list.
+        lists it cannot see or under a label that the owner edited, and what another one ordered since the last poll but
+        one of the list: a poll may fail.
         """
         if not alive:
             return []
@@ -87,7 +88,8 @@ class Judge:
             or (
                 one.account == last.account
                 and (last.by, one.by) not in self.dismissed
-                and last.made_s - one.made_s > LOOKS_S
+                and one.instance.label == one.ordered_label
+                and last.made_s - one.made_s > 2 * LOOKS_S
             )
         ]
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobRun
 from gpuwatch.domain.jobs.merge import START_H
-from gpuwatch.domain.jobs.run_progress import VARIATION
+from gpuwatch.domain.jobs.run_progress import VARIATION, spent_usd
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.pricing import MICRO
@@ -40,7 +40,7 @@ def better_gpu(
     if run.run_number != 1 or job.retries_left <= 0 or not done or run.started_at is None or run.ended_at is None:
         return None
     hours = (run.ended_at - run.started_at).total_seconds() / 3600
-    spent = job.spent_microusd / MICRO + hours * launch.price_microusd_hour / MICRO  # may count an hour twice
+    spent = spent_usd(job, launch, now)
     most, found = job.definition.limit.max_usd, []
     for match in seen:
         faster = _speed_ratio(launch.gpu, match.offer.gpu)

@@ -10,6 +10,10 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
 
@@ -74,6 +78,11 @@ def forecast(
     low, high = left_s / VARIATION, left_s * VARIATION
     usd = FigureRange(spent_usd + low / 3600 * usd_hour, spent_usd + high / 3600 * usd_hour)
     return RunForecast(ends_at=(now + timedelta(seconds=low), now + timedelta(seconds=high)), usd=usd)
+
+
+def spent_usd(job: Job, launch: Launch, now: datetime) -> float:
+    """USD until now: what is noted of all its launches, every minute, or what this one costs where that is more."""
+    return max(job.spent_microusd, cost_microusd(launch, now)) / MICRO
 
 
 def bottleneck(

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.jobs.run_progress import bottleneck, forecast, parse_progress
-from tests.builders import NOON
+from gpuwatch.domain.jobs.run_progress import bottleneck, forecast, parse_progress, spent_usd
+from gpuwatch.domain.launches.launch import Intent, LaunchState, PriceSpan, new_launch
+from tests.builders import NOON, a_match, a_watch, changed
+from tests.builders_jobs import a_job
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,13 @@ def test_one_busy_processor_and_an_empty_gpu_memory_name_both() -> None:
     found = bottleneck(40.0, cpu_busy=0.06, cpus=16, memory_share=0.2) or ""
     assert "data loader: one processor" in found
     assert "small batch" in found
+
+
+@pytest.mark.parametrize(("noted", "usd"), [(0, 2.0), (1_990_000, 2.0), (7_000_000, 7.0)])
+def test_what_a_run_costs_is_counted_once(noted: int, usd: float) -> None:
+    """It was added to what the queue had noted of the same launch: a pilot stopped a job that just fitted."""
+    span = PriceSpan(since=NOON - timedelta(hours=1), listed_microusd_hour=2_000_000, price_microusd_hour=2_000_000)
+    changes = {"state": LaunchState.RUNNING, "requested_at": span.since, "running_at": span.since, "spans": (span,)}
+    intent = Intent(watch=a_watch(), match=a_match(), launch_id="a" * 12, dry_run=False)
+    launch = changed(new_launch(intent, 0, NOON), **changes)
+    assert spent_usd(a_job(spent_microusd=noted), launch, NOON) == usd
