@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-# The timer outlives a reboot; where there is no systemd, shutdown's own does. Both end what runs for ever.
+# The timer outlives a reboot; where there is no systemd, shutdown's own does. A timer whose moment is past at the first
+# boot would never fire.
 _LINES: Final = """\
 # this machine ends itself at {when}
 cat >/etc/systemd/system/gpuwatch-end.service <<'EOF'
@@ -26,6 +27,7 @@ AccuracySec=1s
 WantedBy=timers.target
 EOF
 systemctl daemon-reload && systemctl enable --now gpuwatch-end.timer || shutdown -h +{minutes}
+[ "$(date +%s)" -lt {epoch} ] || shutdown -h now
 """
 
 
@@ -41,4 +43,5 @@ def shutdown_timer(ends_at: datetime, now: datetime) -> str:
         when=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         calendar=at.strftime("%Y-%m-%d %H:%M:%S UTC"),
         minutes=max(1, ceil(left_s / 60)),
+        epoch=int(at.timestamp()),
     )

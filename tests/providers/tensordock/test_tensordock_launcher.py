@@ -75,9 +75,11 @@ def test_environment_and_start_commands_reach_the_machine(adapter: Adapter, plac
     assert (tmp_path / "out").read_text() == reported["TOKEN"]
 
 
+@pytest.mark.parametrize(("booted", "asked"), [("07:29:59", []), ("07:30:00", ["-h now"])])
 def test_the_machine_shuts_itself_down_at_its_deadline_before_anything_of_the_owner_runs(
-    adapter: Adapter, place: TensorDock, tmp_path: Path
+    adapter: Adapter, place: TensorDock, tmp_path: Path, booted: str, asked: list[str]
 ) -> None:
+    """Also if its first boot comes later: a timer whose moment is past never fires."""
     rented(adapter, onstart="exec sleep infinity", self_destruct_at=datetime(2026, 11, 22, 7, 30, tzinfo=UTC))
     _, timer, boot = place.orders[0]["cloud_init"]["runcmd"]
     assert "\n" not in timer
@@ -86,11 +88,20 @@ def test_the_machine_shuts_itself_down_at_its_deadline_before_anything_of_the_ow
     subprocess.run(["sh", "-c", unpack], check=True, capture_output=True)
     script = (tmp_path / "gpuwatch-end").read_text()
     assert "OnCalendar=2026-11-22 07:30:00 UTC\n" in script
-    (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n')
-    (tmp_path / "systemctl").chmod(0o755)
+    now = int(datetime.fromisoformat(f"2026-11-22T{booted}+00:00").timestamp())
+    programs = {
+        "systemctl": f'echo "$@" >>{tmp_path}/asked',
+        "date": f"echo {now}",
+        "shutdown": f'echo "$@" >>{tmp_path}/down',
+    }
+    for name, does in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
     own = f"PATH={tmp_path}:$PATH\n" + script.replace("/etc/systemd/system", str(tmp_path))
     subprocess.run(["bash", "-c", own], check=True, capture_output=True)
     assert (tmp_path / "asked").read_text().splitlines() == ["daemon-reload", "enable --now gpuwatch-end.timer"]
+    down = tmp_path / "down"
+    assert (down.read_text().splitlines() if down.exists() else []) == asked
     assert "ExecStart=/sbin/shutdown -h now\n" in (tmp_path / "gpuwatch-end.service").read_text()
 
 
