@@ -26,6 +26,7 @@ OnBytesRead = Callable[[int, int], None]  # bytes done, bytes in all
 
 BATCH_ROWS = 100_000
 _BLOCK_BYTES = 8 << 20
+_LONGEST_BLOCK = 8 * _BLOCK_BYTES  # a quote that is never closed is no reason to hold all of a file
 _FIRST_LINE = 2  # after the header
 _LONGEST_LINE = 100_000  # letters
 _GZIP = b"\x1f\x8b"
@@ -83,28 +84,53 @@ def _arrow_cells(path: Path, on_progress: OnBytesRead) -> Generator[CellBatch, N
         return 0
     kind, size, done = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), path.stat().st_size, 0
     try:
-        with (
-            _binary(path) as (content, raw),
-            arrow_csv.open_csv(
-                content,
-                arrow_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
-                arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-                arrow_csv.ConvertOptions(include_columns=COLUMNS, column_types=dict.fromkeys(COLUMNS, kind)),
-            ) as reader,
-        ):
-            for batch in reader:
-                columns = [
-                    CellColumn(column.indices.to_numpy().astype(np.int64), column.dictionary.to_pylist())
-                    for column in batch.columns
-                ]
-                if _may_differ(columns):
-                    return done
-                yield CellBatch(columns, np.arange(done, done + batch.num_rows) + _FIRST_LINE)
-                done += batch.num_rows
-                on_progress(raw.tell(), size)
-    except (pyarrow.ArrowException, OSError, EOFError, zlib.error):
+        with _binary(path) as (content, raw):
+            for block in _blocks(content):
+                table = arrow_csv.read_csv(
+                    pyarrow.BufferReader(block),
+                    arrow_csv.ReadOptions(block_size=len(block) + 1, use_threads=False),
+                    arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+                    arrow_csv.ConvertOptions(include_columns=COLUMNS, column_types=dict.fromkeys(COLUMNS, kind)),
+                )
+                for batch in table.to_batches():
+                    columns = [
+                        CellColumn(column.indices.to_numpy().astype(np.int64), column.dictionary.to_pylist())
+                        for column in batch.columns
+                    ]
+                    if _may_differ(columns):
+                        return done
+                    yield CellBatch(columns, np.arange(done, done + batch.num_rows) + _FIRST_LINE)
+                    done += batch.num_rows
+                    on_progress(raw.tell(), size)
+    except (pyarrow.ArrowException, OSError, EOFError, ValueError, zlib.error):
         return done  # Python's reader says what is wrong, if it is
     return None
+
+
+def _blocks(content: IO[bytes]) -> Iterator[bytes]:
+    """A file in parts of whole rows, each behind the header: pyarrow's own reader reads a whole file ahead.
+
+    Raises:
+        ValueError: a quote is not closed for long.
+    """
+    head, rest = content.readline(_LONGEST_LINE), b""
+    if head.count(b'"') % 2 or not head.endswith(b"\n"):
+        yield head + content.read(_LONGEST_BLOCK)
+        if content.read(1):
+            raise ValueError("the header is no line")
+        return
+    while part := content.read(_BLOCK_BYTES):
+        rest += part
+        end = rest.rfind(b"\n") + 1
+        if rest.count(b'"', 0, end) % 2:
+            end = 0  # that end of a line lies within a cell
+        if end:
+            yield head + rest[:end]
+            rest = rest[end:]
+        elif len(rest) > _LONGEST_BLOCK:
+            raise ValueError("a quote is not closed")
+    if rest:
+        yield head + rest
 
 
 def _may_differ(columns: Sequence[CellColumn]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -127,3 +129,25 @@ def test_each_distinct_text_is_parsed_once(tmp_path: Path, monkeypatch: pytest.M
     assert len(read_rows(path).rows) == 50_000
     batches = len(list(cell_batches(path)))
     assert calls == {"read_row": 40, "read_price": batches, "read_moment": batches}
+
+
+_READS = """
+import sys, time
+from pathlib import Path
+from gpuwatch.storage.price_files import PriceFileReader
+for batch in PriceFileReader(Path(sys.argv[1])).batches(lambda *_: None, latest_s=2**31, later="later"):
+    time.sleep(0.005)  # whoever reads is slower than the disk
+lines = Path("/proc/self/status").read_text().splitlines()
+print(next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM")))
+"""
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """pyarrow's own reader reads all of a file ahead: each million rows took 75 MB more."""
+    used = []
+    for rows in (400_000, 1_600_000):
+        path = tmp_path / f"{rows}.csv"
+        path.write_text(HEAD + "\n" + (GOOD + "\n") * rows)
+        ran = subprocess.run([sys.executable, "-c", _READS, str(path)], capture_output=True, text=True, check=True)
+        used.append(int(ran.stdout))
+    assert used[1] - used[0] < 40, f"MB: {used}"
