@@ -33,14 +33,17 @@ def now() -> datetime:
 
 @pytest.fixture
 def prices(shell: Shell, now: datetime) -> Path:
-    """One H100 polled every hour for 40 days: 2.00 in the first fourteen hours of a day, else 3.00, listed."""
+    """One H100 polled every hour for 40 days, listed: in every 24 hours 2.00 for fourteen, then 3.00 for ten.
+
+    Counted back from `now`, so that the answer does not depend on the hour at which the test runs.
+    """
     path = shell.folder / "prices.csv"
     with path.open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(COLUMNS.split(","))
         for hour in range(DAYS * 24, -1, -1):
             at = now - hour * H
-            usd = "2.00" if at.hour < 14 else "3.00"
+            usd = "2.00" if -hour % 24 < 14 else "3.00"
             out.writerow(
                 (at.strftime("%Y-%m-%dT%H:%M:%SZ"), "vastai", "1/ondemand", "", "H100 SXM", 1, 80, "false", usd)
             )
