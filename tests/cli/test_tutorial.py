@@ -34,7 +34,8 @@ def market() -> Iterator[Marketplace]:
 def commands() -> list[tuple[str, ...]]:
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [tuple(shlex.split(line)[1:]) for line in lines]
+    # the time left until a Sunday decides what is feasible: on a Sunday evening nothing is
+    return [tuple("6d" if word == "Sunday" else word for word in shlex.split(line)[1:]) for line in lines]
 
 
 def keys_advised() -> str:
