@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import tzinfo
 from email.utils import parsedate_to_datetime
@@ -104,6 +105,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             area="settings", state="note", text="there is no [[watch]]", mend="gpuwatch init writes an example"
         )
+    yield from _commands(settings)
     renting = [watch.name for watch in settings.watches if watch.action is Action.LAUNCH]
     if renting and settings.dry_run:
         names = ", ".join(renting)
@@ -112,6 +114,21 @@ def _settings(settings: Settings) -> Iterator[Finding]:
     if renting and not settings.dry_run and not any(map(can_rent, settings.providers.values())):
         text = "a watch rents, but there is no provider with a key where gpuwatch can rent"
         yield Finding(area="settings", state="fault", text=text, mend="set VAST_API_KEY, or another provider's key")
+
+
+def _commands(settings: Settings) -> Iterator[Finding]:
+    """Whether the programs of `action = "command"` are there, for whoever runs doctor."""
+    for watch in settings.watches:
+        if watch.action is not Action.COMMAND:
+            continue
+        found = shutil.which(watch.command[0])
+        if found is None:
+            text = f"watch {watch.name}: there is no program {watch.command[0]!r} that can be executed"
+            mend = "write its whole path, or add its folder to the PATH of gpuwatch run"
+            yield Finding(area="command", state="fault", text=text, mend=mend)
+        else:
+            would = "; dry_run = true: it is not run" if settings.dry_run else ""
+            yield Finding(area="command", state="ok", text=f"watch {watch.name}: {found}{would}")
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
@@ -208,7 +225,7 @@ def _whose(watch: str | None) -> str:
 
 def _unmanaged(settings: Settings, launches: KnownLaunches, http: HttpClient) -> Iterator[Finding]:
     """Living launches at providers that cannot be managed."""
-    alive = dict.fromkeys(one.provider for one in launches.launches if not one.is_over)
+    alive = dict.fromkeys(one.provider for one in launches.launches if not one.is_over and not one.is_by_command)
     known = providers_to_follow(settings, http, alive)
     for name in alive:
         if name in known:

@@ -19,7 +19,7 @@ from gpuwatch.bootstrap import real_now
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.domain.launches.labels import LABEL_PREFIX
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
-from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import GpuwatchError, KeyRejected
 from gpuwatch.ports.findings import Finding
@@ -99,7 +99,7 @@ def query_account(launcher: Launcher) -> AccountAnswers:
 
 def renting_watches(settings: Settings, provider: str) -> list[Watch]:
     """The watches that rent there, or would without `dry_run`."""
-    return [watch for watch in settings.watches if watch.action is not Action.ALERT and is_polled_for(provider, watch)]
+    return [watch for watch in settings.watches if watch.rents_itself and is_polled_for(provider, watch)]
 
 
 def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpuwatch.app.check import check_markets
-from gpuwatch.app.handover import Handover, chosen, task_of
+from gpuwatch.app.handover import Handover, chosen
 from gpuwatch.app.jobs import new_job
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.launches.orchestrator_task import task_of
 from gpuwatch.settings.job_files import read_job_file
 
 if TYPE_CHECKING:

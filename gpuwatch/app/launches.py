@@ -18,8 +18,10 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchEvent, Laun
 from gpuwatch.domain.launches.launch_json import launch_json
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.money import usd_number
+from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
 from gpuwatch.ports.event_json import event_json as alert_json
+from gpuwatch.ports.hooks import ON_ENDED, ON_RUNNING
 from gpuwatch.storage.events import relocation_alerts
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
@@ -98,6 +100,8 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
     with open_store(settings) as store, http_client(settings) as http:
         repository = SqlLaunchRepository(store, obligation_file(settings))
         launch = known_launch(repository, launch_id)
+        if launch.is_by_command:
+            return _command_gone(repository, launch)
         if launch.instance_id is not None and _is_elsewhere(settings, store, http, launch):
             now, reason = real_now(), EndReason.GONE.text("resolved by the owner, for its account cannot be reached")
             return repository.transition(launch, LaunchState.ENDED, reason, now, ended_at=now, end_reason=reason)
@@ -119,6 +123,8 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
     """
     with open_launches(settings) as repository, http_client(settings) as http:
         launch = _held(repository, launch_id)
+        if launch.is_by_command:
+            return _command_there(repository, launch, instance_id)
         instance = _instance_for(repository, launch, list_instances_of(settings, http, launch.provider), instance_id)
         cause, now = "adopted by the owner", real_now()
         # as with `gpuwatch adopt`, its time counts from now on: while it was held, all of it may have passed
@@ -130,6 +136,26 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
         disk = launch.disk_microusd_hour
         spans = (PriceSpan(now, disk, launch.with_commission(disk)),)
         return repository.transition(launch, LaunchState.RUNNING, cause, now, running_at=now, spans=spans, **changes)
+
+
+def _command_gone(repository: SqlLaunchRepository, launch: Launch) -> Launch:
+    """The owner has checked that nothing of what a command rented is left: nobody else can. Raises UsageError."""
+    now = real_now()
+    if launch.state is LaunchState.RUNNING:
+        reason = EndReason.STOPPED.text("what its command rented is gone")
+        return repository.transition(
+            launch, LaunchState.ENDED, reason, now, hook=ON_ENDED, ended_at=now, end_reason=reason
+        )
+    reason = EndReason.RESOLVED_ABSENT.text()
+    held = _held(repository, launch.launch_id)
+    return repository.transition(held, LaunchState.FAILED, reason, now, hook=ON_ENDED, ended_at=now, end_reason=reason)
+
+
+def _command_there(repository: SqlLaunchRepository, launch: Launch, name: str) -> Launch:
+    """The owner has checked that a command rented: it counts from now on for its whole `max_runtime`."""
+    now, rate = real_now(), launch.bound_microusd_hour
+    spans, cause = (PriceSpan(now, rate, rate),), f"the owner says that {clean(name)} is it"
+    return repository.transition(launch, LaunchState.RUNNING, cause, now, hook=ON_RUNNING, running_at=now, spans=spans)
 
 
 def _instance_for(

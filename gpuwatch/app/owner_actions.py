@@ -14,7 +14,7 @@ import msgspec
 from gpuwatch.app import pauses as pauses_app
 from gpuwatch.app.approvals import approval_json, approve, deny, reply_json
 from gpuwatch.app.launches import known_launch
-from gpuwatch.app.stop import mark_stopping, stop
+from gpuwatch.app.stop import by_its_tool, mark_stopping, stop
 from gpuwatch.bootstrap import new_id, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.domain.launches.approval import Approval, ApprovalState, is_approval_id
@@ -113,12 +113,14 @@ def request_stop(settings: Settings, launch_id: str, *, actor: str) -> tuple[Lau
         The launch, and whether this call changed it: one that is ending or over stays as it is.
 
     Raises:
-        UsageError: no such launch.
+        UsageError: no such launch, or a command carries it out.
         StoreError: nothing was marked.
     """
     with open_store(settings) as store:
         repository = SqlLaunchRepository(store, obligation_file(settings))
         before = known_launch(repository, launch_id)
+        if before.is_by_command and not before.is_over:
+            raise UsageError(by_its_tool(before))
         after = mark_stopping(repository, before)
     changed = after.version != before.version
     if changed:

@@ -74,6 +74,8 @@ def rehearse(settings: Settings, name: str) -> Rehearsal:
     watch = watch_named(settings, name)
     if watch.action is Action.ALERT:
         raise UsageError(f'watch {name!r} rents nothing: action = "alert"; rehearse one with "launch" or "ask"')
+    if watch.action is Action.COMMAND:
+        raise UsageError(f"watch {name!r} has a command rent; gpuwatch check {name} shows what would run")
     limits = limits_in_force(settings, [watch], keep=False)
     lines = list(_settings(settings, watch))
     lines += _providers(settings, limits.watches[0])

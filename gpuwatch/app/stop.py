@@ -180,6 +180,9 @@ class StopWaiter:
         if launch.is_over:
             return True
         keys = [key for key in self._keys if key.provider == launch.provider]
+        if launch.is_by_command:
+            self._by_hand.append(by_its_tool(launch))
+            return True
         if not keys:
             self._by_hand.append(_end_by_hand(launch, f"{launch.provider} is not in the settings, or has no key"))
             return True
@@ -222,7 +225,7 @@ def _reconciler(
 def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
     """Record that the launch must end. If a daemon changes it at the same time, its newest row counts."""
     for _ in range(_CONFLICTS_MAX):
-        if launch.is_over or launch.state is LaunchState.STOPPING:
+        if launch.is_over or launch.state is LaunchState.STOPPING or launch.is_by_command:
             return launch
         try:
             reason = EndReason.STOPPED.text()
@@ -230,6 +233,15 @@ def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
         except LaunchConflict:
             launch = known_launch(repository, launch.launch_id)
     raise ProviderStateUnknown(f"launch {launch.launch_id} keeps changing; try again")
+
+
+def by_its_tool(launch: Launch) -> str:
+    """What to do about a launch that a command carries out: gpuwatch cannot end what that rented."""
+    one = launch.launch_id
+    return (
+        f"launch {one}: gpuwatch cannot end what its command rented; end it with its tool,"
+        f" then: gpuwatch launches resolve {one} --absent"
+    )
 
 
 def _end_by_hand(launch: Launch, why: str) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.bootstrap import TimeSource, new_id
 from gpuwatch.bootstrap.provider_access import is_polled_for
-from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
 from gpuwatch.engine.rehearsal import prerequisites_of, rehearsed_offers
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteProbe
@@ -30,7 +29,7 @@ def build_gates(
     """By provider. Where nothing is rented (dry run, rescue mode, no such watch) nobody is asked."""
     if settings.dry_run or settings.rescue:
         return {}
-    renting = [watch for watch in settings.watches if watch.action is not Action.ALERT]
+    renting = [watch for watch in settings.watches if watch.rents_itself]
 
     def looks_at(name: str) -> Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]:
         adapter, launcher = adapters[name], launchers[name]

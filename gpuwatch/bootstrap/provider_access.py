@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuwatch import providers
+from gpuwatch.domain.launches.orchestrator_task import names_at
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import UsageError
@@ -61,6 +62,8 @@ def is_polled_for(name: str, watch: Watch) -> bool:
     """Whether a provider is polled for a watch. One with list prices alone is not, if only live prices count."""
     if watch.providers is not None and name not in watch.providers:
         return False
+    if watch.handover is not None and not names_at(name).get(watch.handover.to):
+        return False  # the tool rents nothing there
     if watch.action is Action.ALERT and watch.listed:
         return True
     known = providers.info(name)

@@ -16,13 +16,13 @@ from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_chan
 from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_previous_keys
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import give_buttons
+from gpuwatch.bootstrap.commands import build_commands
 from gpuwatch.bootstrap.jobs import build_job_runner, job_shells
 from gpuwatch.bootstrap.keeper import obligation_file, obligations_at
 from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.rules import all_commissions, build_routing, build_rules, commissions_of
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
-from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder
@@ -74,7 +74,6 @@ from gpuwatch.storage.watch_identities import SqlWatchIdentities
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.launches.launch import Launch
     from gpuwatch.engine.provider_account import ProviderAccount
     from gpuwatch.ports import Channel, Launcher
@@ -146,14 +145,19 @@ class Service:
         self.price_ranks = PriceRanks(SqlHourlyLows(store), _watched_gpus(settings), REFERENCE_DISK_GB)
         rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of, self._known_accounts)
         self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s), self._ask_soon, self._decide_in)
-        self.evaluator = Evaluator(self.uow_factory, rules, self.executor, self.slots, new_id, self.gathering)
+        self.commands = build_commands(
+            settings, self.launch_repository, self.launch_alerts, self.slots, self.stopping, time_source
+        )
+        rented = self.executor, self.slots, new_id, self.gathering
+        self.evaluator = Evaluator(self.uow_factory, rules, *rented, commands=self.commands)
         ledger = ForecastLedger(SqlForecasts(store, commissions_of(settings), settings.watches))
         waits = SqlAutoPriceWaits(store, commissions_of(settings))
         self.auto_prices = AutoPrices(waits, ledger=ledger, new_id=new_id)
         self.reputations = MachineReputations(SqlMachineNoteRepository(store).records)
         self.past_limits = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self.jobs = SqlJobRepository(store)
-        self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=self._price_seen_by)
+        best = self.evaluator.best_usd_gpu_hour
+        self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=lambda job: best(WATCH_PREFIX + job.name))
         self.job_runner = build_job_runner(
             settings, self.jobs, self.launch_repository, self.launchers, time_source, self.evaluator.shown
         )
@@ -236,11 +240,8 @@ class Service:
             budget=self.settings.budget,
             zone=ZoneInfo(self.settings.timezone),
             new_id=new_id,
-            shown=self._shown_to,
+            shown=lambda watch: self.evaluator.shown(watch),  # noqa: PLW0108 it is built later
         )
-
-    def _shown_to(self, watch: str) -> list[Match]:
-        return self.evaluator.shown(watch)
 
     def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
         provider = self.settings.providers[name]
@@ -302,9 +303,6 @@ class Service:
         targets = sweep_targets(named, self.settings.record_gpus)  # including list prices, for watches that rent
         return Sweeper(adapter.market, targets, recorder.record_sweep, self.stopping, rows)
 
-    def _price_seen_by(self, job: Job) -> float | None:
-        return self.evaluator.best_usd_gpu_hour(WATCH_PREFIX + job.name)
-
     def _ask_soon(self, provider: str, watch: str) -> None:
         """Quotes are being compared: a provider is asked as soon as it may be."""
         worker = self.workers.get(provider)
@@ -340,7 +338,7 @@ class Service:
         """Living launches that these settings could not manage: the provider or its key is gone."""
         alive = self.launch_repository.alive()
         known = providers_to_follow(settings, self._http, {launch.provider for launch in alive})
-        return [launch for launch in alive if launch.provider not in known]
+        return [launch for launch in alive if launch.provider not in known and not launch.is_by_command]
 
     def account_faults(self, settings: Settings) -> list[str]:
         """Why these settings could not reach launches that are reached now: their keys are of other accounts."""
@@ -357,6 +355,7 @@ class Service:
         self.stopping.set()
         self.job_runner.close()
         self.executor.shutdown()
+        self.commands.close(within_s=3.0)
         self.hooks.close(within_s=1.5)
         with suppress(StoreError):  # then the next start logs it
             self.deliverer.route_new(self.time_source.now())

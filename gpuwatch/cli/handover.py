@@ -35,8 +35,9 @@ def handover(watch: str, tool: str, command: str, provider: tuple[str, ...], as_
 
     Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.handover import as_yaml, handover_json
     from gpuwatch.app.handover import handover as handed_over
+    from gpuwatch.app.handover import handover_json
+    from gpuwatch.domain.launches.orchestrator_task import as_yaml
 
     found = handed_over(settings, watch, tool, command, provider)
     if as_json:

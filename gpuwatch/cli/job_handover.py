@@ -32,8 +32,9 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
 
     Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
-    from gpuwatch.app.handover import as_yaml, handover_json
+    from gpuwatch.app.handover import handover_json
     from gpuwatch.app.job_handover import job_handover
+    from gpuwatch.domain.launches.orchestrator_task import as_yaml
 
     made = job_handover(settings, file, tool, provider)
     found = made.found

@@ -27,6 +27,7 @@ ROLL_UP_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
 PREREQUISITES_EVERY_S = 15.0  # only checks whether it is time
 HOOKS_EVERY_S = 2.0
+COMMANDS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
 JOB_RUNS_EVERY_S = 5.0
@@ -42,6 +43,9 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     shared = [
         PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S, is_essential=True),
         PeriodicTask(name="hooks", run=_at_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
+        PeriodicTask(
+            name="commands", run=_at_now(service, service.commands.follow), every_s=COMMANDS_EVERY_S / min(pace(), 4.0)
+        ),
         PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
         PeriodicTask(name="roll-up", run=_at_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
         PeriodicTask(

@@ -13,7 +13,7 @@ from gpuwatch.domain.launches.launch import Intent, LaunchRefusal
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match
 from gpuwatch.domain.watches.match import NO_COMMISSION
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.candidates import UnavailableProviders
 from gpuwatch.engine.requoter import payable_match
@@ -32,6 +32,10 @@ class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
     unable: UnavailableProviders = UnavailableProviders()  # where nothing can be rented
     label_lengths: Mapping[str, int] = {}  # provider → characters that a label may have there
     accounts: Callable[[], Mapping[str, str]] = dict  # by provider, those that are known by now
+
+    def unable_for(self, watch: Watch) -> UnavailableProviders:
+        """Where nothing can be rented for a watch; a command needs no account of gpuwatch's."""
+        return UnavailableProviders() if watch.action is Action.COMMAND else self.unable
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
+from typing import Protocol
 
 import msgspec
 
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Decision, Match
+from gpuwatch.domain.watches.watch import Watch
 
 WhyNotReady = Callable[[str, int], str | None]  # (provider, micro-dollars an hour) → why nothing is rented there now
+
+
+class StartsLaunches(Protocol):
+    """Rents what was reserved (see `launch_executor`)."""
+
+    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+        """Why nothing may be rented there at this price now; None: it may. Raises StoreError."""
+
+    def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        """Rent it soon, on another thread; the reserved candidate comes first."""
 
 
 class UnavailableProviders(msgspec.Struct, frozen=True, kw_only=True):

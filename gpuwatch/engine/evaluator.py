@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from gpuwatch.domain.analysis.price_rank import PriceRank
 from gpuwatch.domain.launches.approval import Approval
@@ -24,6 +23,7 @@ from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.engine.alerts import alert_id_from, outbox_alert, without_numbers
 from gpuwatch.engine.approval_requests import ApprovalTerms, request_approval
 from gpuwatch.engine.candidates import (
+    StartsLaunches,
     is_same_offer,
     reservation_summary,
     reserved_first,
@@ -33,6 +33,7 @@ from gpuwatch.engine.candidates import (
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.gather import QuoteGathering
 from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
+from gpuwatch.engine.launch_commands import command_summary
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.offer_alerts import offer_alert
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
@@ -42,16 +43,6 @@ log = logging.getLogger(__name__)
 _WORTH_AN_INDEX = 5_000  # pairs of watch and offer
 
 ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requested`; the reserved candidate comes first
-
-
-class StartsLaunches(Protocol):
-    """Rents what was reserved (see `launch_executor`)."""
-
-    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
-        """Why nothing may be rented there at this price now; None: it may. Raises StoreError."""
-
-    def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
-        """Rent it soon, on another thread; the reserved candidate comes first."""
 
 
 class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
@@ -82,7 +73,7 @@ def unanswered(watches: Sequence[Watch], now: datetime) -> Mapping[str, Observat
 class Evaluator:
     """Evaluates watches on answers. Safe to call from the hunts of several providers at once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 each is a collaborator of its own
         self,
         uow_factory: UnitOfWorkFactory,
         rules: EvaluationRules,
@@ -90,7 +81,10 @@ class Evaluator:
         slots: LaunchSlots,
         new_id: Callable[[], str],
         gathering: QuoteGathering | None = None,
+        *,
+        commands: StartsLaunches | None = None,  # for action "command"
     ) -> None:
+        self._commands = commands
         self._gathering = gathering or QuoteGathering()
         self._uow_factory = uow_factory
         self._rules = rules
@@ -109,7 +103,7 @@ class Evaluator:
 
     def wants_more_launches(self, watch: Watch) -> bool:
         """Would it rent more if it saw more? Then it is polled at full pace."""
-        return watch.action is Action.LAUNCH and not self._rules.dry_run and not self._slots.is_full(watch.name)
+        return watch.rents_alone and not self._rules.dry_run and not self._slots.is_full(watch.name)
 
     def will_rent(self, watch: Watch) -> bool:
         """Does it want more, and did nothing prevent its last launch: a pause, an empty balance?"""
@@ -175,7 +169,7 @@ class Evaluator:
         """Store what follows, and start what was reserved."""
         try:
             for launch, watch, candidates in self._store(decided, now):
-                self._launcher.start(launch, watch, candidates)
+                self._starter(watch).start(launch, watch, candidates)
             self._stock.note_all(decided)
         finally:
             for watch, _ in decided:
@@ -194,7 +188,8 @@ class Evaluator:
         if watch.action is Action.ALERT:
             return frozenset()
         expected = self._rules.expected_views.get(watch.name) or self._rules.views_of(watch)
-        return frozenset(view for view in expected if self._rules.unable.why_not(view[0]) is None)
+        unable = self._rules.unable_for(watch)
+        return frozenset(view for view in expected if unable.why_not(view[0]) is None)
 
     def _index(self, watches: Sequence[Watch], provider: str, spot: bool) -> WatchIndex:
         """Matches many watches on many offers by what changed since the last poll."""
@@ -311,7 +306,7 @@ class Evaluator:
         return self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
 
     def _wants_launch(self, watch: Watch, decision: Decision) -> bool:
-        if watch.action is not Action.LAUNCH or not decision.true_now:
+        if not watch.rents_alone or not decision.true_now:
             return False
         return decision.fires or not self._rules.dry_run  # a dry run is reported when it is news, not at every poll
 
@@ -322,7 +317,8 @@ class Evaluator:
         if decision.best is None or not self._wants_launch(watch, decision):
             return [], _ONLY_ALERTED.get(watch.action, ""), ()
         rules = self._rules
-        left, why = select_candidates(decision.matches, rules.unable, self._launcher.not_ready, rules.dry_run)
+        not_ready = self._starter(watch).not_ready
+        left, why = select_candidates(decision.matches, rules.unable_for(watch), not_ready, rules.dry_run)
         if not left:
             self._slots.hold(watch.name)
             return [], f"Not rented: {why}.", NOT_READY
@@ -346,7 +342,11 @@ class Evaluator:
                 break
         self._slots.note_reservation(watch.name, refusal)
         launches = [launch for launch, _, _ in reserved]
-        return reserved, reservation_summary(launches, refusal, why), next_steps(watch, launches, refusal)
+        done = reservation_summary(launches, refusal, why) + command_summary(reserved)
+        return reserved, done, next_steps(watch, launches, refusal)
+
+    def _starter(self, watch: Watch) -> StartsLaunches:
+        return self._commands if watch.action is Action.COMMAND and self._commands else self._launcher
 
     def _intent(self, watch: Watch, left: Sequence[Match]) -> Intent:
         first, *others = left

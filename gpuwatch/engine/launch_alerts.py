@@ -73,13 +73,19 @@ class LaunchAlerts:
 
     def held(self, launch: Launch, why: str, now: datetime, candidate: str | None = None) -> OutboxAlert:
         """The owner must decide. `candidate`: the instance that it may be."""
+        where, headline = (
+            f"at {launch.provider} for the label {launch.label}",
+            "nothing proves that no instance was created",
+        )
+        if launch.is_by_command:
+            where, headline = "by the tool that its command calls", "its command may have rented"
         can_do = (
-            f"Check your instances at {launch.provider} for the label {launch.label}",
+            f"Check your instances {where}",
             f"If it is there: gpuwatch launches resolve {launch.launch_id} --adopt {candidate or 'INSTANCE'}",
             f"If it is not: gpuwatch launches resolve {launch.launch_id} --absent",
         )
-        headline, key = "held: nothing proves that no instance was created", f"held:{launch.launch_id}:{now:%Y-%m-%d}"
-        return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
+        key = f"held:{launch.launch_id}:{now:%Y-%m-%d}"
+        return self._news(AlertKind.HELD, launch, f"held: {headline}", why, now, can_do, key)
 
     def unlisted(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """A rented instance is missing from the list, and the list does not prove that it is gone."""
@@ -262,6 +268,8 @@ def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal 
     """Return what the owner can do after a watch fired: about what was started, or about why nothing was."""
     if reserved and reserved[0].dry_run:
         return ("To rent for real: dry_run = false",)
+    if reserved and reserved[0].is_by_command:
+        return _FOLLOW_IT
     if reserved:
         return (*_FOLLOW_IT, *(f"End it: gpuwatch stop {launch.launch_id}" for launch in reserved))
     return () if refusal is None else _after_refusal(shlex.quote(watch.name), refusal)
@@ -282,7 +290,7 @@ def _after_refusal(name: str, refusal: LaunchRefusal) -> tuple[str, ...]:
     return ("See what was rented and what it costs: gpuwatch launches",)
 
 
-_MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED})
+_MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED, EndReason.NOT_RUN})
 NOT_READY = ("Check key, credit and instances: gpuwatch doctor",)
 _OVER = frozenset({LaunchState.ENDED, LaunchState.FAILED})
 _FOLLOW_IT = ("Follow it: gpuwatch launches",)
@@ -299,6 +307,8 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
         ),
         ("Provider", f"{launch.provider}, offer {launch.offer_id}, machine {launch.machine_id or 'unknown'}"),
     ]
+    if launch.is_by_command:
+        facts[-2:] = [("Reserved", f"{dollars(usd(launch.bound_microusd_hour))} per hour"), ("Offer", launch.offer_id)]
     if launch.instance_id is not None:
         facts.append(("Instance", launch.instance_id))
     cost, over = cost_microusd(launch, now), launch.state in _OVER

@@ -27,7 +27,7 @@ def send_reminders(
     """
     alive = repository.alive()
     held = [launch for launch in alive if launch.state is LaunchState.HELD]
-    alone = [launch for launch in alive if launch.provider not in keyed]
+    alone = [launch for launch in alive if launch.provider not in keyed and not launch.is_by_command]
     for launch in repository.reopened():
         repository.enqueue(launch_alerts.returned(launch, STILL_BACK, LISTED_AGAIN, now))
     for launch in held:

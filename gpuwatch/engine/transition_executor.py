@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.launches.command_life import CommandEvent
 from gpuwatch.domain.launches.events import ClockReading, LifecycleEvent, WatchTerms
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.launches.state_machine import transition
@@ -25,16 +28,25 @@ class TransitionExecutor:
     """Apply `state_machine.transition`: first the transition, durably and with its alert.
 
     The caller carries out the effects.
+
+    Args:
+        rules: another pure function instead, for launches that are not at a provider.
     """
 
-    def __init__(self, repository: LaunchRepository, launch_alerts: LaunchAlerts) -> None:
+    def __init__(
+        self,
+        repository: LaunchRepository,
+        launch_alerts: LaunchAlerts,
+        rules: Callable[[Launch, Any, ClockReading, WatchTerms], TransitionResult] = transition,
+    ) -> None:
         self._repository = repository
         self._launch_alerts = launch_alerts
+        self._rules = rules
 
     def apply(
         self,
         launch: Launch,
-        event: LifecycleEvent,
+        event: LifecycleEvent | CommandEvent,
         clock: ClockReading,
         terms: WatchTerms = WatchTerms(),  # noqa: B008 a frozen value
     ) -> tuple[Launch, tuple[Effect, ...]]:
@@ -44,7 +56,7 @@ class TransitionExecutor:
             LaunchConflict: somebody else changed it; read it again.
             StoreError: it was not recorded, and no effect may follow.
         """
-        outcome = transition(launch, event, clock, terms)
+        outcome = self._rules(launch, event, clock, terms)
         if outcome.transition is None:
             return launch, outcome.effects
         try:
@@ -57,7 +69,7 @@ class TransitionExecutor:
             return launch, outcome.effects
 
     def apply_to_latest(
-        self, launch: Launch, event: LifecycleEvent, clock: ClockReading
+        self, launch: Launch, event: LifecycleEvent | CommandEvent, clock: ClockReading
     ) -> tuple[Launch, tuple[Effect, ...]]:
         """Apply an event that only this process knows to the row as it is now, whoever changed it in the meantime.
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -24,43 +24,61 @@ class CommandResult(msgspec.Struct, frozen=True):
     """How a command ended. `code` None: it was killed, because its time was over or gpuwatch is stopping."""
 
     code: int | None
-    last_line: str  # of its output, not yet cleaned
+    output: str  # the end of it, not yet cleaned
+
+    @property
+    def last_line(self) -> str:
+        """The last line that is not empty."""
+        return self.last_lines(1)
+
+    def last_lines(self, count: int) -> str:
+        """The last lines that are not empty, as one."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return " / ".join(lines[-count:])
+
+
+class CommandNotStarted(OSError):
+    """The program is not there, or cannot be executed: nothing of it ran."""
 
 
 def run_command(
-    command: str,
+    words: Sequence[str],
     given: bytes,
     env: Mapping[str, str],
     timeout_s: float,
     stopping: threading.Event,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> CommandResult:
-    """Run a shell command; whatever it leaves in its process group is killed with it.
+    """Run a command; whatever it leaves in its process group is killed with it.
 
     Args:
+        words: the program and its arguments; no shell reads them.
         given: its standard input; a command need not read it.
         env: in addition to PATH, HOME and the like; nothing else of gpuwatch's environment is passed on.
         stopping: ends it early.
 
     Raises:
-        OSError: it could not be started.
+        CommandNotStarted: nothing of it ran.
     """
     kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
-    process = subprocess.Popen(  # noqa: S603 the owner's own command
-        ["/bin/sh", "-c", command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={"PATH": os.defpath} | kept | dict(env),
-        start_new_session=True,
-        bufsize=0,
-    )
+    try:
+        process = subprocess.Popen(  # noqa: S603 the owner's own command
+            list(words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={"PATH": os.defpath} | kept | dict(env),
+            start_new_session=True,
+            bufsize=0,
+        )
+    except OSError as error:
+        raise CommandNotStarted(error.errno, error.strerror or str(error)) from error
     try:
         tail = _ProcessPipes(process, given).until(monotonic() + timeout_s, stopping, monotonic)
         in_time = _has_ended(process)
     finally:
         _end(process)
-    return CommandResult(process.returncode if in_time else None, _last_line(tail))
+    return CommandResult(process.returncode if in_time else None, tail.decode("utf-8", "replace"))
 
 
 class _ProcessPipes:
@@ -138,8 +156,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-def _last_line(said: bytes) -> str:
-    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""

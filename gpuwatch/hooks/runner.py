@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.domain.market.text import clean
-from gpuwatch.hooks.command import run_command
+from gpuwatch.hooks.command import CommandNotStarted, run_command
 from gpuwatch.hooks.signed_post import post_signed
 
 if TYPE_CHECKING:
@@ -28,21 +28,21 @@ class HookRunner:
         if call.spec.url is not None:
             return post_signed(self._http, call)
         try:
-            ran = run_command(
-                call.spec.command or "", call.body.encode(), hook_environment(call), call.timeout_s, self._stopping
-            )
-        except OSError as error:
-            return f"it could not be started: {error.strerror or error}"
+            words = ("/bin/sh", "-c", call.spec.command or "")
+            variables = launch_environment(call.event, call.body)
+            ran = run_command(words, call.body.encode(), variables, call.timeout_s, self._stopping)
+        except CommandNotStarted as error:
+            return f"it could not be started: {error.strerror}"
         if ran.code == 0:
             return None
         how = f"it was ended after {call.timeout_s:g} s" if ran.code is None else f"it ended with code {ran.code}"
         return f"{how}: {ran.last_line}" if ran.last_line else how
 
 
-def hook_environment(call: HookCall) -> dict[str, str]:
+def launch_environment(event: str, body: str) -> dict[str, str]:
     """Environment variables of a command; the whole launch is on its standard input."""
-    launch = msgspec.json.decode(call.body, type=dict[str, object])
-    variables = {"GPUWATCH_EVENT": call.event}
+    launch = msgspec.json.decode(body, type=dict[str, object])
+    variables = {"GPUWATCH_EVENT": event}
     for name in ("launch_id", "watch", "provider", "instance_id", "state"):
         if launch.get(name) is not None:
             variables[f"GPUWATCH_{name.upper()}"] = clean(str(launch[name]))

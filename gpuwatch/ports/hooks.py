@@ -12,7 +12,8 @@ from gpuwatch.ports.alerts import OutboxAlert
 
 if TYPE_CHECKING:
     from gpuwatch.domain.launches.launch import Launch
-    from gpuwatch.domain.watches.watch import HookSpec
+    from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.domain.watches.watch import HookSpec, Watch
 
 ON_RUNNING, BEFORE_STOP, ON_ENDED = "on_running", "before_stop", "on_ended"
 
@@ -36,6 +37,21 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
     body: str
     at: datetime
     timeout_s: float
+
+
+class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How the command of a launch ended. `code` None: it was ended from here. `not_started`: why nothing of it ran."""
+
+    code: int | None = None
+    words: str = ""  # the end of its output, cleaned and without secrets
+    not_started: str | None = None
+
+
+class LaunchCommandInvoker(Protocol):
+    """Runs the command of a launch, once."""
+
+    def __call__(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
+        """Run it within its time. Whatever is raised, it may have run."""
 
 
 class HookRunRepository(Protocol):

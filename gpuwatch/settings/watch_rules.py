@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuwatch.domain.launches.command_words import uses_task_file, word_faults
 from gpuwatch.domain.planning.job_hours import hours_on
 from gpuwatch.domain.watches.job_schema import JobTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
@@ -91,17 +92,45 @@ def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath,
         yield ("job",), f"its length cannot be computed for any GPU of the watch: {reasons[0]}"
 
 
+_BY_COMMAND = frozenset({"max_active", "max_total", "max_runtime", "on_running", "on_ended", "hook_timeout"})
+
 # --- the launch -------------------------------------------------------------------------------------------------------
 
 
 def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """Keys of one launch that contradict each other or their watch; each with its path within the watch."""
-    if watch.relocate is not None and watch.action == "alert":
+    if watch.relocate is not None and watch.action not in {"launch", "ask"}:
         yield ("relocate",), 'expected only with action = "launch" or "ask"'
+    yield from _command_errors(watch)
     if watch.launch is None:
         return
     for key, text in (*_beside_the_watch(watch, watch.launch), *_beside_each_other(watch.launch)):
         yield ("launch", key), text
+
+
+def _command_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
+    """A command, and what gpuwatch could keep of a launch that it does not see."""
+    if watch.action != "command":
+        for key in ("command", "command_timeout", "handover"):
+            if key in watch.model_fields_set:
+                yield (key,), 'expected only with action = "command"'
+        return
+    if watch.command is None:
+        yield ("command",), 'it is missing; expected program and arguments, such as command = ["sky", "launch", …]'
+        return
+    yield from ((("command",), text) for text in word_faults(watch.command))
+    if watch.max_job_cost is not None:
+        yield ("max_job_cost",), 'expected max_price with action = "command": its command is given a limit an hour'
+    if uses_task_file(watch.command) != (watch.handover is not None):
+        yield (
+            ("handover",),
+            'expected beside {task_file} in command, such as { to = "skypilot", run = "./train" }',
+        )
+    for key in sorted((watch.launch.model_fields_set if watch.launch else set()) - _BY_COMMAND):
+        yield (
+            ("launch", key),
+            'expected only with action = "launch" or "ask": what a command rents is not seen',
+        )
 
 
 def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[KeyPath, str]]:

@@ -190,7 +190,7 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
         held = resting or unknown_refusals(connection).get(pointed.provider)
         if held is not None:
             return held
-    number = free_offer_slot(alive_launches(others), match.offer)
+    number = free_offer_slot(alive_launches(others), match.offer, watch)
     if number is None:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
     pointed = msgspec.structs.replace(pointed, offer_slot=number)

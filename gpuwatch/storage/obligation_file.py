@@ -109,6 +109,8 @@ class ObligationFile:
         self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None, *, may_be_later: bool = False
     ) -> None:
         """Unless it is a dry run, is written already, or was closed since."""
+        if launch.is_by_command:  # no keeper can end what the command rented
+            return
         known = self._read.newest(launch.launch_id)
         after = obligation_of(launch, known, self._now(), hook_s, key_hash)
         if not may_be_later:

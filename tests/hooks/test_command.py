@@ -11,9 +11,11 @@ import pytest
 
 from gpuwatch.hooks.command import CommandResult, run_command
 
+SHELL = ("/bin/sh", "-c")
+
 
 def ran(command: str, given: bytes = b"{}", timeout_s: float = 20.0, **env: str) -> CommandResult:
-    return run_command(command, given, env, timeout_s, threading.Event())
+    return run_command((*SHELL, command), given, env, timeout_s, threading.Event())
 
 
 def alive(pid: int) -> bool:
@@ -107,7 +109,7 @@ def test_our_own_end_ends_it(tmp_path: Path) -> None:
 
     stopper = threading.Thread(target=stop_once_it_runs, daemon=True)
     stopper.start()
-    assert run_command(f"echo $$ > {written}; sleep 300", b"", {}, 200.0, stopping).code is None
+    assert run_command((*SHELL, f"echo $$ > {written}; sleep 300"), b"", {}, 200.0, stopping).code is None
     assert stopping.is_set()
     stopper.join()
     assert wait_until_gone(pids(written))

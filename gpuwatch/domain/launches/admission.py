@@ -14,7 +14,15 @@ import msgspec
 from gpuwatch.domain.launches.budget import all_budgets_refusal
 from gpuwatch.domain.launches.checklist import checklist_refusal
 from gpuwatch.domain.launches.circuit_breaker import CircuitBreaker, breaker_refusal
-from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState, RefusalReason, new_launch
+from gpuwatch.domain.launches.launch import (
+    Intent,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+    new_launch,
+    place_of,
+)
 from gpuwatch.domain.launches.machines import AvoidedMachine, offer_machine_refusal
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
 from gpuwatch.domain.launches.scopes import SkippedScope, scope_refusal, scopes_in_force
@@ -66,9 +74,9 @@ def admit_launch(
     if (enough := per_day_refusal(watch, known, now)) is not None:
         return enough
     failed = _remembered(known, breaker)
-    sellers = {one.offer.provider for one in (intent.match, *intent.others)}
     unknown = {} if intent.dry_run else standing.unknown()
-    rests = {one: unknown.get(one) or cooldown_refusal(failed, watch.name, one, now) for one in sellers}
+    at = {one.offer.provider: place_of(watch, one.offer)[0] for one in (intent.match, *intent.others)}
+    rests = {one: unknown.get(one) or cooldown_refusal(failed, watch.name, place, now) for one, place in at.items()}
     skipped = scopes_in_force(standing.scopes(), now, breaker)
     match = _first_free(intent, known, standing.avoided(known), rests, skipped)
     if isinstance(match, LaunchRefusal):
@@ -77,7 +85,7 @@ def admit_launch(
     launch = msgspec.structs.replace(
         launch,
         relaunch_of=replaced_launch_id(spec, watch.name, known, now),
-        offer_slot=free_offer_slot(alive_launches(known), match.offer) or 0,
+        offer_slot=free_offer_slot(alive_launches(known), match.offer, watch) or 0,
     )
     return all_budgets_refusal(launch, known, budget, watch.budget, now) or (launch, match)
 
@@ -113,7 +121,7 @@ def _first_free(
     alive = alive_launches(known)
     reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch of yours already has every matching offer")
     for match in (intent.match, *intent.others):
-        if free_offer_slot(alive, match.offer) is None:
+        if free_offer_slot(alive, match.offer, intent.watch) is None:
             continue
         refused = offer_machine_refusal(machines, match.offer) or rests[match.offer.provider]
         refused = refused or scope_refusal(skipped, match.offer, intent.watch.name)

@@ -33,6 +33,7 @@ COUNTED_REASONS = (
     EndReason.KEY,
     EndReason.REFUSED,
     EndReason.ABSENT,
+    EndReason.NOT_RUN,
 )
 
 

@@ -15,11 +15,14 @@ import msgspec
 
 from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
 from gpuwatch.domain.launches.labels import LABEL_LENGTH, label_of
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, microusd
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, microusd, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import most_bid_microusd
-from gpuwatch.domain.watches.watch import LaunchSpec, Watch
+from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.errors import GpuwatchError
+
+COMMAND_PLACE = "command"  # the provider of a launch that a command of the owner carries out
 
 
 class LaunchState(StrEnum):
@@ -43,7 +46,7 @@ _REOPENED = frozenset({S.STARTING, S.RUNNING, S.STOPPING})  # its instance is li
 
 ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
     S.INTENDED: frozenset({S.REQUESTED, S.FAILED, S.ENDED}),
-    S.REQUESTED: frozenset({S.REQUESTED, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.UNKNOWN}),
+    S.REQUESTED: frozenset({S.REQUESTED, S.STARTING, S.RUNNING, S.STOPPING, S.FAILED, S.UNKNOWN, S.HELD}),
     S.STARTING: frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.ENDED}),
     S.RUNNING: frozenset({S.RUNNING, S.STOPPING, S.ENDED}),
     S.STOPPING: frozenset({S.STOPPING, S.ENDED, S.FAILED, S.HELD}),
@@ -91,6 +94,8 @@ class EndReason(StrEnum):
     GONE = "gone at the provider"
     FINISHED = "finished"  # it ended by itself after it ran
     CRASHED = "its command failed"  # … with an exit code other than 0
+    RENTED_NOTHING = "the command rented nothing"  # action "command": by its own exit code
+    NOT_RUN = "the command could not be started"
 
     def text(self, words: str = "") -> str:
         """As it is stored and shown."""
@@ -174,7 +179,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def was_made(self) -> bool:
         """Return whether it has or had an instance, or may have: its order may have been carried out."""
-        return not self.dry_run and (self.instance_id is not None or self.state in LOST_STATES)
+        began = self.instance_id is not None or self.running_at is not None
+        return not self.dry_run and (began or self.state in LOST_STATES)
+
+    @property
+    def is_by_command(self) -> bool:
+        """Return whether a command of the owner rented it: gpuwatch neither sees nor ends what that made."""
+        return self.provider == COMMAND_PLACE
 
     @property
     def is_over(self) -> bool:
@@ -288,12 +299,14 @@ def new_launch(
     """Return the launch of an intent as it is first recorded."""
     match, watch = intent.match, intent.watch
     spec = watch.launch or LaunchSpec()
+    provider, offer_id = place_of(watch, match.offer)
+    by_command = watch.action is Action.COMMAND
     first = Launch(
         launch_id=intent.launch_id,
         watch=watch.name,
         slot=slot,
-        provider=match.offer.provider,
-        **offer_fields(match, watch),
+        provider=provider,
+        **offer_fields(match, watch) | ({"offer_id": offer_id, "machine_id": None} if by_command else {}),
         state=LaunchState.REQUESTED,
         dry_run=intent.dry_run,
         account_id=intent.accounts.get(match.offer.provider),
@@ -305,7 +318,7 @@ def new_launch(
             length=intent.label_lengths.get(match.offer.provider, LABEL_LENGTH),
         ),
         max_runtime_s=spec.max_runtime_s,
-        ready_within_s=spec.ready_within_s,
+        ready_within_s=watch.command_timeout_s if by_command else spec.ready_within_s,
         intended_at=now,
         requested_at=now,
         install_id=install_id,
@@ -320,6 +333,13 @@ def new_launch(
         ended_at=now,
         end_reason=EndReason.DRY_RUN.text("would have rented"),
     )
+
+
+def place_of(watch: Watch, offer: Offer) -> tuple[str, str]:
+    """Return the provider and the offer of a launch; where a command rents, that is no account of gpuwatch's."""
+    if watch.action is Action.COMMAND:
+        return COMMAND_PLACE, f"{offer.provider}/{offer.offer_id}"[:64]
+    return offer.provider, offer.offer_id
 
 
 def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
@@ -354,7 +374,12 @@ def place_fields(
 
 
 def most_microusd_hour(match: Match, watch: Watch) -> int:
-    """Return the highest price per hour: a bid may be raised to its maximum (with disk and commission)."""
+    """Return the highest price per hour: a bid may be raised to its maximum (with disk and commission).
+
+    A command may rent up to the limit of the watch, wherever it finds that.
+    """
+    if watch.action is Action.COMMAND:
+        return threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
     return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
+from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason, place_of
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
@@ -16,9 +16,10 @@ _LONGEST_REST_S = 3600.0
 _NEEDS_A_PERSON = (EndReason.NO_CREDIT, EndReason.KEY)
 
 
-def free_offer_slot(alive: Sequence[Launch], offer: Offer) -> int | None:
+def free_offer_slot(alive: Sequence[Launch], offer: Offer, watch: Watch) -> int | None:
     """Return the lowest free number for launches of this offer, or None if another launch has its only machine."""
-    taken = {one.offer_slot for one in alive if (one.provider, one.offer_id) == (offer.provider, offer.offer_id)}
+    place = place_of(watch, offer)
+    taken = {one.offer_slot for one in alive if (one.provider, one.offer_id) == place}
     if taken and not offer.terms.fungible:
         return None
     return next(number for number in range(len(taken) + 1) if number not in taken)

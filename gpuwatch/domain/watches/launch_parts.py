@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
 
@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.launch_text import (
     check_value,
     check_word,
 )
-from gpuwatch.domain.watches.watch import BidSpec, HookSpec, RegistrySpec, RelocateSpec, VolumeSpec
+from gpuwatch.domain.watches.watch import BidSpec, HandoverSpec, HookSpec, RegistrySpec, RelocateSpec, VolumeSpec
 
 LABEL_EXTRA_MAX = 38  # what a label had left before it named installation and watch; `labels` cuts it
 MAX_HOOK_S = 300.0
@@ -210,6 +210,17 @@ class HookTable(SpecTable):
 
 
 Hook = Annotated[HookTable, BeforeValidator(_hook, json_schema_input_type=str | HookTable)]
+
+
+class HandoverTable(SpecTable):
+    """`handover = { to = "skypilot", run = "python train.py" }`."""
+
+    to: Literal["skypilot", "dstack"] = Field(description="The orchestrator that the task is for.")
+    run: Line = Field(description="What runs on the machine.")
+
+    def value(self) -> HandoverSpec:
+        """Return the value that the engine uses."""
+        return HandoverSpec(to=self.to, run=self.run)
 
 
 class RelocateTable(SpecTable):

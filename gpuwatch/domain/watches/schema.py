@@ -24,6 +24,7 @@ from gpuwatch.domain.watches.fields import (
     Share,
     Span,
     SpanFrom1d,
+    SpanFrom1s,
     SpecTable,
     Switch,
     Table,
@@ -36,7 +37,7 @@ from gpuwatch.domain.watches.fields import (
 )
 from gpuwatch.domain.watches.job_cost import highest_usd_gpu_hour
 from gpuwatch.domain.watches.job_schema import JobTable
-from gpuwatch.domain.watches.launch_parts import RelocateTable
+from gpuwatch.domain.watches.launch_parts import HandoverTable, RelocateTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (
     MOST_GPUS,
@@ -185,7 +186,17 @@ class WatchTable(SpecTable):
         default=None, description="USD for the whole job of [watch.job], instead of max_price; fires at or under it."
     )
     job: JobTable | None = Field(default=None, description="The job that max_job_cost refers to.")
-    action: Literal["alert", "ask", "launch"] = Field(default="alert", description="What to do when it fires.")
+    action: Literal["alert", "ask", "launch", "command"] = Field(
+        default="alert", description="What to do when it fires."
+    )
+    command: Annotated[tuple[Line, ...], Field(min_length=1, max_length=100)] | None = Field(
+        default=None,
+        description='For action "command": program and arguments, no shell; {region}, {max_price}, … are filled.',
+    )
+    command_timeout: SpanFrom1s = Field(default=600.0, description="Longest duration of the command (default 10m).")
+    handover: HandoverTable | None = Field(
+        default=None, description='Task file that {task_file} names: { to = "skypilot" or "dstack", run = "…" }.'
+    )
     providers: Lines | None = Field(default=None, description="Providers to poll. Default: all enabled ones.")
     spot: Literal["no", "only", "any"] = Field(default="no", description="Whether to accept interruptible offers.")
     listed: Switch = Field(
@@ -343,6 +354,7 @@ class WatchTable(SpecTable):
             "gpu_count_min": self.gpu_count.min,
             "gpu_count_max": self.gpu_count.max,
             "action": Action(self.action),
+            "command": self.command or (),
             "spot": SpotPolicy(self.spot),
             "prefer": Prefer(self.prefer),
             "cpu_arch": CpuArch(self.cpu_arch) if self.cpu_arch else None,

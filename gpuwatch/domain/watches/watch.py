@@ -21,6 +21,7 @@ class Action(StrEnum):
     ALERT = "alert"
     ASK = "ask"
     LAUNCH = "launch"
+    COMMAND = "command"  # a command of the owner rents, elsewhere
 
 
 class SpotPolicy(StrEnum):
@@ -129,6 +130,13 @@ class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"HookSpec({'command' if self.command else 'url'})"
 
 
+class HandoverSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`handover = { to = "skypilot", run = "python train.py" }`: the task file that a command is given."""
+
+    to: str
+    run: str
+
+
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What to rent and for how long: `[watch.launch]`. Durations in seconds; None: not set."""
 
@@ -197,6 +205,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpu_count_min: int = 1
     gpu_count_max: int = 1
     action: Action = Action.ALERT
+    command: tuple[str, ...] = ()  # action "command": words, with placeholders (`domain.launches.command_words`)
+    command_timeout_s: float = 600.0
+    handover: HandoverSpec | None = None
     providers: tuple[str, ...] | None = None  # None: all enabled
     spot: SpotPolicy = SpotPolicy.NO
     listed: bool = True  # watches that alert accept list prices too; those that rent never do
@@ -248,6 +259,16 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
     launch: LaunchSpec | None = None
     budget: Budget = Budget()
+
+    @property
+    def rents_alone(self) -> bool:
+        """Whether it rents, or has a command rent, without asking."""
+        return self.action is Action.LAUNCH or self.action is Action.COMMAND
+
+    @property
+    def rents_itself(self) -> bool:
+        """Whether gpuwatch rents for it, at once or once it was approved: then it needs the provider's account."""
+        return self.action is Action.LAUNCH or self.action is Action.ASK
 
     @property
     def has_fixed_limit(self) -> bool:

@@ -1,0 +1,137 @@
+"""The life of a launch that a command of the owner carries out, as one pure function: event and time → next state.
+
+    requested → running → ended          exit code 0, until max_runtime or the owner's answer
+        ├→ failed                        it was not started, or its exit code says that nothing was rented
+        └→ held                          any other end: something may have been rented; the owner is asked
+
+gpuwatch sees nothing of what the command rents. So nothing here is ever proven absent, destroyed or tried again.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.launches.events import ClockReading, WatchTerms
+from gpuwatch.domain.launches.launch import LOST_STATES, EndReason, Launch, LaunchState, PriceSpan
+from gpuwatch.domain.launches.transitions import (
+    NO_TRANSITION,
+    Notification,
+    NotificationTopic,
+    SlotFreed,
+    Transition,
+    TransitionResult,
+)
+
+RENTED_NOTHING: Final = 75  # the exit code that releases the reservation (EX_TEMPFAIL of sysexits.h)
+S = LaunchState
+
+
+class CommandNotRun(msgspec.Struct, frozen=True):
+    """It was not started. `reason` starts with an `EndReason`."""
+
+    reason: str
+
+
+class CommandEnded(msgspec.Struct, frozen=True):
+    """It ended with an exit code, or was ended (None). `words`: the end of its output, cleaned."""
+
+    code: int | None
+    words: str = ""
+
+
+class CommandLost(msgspec.Struct, frozen=True):
+    """Nobody runs it any more, and nobody knows how far it came."""
+
+
+class CommandTimePassed(msgspec.Struct, frozen=True):
+    """Is its `max_runtime` over?"""
+
+
+CommandEvent = CommandNotRun | CommandEnded | CommandLost | CommandTimePassed
+
+
+def command_transition(
+    launch: Launch, event: CommandEvent, clock: ClockReading, terms: WatchTerms | None = None
+) -> TransitionResult:
+    """Return what follows from an event; an exit code 0 counts however late it comes."""
+    if isinstance(event, CommandTimePassed):
+        return _time_over(launch, clock)
+    if isinstance(event, CommandEnded) and event.code == 0:
+        return _started(launch, event.words, clock)
+    return _not_started(launch, event, clock) if launch.state in LOST_STATES else NO_TRANSITION
+
+
+def _not_started(
+    launch: Launch, event: CommandNotRun | CommandEnded | CommandLost, clock: ClockReading
+) -> TransitionResult:
+    if isinstance(event, CommandNotRun):
+        return _nothing_rented(event.reason, "", clock)
+    if isinstance(event, CommandEnded) and event.code == RENTED_NOTHING:
+        return _nothing_rented(EndReason.RENTED_NOTHING.text(), event.words, clock)
+    return NO_TRANSITION if launch.state is S.HELD else _unknown(event)
+
+
+def _unknown(event: CommandEnded | CommandLost) -> TransitionResult:
+    if isinstance(event, CommandLost):
+        return _held("gpuwatch ended between the reservation and the end of the command", "")
+    if event.code is None:
+        return _held("the command was ended: its command_timeout was over, or gpuwatch stopped", event.words)
+    return _held(f"the command ended with code {event.code}", event.words)
+
+
+def _started(launch: Launch, words: str, clock: ClockReading) -> TransitionResult:
+    """From now on it counts at the limit that it may rent at, for its whole `max_runtime`."""
+    if launch.state not in LOST_STATES | {S.FAILED}:
+        return NO_TRANSITION
+    rate = launch.bound_microusd_hour
+    changes = {
+        "running_at": clock.now,
+        "spans": (PriceSpan(clock.now, rate, rate),),
+        "ended_at": None,
+        "end_reason": None,
+    }
+    why = "Exit code 0. gpuwatch does not see what it rented: it counts at the limit of the watch until max_runtime."
+    notify = Notification("its command has started it", why)
+    return TransitionResult(
+        Transition(
+            to_state=S.RUNNING,
+            cause="the command ended with code 0",
+            words=words or None,
+            changes=changes,
+            notify=notify,
+            hook="on_running",
+        )
+    )
+
+
+def _nothing_rented(reason: str, words: str, clock: ClockReading) -> TransitionResult:
+    notify = Notification("not rented", f"{reason}: {words}" if words else reason, NotificationTopic.NOT_RENTED)
+    return _over(S.FAILED, reason, clock, notify, words)
+
+
+def _held(cause: str, words: str) -> TransitionResult:
+    why = f"{cause[0].upper()}{cause[1:]}. It may have rented, and is not run again. Its budget stays reserved."
+    notify = Notification("held", f"{why} Its last words: {words}" if words else why, NotificationTopic.HELD)
+    return TransitionResult(Transition(to_state=S.HELD, cause=cause, words=words or None, notify=notify))
+
+
+def _time_over(launch: Launch, clock: ClockReading) -> TransitionResult:
+    if launch.state is not S.RUNNING or launch.running_at is None or launch.max_runtime_s is None:
+        return NO_TRANSITION
+    if clock.at_least < launch.running_at + timedelta(seconds=launch.max_runtime_s):
+        return NO_TRANSITION
+    why = "Its reservation is released. gpuwatch ended nothing: make sure that what the command rented is gone."
+    return _over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock, Notification("its max_runtime is over", why))
+
+
+def _over(
+    state: LaunchState, reason: str, clock: ClockReading, notify: Notification, words: str = ""
+) -> TransitionResult:
+    changes = {"ended_at": clock.now, "end_reason": reason}
+    step = Transition(
+        to_state=state, cause=reason, words=words or None, changes=changes, notify=notify, hook="on_ended"
+    )
+    return TransitionResult(step, (SlotFreed(),))

@@ -1,0 +1,152 @@
+"""Launches that a command of the owner carries out (`action = "command"`): each runs at most once.
+
+The reservation is durable before the command begins, and only the process that made it runs the command, once, from
+memory. A row that says `requested` and that nobody runs is therefore never begun again: it is `held`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from gpuwatch.domain.launches.command_life import (
+    CommandEnded,
+    CommandEvent,
+    CommandLost,
+    CommandNotRun,
+    CommandTimePassed,
+    command_transition,
+)
+from gpuwatch.domain.launches.command_words import filled_words
+from gpuwatch.domain.launches.events import ClockReading
+from gpuwatch.domain.launches.launch import COMMAND_PLACE, EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Action, Watch
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_clock import LaunchClock
+from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.transition_executor import TransitionExecutor
+from gpuwatch.errors import GpuwatchError
+from gpuwatch.ports import LaunchRepository
+from gpuwatch.ports.hooks import LaunchCommandInvoker
+
+log = logging.getLogger(__name__)
+
+_MARGIN = timedelta(seconds=60)  # to end a command whose time is over, and to record it
+
+
+class LaunchCommands:
+    """Runs commands on threads, and follows the launches that they are for.
+
+    Args:
+        is_alone: no other process can be running a command of these launches (SQLite has one daemon).
+        why_nothing: why nothing at all is rented, in one line; empty: something may be.
+    """
+
+    def __init__(  # noqa: PLR0913 each is a collaborator of its own
+        self,
+        repository: LaunchRepository,
+        launch_alerts: LaunchAlerts,
+        run: LaunchCommandInvoker,
+        slots: LaunchSlots,
+        *,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        is_alone: bool,
+        why_nothing: str = "",
+    ) -> None:
+        self._repository = repository
+        self._transitions = TransitionExecutor(repository, launch_alerts, command_transition)
+        self._run = run
+        self._slots = slots
+        self._clock = clock
+        self._launch_clock = LaunchClock(monotonic)
+        self._began_at = clock()
+        self._is_alone = is_alone
+        self._why_nothing = why_nothing
+        self._running: dict[str, threading.Thread] = {}  # by launch
+
+    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+        """Return why nothing may be rented now, or None. What the tool can rent where, gpuwatch cannot know."""
+        return self._why_nothing or None
+
+    def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
+        """Run the command for a launch that was reserved just now, on a thread of its own."""
+        if launch.dry_run:
+            return
+        thread = threading.Thread(
+            target=self._guarded, args=(launch, watch, candidates[0]), name=f"command {launch.launch_id}", daemon=True
+        )
+        self._running[launch.launch_id] = thread
+        thread.start()
+
+    def follow(self, now: datetime) -> None:
+        """Hold what nobody runs any more, and end what has had its time. Raises StoreError."""
+        for launch in self._repository.alive(COMMAND_PLACE):
+            event: CommandEvent = CommandTimePassed()
+            if launch.state is LaunchState.REQUESTED:
+                if launch.launch_id in self._running or not self._is_lost(launch, now):
+                    continue
+                event = CommandLost()
+            try:
+                self._apply(launch, event, now)
+            except LaunchConflict as error:
+                log.info("%s", error)
+
+    def close(self, within_s: float) -> None:
+        """Wait a short time for commands that are being ended, so that their ends are recorded."""
+        for thread in list(self._running.values()):
+            thread.join(within_s)
+
+    def _is_lost(self, launch: Launch, now: datetime) -> bool:
+        if self._is_alone and launch.intended_at < self._began_at:
+            return True
+        longest = timedelta(seconds=launch.ready_within_s or 0.0) + _MARGIN
+        return self._launch_clock.since_order(launch, now) > longest
+
+    def _guarded(self, launch: Launch, watch: Watch, match: Match) -> None:
+        try:
+            self._execute(launch, watch, match)
+        except GpuwatchError as error:
+            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
+        except Exception:
+            log.exception("launch %s: its command may have run; the launch is held", launch.launch_id)
+        finally:
+            self._running.pop(launch.launch_id, None)
+            self._slots.run_now("deliver")
+
+    def _execute(self, launch: Launch, watch: Watch, match: Match) -> None:
+        """The last check before money is spent, the command, and what came of it."""
+        refusal = self._repository.may_send(launch, self._clock())
+        if refusal is not None:
+            self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.text)), self._clock())
+            return
+        log.info("launch %s: its command begins", launch.launch_id, extra={"watch": watch.name})
+        outcome = self._run(launch, watch, match, self._clock())
+        event: CommandEvent = CommandEnded(outcome.code, outcome.words)
+        if outcome.not_started is not None:
+            event = CommandNotRun(EndReason.NOT_RUN.text(outcome.not_started))
+        self._apply(launch, event, self._clock())
+
+    def _apply(self, launch: Launch, event: CommandEvent, now: datetime) -> None:
+        reading = ClockReading(now, self._launch_clock.at_least(launch, now))
+        after, effects = self._transitions.apply_to_latest(launch, event, reading)
+        if after.state is not launch.state:
+            log.info("launch %s: %s", launch.launch_id, after.state.value, extra={"watch": launch.watch})
+        if effects:  # it is over
+            self._launch_clock.forget(launch)
+            self._slots.launch_over(launch)
+
+
+def command_line(watch: Watch, match: Match, launch_id: str = "LAUNCH") -> str:
+    """Return the command as it runs for an offer, quoted as for a shell; "": the watch has none."""
+    return shlex.join(filled_words(watch, match, launch_id)) if watch.action is Action.COMMAND else ""
+
+
+def command_summary(reserved: Sequence[tuple[Launch, Watch, Sequence[Match]]]) -> str:
+    """Return the sentences of an alert about the commands that run, or would."""
+    lines = [command_line(watch, candidates[0], launch.launch_id) for launch, watch, candidates in reserved]
+    return "".join(f" Its command: {line}" for line in lines if line)

@@ -1,0 +1,61 @@
+"""Runs the command of a launch: `action = "command"`. A file of its task is written beside it if it wants one."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.domain.launches.command_words import filled_words
+from gpuwatch.domain.launches.launch_json import launch_json
+from gpuwatch.domain.launches.orchestrator_task import as_yaml, task_of
+from gpuwatch.domain.market.text import clean
+from gpuwatch.hooks.command import CommandNotStarted, run_command
+from gpuwatch.hooks.runner import launch_environment
+from gpuwatch.ports.hooks import CommandOutcome
+from gpuwatch.redaction import redact
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.domain.watches.watch import Watch
+
+_LINES = 4
+_LONGEST = 500
+
+
+class LaunchCommandRunner:
+    """Runs one command for one launch; setting `stopping` ends it."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+
+    def __call__(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
+        """Run it within its time; the launch is on its standard input. Whatever is raised, it may have run."""
+        with TemporaryDirectory(prefix="gpuwatch-", ignore_cleanup_errors=True) as folder:
+            words = filled_words(watch, match, launch.launch_id, _task_file(Path(folder), watch, match))
+            body = msgspec.json.encode({"event": "command", **launch_json(launch, now)}).decode()
+            try:
+                ran = run_command(
+                    words,
+                    body.encode(),
+                    launch_environment("command", body),
+                    watch.command_timeout_s,
+                    self._stopping,
+                )
+            except CommandNotStarted as error:
+                return CommandOutcome(not_started=f"{words[0]}: {error.strerror}")
+        return CommandOutcome(code=ran.code, words=clean(redact(ran.last_lines(_LINES)), _LONGEST))
+
+
+def _task_file(folder: Path, watch: Watch, match: Match) -> str:
+    """The path of the task as `gpuwatch handover` prints it; "": none is wanted."""
+    if watch.handover is None:
+        return ""
+    path = folder / ("task.yaml" if watch.handover.to == "skypilot" else "task.dstack.yml")
+    path.write_text(as_yaml(task_of(watch.handover.to, watch, match, watch.handover.run)), "utf-8")
+    return str(path)
