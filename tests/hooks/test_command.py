@@ -15,7 +15,8 @@ SHELL = ("/bin/sh", "-c")
 
 
 def ran(command: str, given: bytes = b"{}", timeout_s: float = 20.0, **env: str) -> CommandResult:
-    return run_command((*SHELL, command), given, env, timeout_s, threading.Event())
+    found = run_command((*SHELL, command), given, env, timeout_s, threading.Event())
+    return CommandResult(found.code, found.last_line)
 
 
 def alive(pid: int) -> bool:

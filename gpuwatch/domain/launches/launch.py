@@ -374,10 +374,7 @@ def place_fields(
 
 
 def most_microusd_hour(match: Match, watch: Watch) -> int:
-    """Return the highest price per hour: a bid may be raised to its maximum (with disk and commission).
-
-    A command may rent up to the limit of the watch, wherever it finds that.
-    """
+    """Return the highest price per hour: a bid may rise to its maximum, a command may rent up to the watch's limit."""
     if watch.action is Action.COMMAND:
         return threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
     return max(match.price.price_microusd_hour, most_bid_microusd(watch, match.offer, match.price))
