@@ -24,6 +24,7 @@ from gpuwatch.bootstrap import (
     open_store_read_only,
     real_now,
 )
+from gpuwatch.bootstrap.clusters import orchestrator
 from gpuwatch.bootstrap.polling_plans import polling_warnings
 from gpuwatch.bootstrap.provider_access import (
     can_rent,
@@ -73,6 +74,7 @@ def run_checks(settings: Settings, provider: str | None = None) -> Iterator[Find
     yield from _budgets(settings, launches)
     yield from _extras(settings)
     yield from _polling(settings)
+    yield from _orchestrator(settings)
     with http_client(settings) as http:
         yield from _unmanaged(settings, launches, http)
         for name, adapter in build_adapters(settings, http).items():
@@ -83,6 +85,16 @@ def run_checks(settings: Settings, provider: str | None = None) -> Iterator[Find
         for name in settings.providers:
             yield from _clock(http, settings.providers[name].base_url)
         yield from channel_findings(settings, http)
+
+
+def _orchestrator(settings: Settings) -> Iterator[Finding]:
+    engine = orchestrator(settings)
+    if engine is None:
+        return
+    try:
+        yield Finding(area=engine.name, state="ok", text=f"it answers, project {engine.account_id()}")
+    except ProviderError as error:
+        yield Finding(area=engine.name, state="fault", text=str(error), mend="jobs with several nodes wait until then")
 
 
 def _one_provider(settings: Settings, name: str) -> Iterator[Finding]:
@@ -213,7 +225,7 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
     alive = [one for one in launches.launches if not one.is_over]
     for watch, budget in scopes:
         if budget.max_instances is not None:
-            count = sum(watch in (None, one.watch) for one in alive)
+            count = sum(one.promised.machines for one in alive if watch in (None, one.watch))
             state = "ok" if count < budget.max_instances else "note"
             text = f"max_instances: {count} of {budget.max_instances} alive"
             yield Finding(area=_whose(watch), state=state, text=text)

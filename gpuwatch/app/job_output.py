@@ -33,6 +33,7 @@ class JobLog(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     run_number: int
     lines: tuple[str, ...]
+    is_at: str | None = None  # the command that shows it, where it is not brought here
 
 
 def job_log(settings: Settings, name_or_id: str, run_number: int | None, tail: int | None) -> JobLog:
@@ -45,7 +46,8 @@ def job_log(settings: Settings, name_or_id: str, run_number: int | None, tail: i
         UsageError: no such job or run.
         StoreError: the store cannot be read.
     """
-    job = job_details(settings, name_or_id).job
+    details = job_details(settings, name_or_id)
+    job = details.job
     number = _run_of(job, run_number)
     path = _path(settings, job, number)
     try:
@@ -55,7 +57,10 @@ def job_log(settings: Settings, name_or_id: str, run_number: int | None, tail: i
     except FileNotFoundError:
         lines = []
     return JobLog(
-        job=job, run_number=number, lines=tuple(lines if tail is None else lines[max(0, len(lines) - tail) :])
+        job=job,
+        run_number=number,
+        lines=tuple(lines if tail is None else lines[max(0, len(lines) - tail) :]),
+        is_at=details.log_is_at,
     )
 
 

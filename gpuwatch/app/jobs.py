@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.domain.jobs.cluster import is_cluster, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
 from gpuwatch.domain.jobs.job_states import JobTransition
@@ -28,11 +29,17 @@ _CONFLICTS_MAX = 5
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """One job with its runs and events, oldest first."""
+    """One job with its runs and events, oldest first. `cluster`: the name of its newest run at dstack."""
 
     job: Job
     runs: tuple[JobRun, ...]
     events: tuple[JobEvent, ...]
+    cluster: str | None = None
+
+    @property
+    def log_is_at(self) -> str | None:
+        """The command that shows its log; None: it is brought here."""
+        return None if self.cluster is None else f"dstack logs {self.cluster}"
 
     @property
     def samples(self) -> list[RunSample]:
@@ -81,7 +88,7 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
     """Queue these jobs, all or none. Raises UsageError, StoreError."""
     for one in definitions:
-        _check_nodes(one)
+        _check_nodes(settings, one)
     names = [one.name for one in definitions]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
@@ -102,12 +109,16 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
     return submitted
 
 
-def _check_nodes(definition: JobDefinition) -> None:
-    if definition.nodes > 1:
+def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
+    if definition.nodes == 1:
+        return
+    if not settings.orchestrator.tool:
         raise UsageError(
             f"job {definition.name!r} has nodes = {definition.nodes}: gpuwatch runs jobs on one machine; several are"
-            " what SkyPilot and dstack do: gpuwatch job handover FILE --to skypilot"
+            ' rented by dstack: set [orchestrator] tool = "dstack"; or: gpuwatch job handover FILE --to skypilot'
         )
+    if (why := unfit_for_cluster(definition)) is not None:
+        raise UsageError(f"job {definition.name!r} has nodes = {definition.nodes}: {why}")
 
 
 def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
@@ -130,6 +141,8 @@ def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
 def _check_providers(settings: Settings, definition: JobDefinition) -> None:
     """Raises UsageError: gpuwatch could log in to no machine that the job may be rented on."""
     asked = definition.resources.providers or tuple(settings.providers)
+    if definition.nodes > 1:
+        return  # an engine logs in
     known = [name for name in asked if name in settings.providers and info(name).launches]
     if known and not any(info(name).runs_onstart for name in known):
         raise UsageError(
@@ -177,10 +190,12 @@ def listed_jobs(settings: Settings, *, everything: bool = False, state: JobState
 
 def job_details(settings: Settings, name_or_id: str) -> JobDetails:
     """One job with its runs and events. Raises UsageError (no such job), StoreError."""
-    with open_jobs_read_only(settings) as repository:
+    with open_store_read_only(settings) as store:
+        repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)
         runs, events = repository.runs(job.job_id), repository.events(job.job_id)
-    return JobDetails(job=job, runs=tuple(runs), events=tuple(events))
+        launch = SqlLaunchRepository(store).get(job.launch_id) if is_cluster(job) and job.launch_id else None
+    return JobDetails(job=job, runs=tuple(runs), events=tuple(events), cluster=None if launch is None else launch.label)
 
 
 def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
@@ -250,7 +265,7 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
         from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic is for files alone
 
         definition = read_job_file(file)
-        _check_nodes(definition)
+        _check_nodes(settings, definition)
         _check_providers(settings, definition)
     with open_store(settings) as store:
         repository = SqlJobRepository(store)
@@ -308,6 +323,8 @@ def details_json(found: JobDetails) -> dict[str, Any]:
         **job_json(found.job),
         "sample": None if found.newest_sample is None else sample_json(found.newest_sample),
         "definition": definition_json(found.job.definition),
+        "nodes": found.job.definition.nodes,
+        "cluster": found.cluster,
         "runs": [run_json(one) for one in found.runs],
         "events": [job_event_json(one) for one in found.events],
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.bootstrap import build_adapters, http_client, open_store, open_store_read_only, real_now
 from gpuwatch.bootstrap.accounts import identified_account
+from gpuwatch.bootstrap.clusters import orchestrator
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials
 from gpuwatch.domain.launches.adoption import has_stopped_running
@@ -210,7 +211,7 @@ def launcher_of(settings: Settings, http: HttpClient, provider: str) -> Launcher
     """The renting side of a provider; None: it is not in the settings any more, or has no key."""
     known = settings.providers.get(provider)
     if known is None or not has_credentials(known):
-        return None
+        return orchestrator(settings, provider)
     return build_adapters(settings, http, [provider])[provider].launcher
 
 

@@ -186,7 +186,7 @@ def _launch_values(settings: Settings, launches: Sequence[Launch], now: datetime
         if percent is not None:
             budgets[use.limit_name if use.watch is None else f"{use.watch}/{use.limit_name}",] = percent / 100
     if settings.budget.max_instances:
-        alive = sum(not one.is_over and not one.dry_run for one in launches)
+        alive = sum(one.promised.machines for one in launches if not one.is_over and not one.dry_run)
         budgets["max_instances",] = alive / settings.budget.max_instances
     return {
         "gpuwatch_launches": {(state.value,): float(states[state]) for state in LaunchState},

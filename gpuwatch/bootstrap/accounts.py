@@ -39,7 +39,8 @@ def provider_account(
     Args:
         takes_older: launches of an older gpuwatch, which kept no account, are of this one.
     """
-    key = settings.providers[launcher.name].api_key
+    known = settings.providers.get(launcher.name)
+    key = None if known is None else known.api_key  # an engine has none
     return ProviderAccount(launcher, SqlAccountRepository(store), key, takes_older=takes_older)
 
 

@@ -147,8 +147,11 @@ class _Launchers:
 
     def _build(self, name: str) -> Launcher:
         from gpuwatch.bootstrap import build_adapters
+        from gpuwatch.bootstrap.clusters import orchestrator
         from gpuwatch.bootstrap.provider_access import has_credentials
 
+        if (engine := orchestrator(self._settings, name)) is not None:
+            return engine
         if name not in self._settings.providers or not has_credentials(self._settings.providers[name]):
             raise UsageError(f"{name} is not in the settings, or has no key")
         adapter = build_adapters(self._settings, self._http(), [name], is_patient=False, holds=_NoHolds())[name]

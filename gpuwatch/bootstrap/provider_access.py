@@ -42,10 +42,12 @@ def providers_to_follow(settings: Settings, http: HttpClient, names: Iterable[st
     """
     from gpuwatch.bootstrap import build_adapters, missing_extra_hint
 
+    names = tuple(names)
     found = [
         name for name in sorted(providers_with_key(settings).intersection(names)) if missing_extra_hint(name) is None
     ]
-    return frozenset(name for name, one in build_adapters(settings, http, found).items() if one.launcher is not None)
+    rented = {name for name, one in build_adapters(settings, http, found).items() if one.launcher is not None}
+    return frozenset({*rented, *({settings.orchestrator.tool} & set(names))})
 
 
 def unrentable(settings: Settings) -> UnavailableProviders:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -96,3 +97,9 @@ def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedel
         round_s = max(provider.poll_every_s, queries * provider.search_interval_s)
         ages[name] = timedelta(seconds=_LOOKS_MISSED * round_s) + _SLACK
     return ages
+
+
+def watched_gpus(settings: Settings) -> frozenset[str] | None:
+    """The GPUs that watches name; None: some watch takes any."""
+    named = [watch.gpu_names for watch in settings.watches]
+    return frozenset(chain(*named)) if all(named) else None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -16,12 +15,15 @@ from gpuwatch.bootstrap import REAL_TIME, TimeSource, build_adapters, build_chan
 from gpuwatch.bootstrap.accounts import account_faults, provider_account, with_previous_keys
 from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import give_buttons
+from gpuwatch.bootstrap.clusters import build_cluster_jobs, cluster_states, orchestrator
 from gpuwatch.bootstrap.commands import build_commands
 from gpuwatch.bootstrap.jobs import build_job_runner, job_shells
 from gpuwatch.bootstrap.keeper import obligation_file, obligations_at
 from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
-from gpuwatch.bootstrap.rules import all_commissions, build_routing, build_rules, commissions_of
+from gpuwatch.bootstrap.renamed_watches import settle_watches
+from gpuwatch.bootstrap.rules import all_commissions, build_routing, build_rules, commissions_of, watched_gpus
+from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
@@ -49,7 +51,7 @@ from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.question_planner import QuestionPlanner
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
-from gpuwatch.engine.watch_alerts import abandoned_alerts
+from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import StoreError
 from gpuwatch.remote.ssh_probe import SshProbe
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
@@ -69,7 +71,6 @@ from gpuwatch.storage.provider_holds import SqlHolds
 from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
 from gpuwatch.storage.unit_of_work import SqlDecisionStore
 from gpuwatch.storage.utilisation import SqlUtilisationRepository
-from gpuwatch.storage.watch_identities import SqlWatchIdentities
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -138,11 +139,13 @@ class Service:
         self.gates = build_gates(
             settings, self.adapters, self.launchers, SqlHolds(store), self.launch_repository.enqueue, time_source
         )
-        self._contexts = {name: self._context(name, launcher) for name, launcher in self.launchers.items()}
+        self._contexts = {
+            name: self._context(name, launcher) for name, launcher in self.launchers.items() if name in self.adapters
+        }
         self.executor = LaunchExecutor(
             self.launch_repository, self._contexts, self.launch_alerts, time_source.now, settings.budget, self.slots
         )
-        self.price_ranks = PriceRanks(SqlHourlyLows(store), _watched_gpus(settings), REFERENCE_DISK_GB)
+        self.price_ranks = PriceRanks(SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB)
         rules = build_rules(settings, tuple(self.adapters), self.price_ranks.rank_of, self._known_accounts)
         self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s), self._ask_soon, self._decide_in)
         self.commands = build_commands(
@@ -160,6 +163,19 @@ class Service:
         self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=lambda job: best(WATCH_PREFIX + job.name))
         self.job_runner = build_job_runner(
             settings, self.jobs, self.launch_repository, self.launchers, time_source, self.evaluator.shown
+        )
+        self.cluster_jobs = build_cluster_jobs(
+            settings,
+            self.launchers.get(TOOL),
+            self.reconcilers.get(TOOL),
+            jobs=self.jobs,
+            launches=self.launch_repository,
+            units=self.uow_factory,
+            obligations=self.obligations,
+            slots=self.slots,
+            clock=time_source.now,
+            transitions=TransitionExecutor(self.launch_repository, self.launch_alerts),
+            account=lambda: self.accounts[TOOL].account_id,
         )
         polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
@@ -181,11 +197,13 @@ class Service:
 
     def _build_launchers(self) -> dict[str, Launcher]:
         """By provider, where gpuwatch can rent: it has a launcher and credentials."""
-        return {
+        found: dict[str, Launcher] = {
             name: adapter.launcher
             for name, adapter in self.adapters.items()
             if adapter.launcher is not None and has_credentials(self.settings.providers[name])
         }
+        engine = orchestrator(self.settings, alive=partial(cluster_states, self.launch_repository))
+        return found if engine is None else {**found, engine.name: engine}
 
     def _context(self, name: str, launcher: Launcher) -> ProviderContext:
         return ProviderContext(
@@ -211,7 +229,7 @@ class Service:
             watches=self._watches,
             in_flight=self.slots.in_flight,
             monotonic=self.time_source.monotonic,
-            market=self.adapters[launcher.name].market,
+            market=self.adapters[launcher.name].market if launcher.name in self.adapters else None,
             freed=self.slots.launch_over,
             guard=guard,
             may_destroy=self.hooks.may_destroy,
@@ -360,24 +378,6 @@ class Service:
         with suppress(StoreError):  # then the next start logs it
             self.deliverer.route_new(self.time_source.now())
         self.deliverer.close(timeout_s=1.0)
-
-
-def _watched_gpus(settings: Settings) -> frozenset[str] | None:
-    """None: some watch takes any GPU."""
-    named = [watch.gpu_names for watch in settings.watches]
-    return frozenset(chain(*named)) if all(named) else None
-
-
-def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
-    """Take over renames, and report launches whose watch is gone. Raises StoreError."""
-    identities = SqlWatchIdentities(store)
-    settled = identities.settle(settings.watches, now)
-    for old, new in settled.changes.renamed.items():
-        log.info("watch %s is now %s: its launches, limits and history go on", old, new)
-    news = list(abandoned_alerts(settled.abandoned, settled.changes.held, new_id, now))
-    for one in news:
-        log.warning("%s; %s", one.alert.headline, "; ".join(one.alert.can_do))
-    identities.report(news)
 
 
 @contextmanager

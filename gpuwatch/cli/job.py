@@ -179,6 +179,8 @@ def _print_details(found: JobDetails, timezone: str) -> None:
         ("state", one.state.value + (f": {one.reason}" if one.reason else "")),
         ("command", spec.command.partition("\n")[0] or "a script"),
         ("GPU", f"{spec.resources.gpu_count_min} × {gpus}"),
+        *([("machines", f"{spec.nodes}, by dstack")] if spec.nodes > 1 else []),
+        *([("log", found.log_is_at)] if found.log_is_at else []),
         ("deadline", local(one.deadline, timezone)),
         ("priority", str(one.priority)),
         ("spent", f"${one.spent_microusd / 1e6:.2f}"),

@@ -31,20 +31,23 @@ def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_j
 
     if follow and (as_json or run_number is not None):
         raise UsageError("--follow prints lines of the newest run: omit --json and --run")
-    if follow:
+    found = job_log(settings, name, run_number, tail)
+    if found.is_at is not None:
+        note(f"gpuwatch does not fetch it; see: {found.is_at}")
+    elif follow:
         for line in follow_log(settings, name, tail):
             click.echo(displayable(line))
         return
-    found = job_log(settings, name, run_number, tail)
     if as_json:
         json_out({
             "job_id": found.job.job_id, "name": found.job.name, "state": found.job.state.value,
             "run_number": found.run_number, "lines": list(found.lines),
+            "is_at": found.is_at,
         })  # fmt: skip
         return
     for line in found.lines:
         click.echo(displayable(line))
-    if not found.lines:
+    if not found.lines and found.is_at is None:
         note(f"job {found.job.name} is {found.job.state.value}: nothing of its log is here yet")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 import msgspec
@@ -12,6 +12,7 @@ from gpuwatch.bootstrap import pace
 from gpuwatch.bootstrap.service import Service
 from gpuwatch.daemon.daemon_alerts import rescue_alert
 from gpuwatch.daemon.task_progress import PeriodicTask
+from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.engine.balance_cache import REFRESH_S
 from gpuwatch.engine.first_question import FirstQuestion
 from gpuwatch.engine.invoices import InvoiceCollector
@@ -32,6 +33,8 @@ REMIND_EVERY_S = 3600.0
 AUTO_PRICE_EVERY_S = 60.0
 JOB_RUNS_EVERY_S = 5.0
 JOBS_EVERY_S = 2.0
+CLUSTERS_IDLE_S = 300.0
+CLUSTERS_EVERY_S = 15.0  # each call of its program takes a second of processor time
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
 CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
 _HUNT_INTERVALS = 5  # without a finished round, after which a hunt hangs
@@ -56,6 +59,9 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
     if not service.settings.rescue:
         shared.append(PeriodicTask(name="jobs", run=_at_now(service, service.job_queue.tick), every_s=JOBS_EVERY_S))
         runs_s = JOB_RUNS_EVERY_S / min(pace(), 4.0)
+        if service.cluster_jobs is not None:
+            clusters = _at_now(service, service.cluster_jobs.tick)
+            shared.append(PeriodicTask(name="clusters", run=clusters, every_s=CLUSTERS_EVERY_S / pace()))
         shared.append(PeriodicTask(name="job runs", run=_at_now(service, service.job_runner.tick), every_s=runs_s))
     return [*shared, *_polling_tasks(service), *_launch_tasks(service), *_charge_tasks(service)]
 
@@ -130,6 +136,10 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
     for name, guard in service.guards.items():
         yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():
+        if name == TOOL:
+            run = _follow_clusters(service, reconciler)
+            yield _following(service, f"follow {name}", name, run, CLUSTERS_EVERY_S / pace())
+            continue
         every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
         task = _following(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
         yield msgspec.structs.replace(task, steps=partial(getattr, reconciler, "steps"))
@@ -137,7 +147,9 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
 
 def _following(service: Service, name: str, provider: str, run: Callable[[], object], every_s: float) -> PeriodicTask:
     """A task that what is rented depends on."""
-    longest_s = _FOLLOW_TIMEOUTS * service.settings.providers[provider.partition(" ")[0]].timeout_s + 5 * every_s
+    known = service.settings.providers.get(provider.partition(" ")[0])
+    timeout_s = service.settings.orchestrator.timeout_s if known is None else known.timeout_s
+    longest_s = _FOLLOW_TIMEOUTS * timeout_s + 5 * every_s
     return PeriodicTask(name=name, run=run, every_s=every_s, is_essential=True, progress_within_s=longest_s)
 
 
@@ -168,6 +180,22 @@ def _remind(service: Service) -> int:
 def _renew_auto_prices(service: Service) -> None:
     watches = (*service.settings.watches, *service.job_queue.watches)
     service.auto_prices.update(watches, service.time_source.now())
+
+
+def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:
+    """Each look starts a program: with nothing alive it is rare."""
+    looked: list[datetime] = []
+
+    def run() -> bool:
+        now = service.time_source.now()
+        idle = timedelta(seconds=CLUSTERS_IDLE_S / pace())
+        if reconciler.reconciled and looked and now < looked[0] + idle and not service.launch_repository.alive(TOOL):
+            return False
+        looked[:] = [now]
+        reconciler.run_soon()
+        return reconciler.run_if_due(now)
+
+    return run
 
 
 def _reconcile(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:

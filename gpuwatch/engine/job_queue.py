@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.domain.jobs.cluster import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, hours_left, price_cap, watch_of
@@ -68,7 +69,7 @@ class JobQueue:
             self._step(job, alive.get(job.job_id), states, now) if _may_move(job, alive, now) else job for job in jobs
         ]
         self._end_needless(alive, {job.job_id: job for job in moved if not job.is_over}, now)
-        queued = [job for job in moved if job.state is S.QUEUED]
+        queued = [job for job in moved if job.state is S.QUEUED and not is_cluster(job)]
         if queued != self._waiting:  # jobs that did not change are the same values: this takes no time
             self._waiting, self._in_order = queued, in_order(queued)
         looking = looking_now(self._in_order, now, states, self._price_of)
@@ -112,6 +113,8 @@ class JobQueue:
         try:
             if job.state is S.QUEUED:
                 return self._queued(job, launch, states, now)
+            if is_cluster(job) and job.state is not S.PREEMPTED:
+                return job  # `cluster_jobs` takes it further
             if job.state is S.RENTING:
                 return self._renting(job, launch, now)
             if job.state in ON_AN_INSTANCE:

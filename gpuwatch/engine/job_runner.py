@@ -14,6 +14,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.better_gpu import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.checkpoints import to_resume
+from gpuwatch.domain.jobs.cluster import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
@@ -64,7 +65,7 @@ class JobRunner:
 
     def tick(self, now: datetime) -> int:
         """One round of every job that has an instance; returns how many were begun. Raises StoreError."""
-        jobs = [job for job in self._parts.jobs.open_jobs() if job.state in _DRIVEN and job.launch_id is not None]
+        jobs = [job for job in self._parts.jobs.open_jobs() if _is_driven(job)]
         for job in jobs:  # beside the rounds: a lease is renewed whatever a store does
             if self._copies.is_due(job):
                 self._copying.start(f"{job.job_id} copies", partial(self._copies.copy_checkpoints, job))
@@ -302,3 +303,7 @@ class JobRunner:
 
 def _text(status: RunnerStatus) -> str:
     return {"deadline": "the time of its instance is over", "idle": "it did nothing"}.get(status.reason, status.reason)
+
+
+def _is_driven(job: Job) -> bool:
+    return job.state in _DRIVEN and job.launch_id is not None and not is_cluster(job)

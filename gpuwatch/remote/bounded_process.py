@@ -28,7 +28,7 @@ class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
     cut: bool
 
 
-def run_bounded(
+def run_bounded(  # noqa: PLR0913 each bounds it
     argv: Sequence[str],
     into: BinaryIO,
     *,
@@ -36,11 +36,13 @@ def run_bounded(
     max_bytes: int,
     stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
+    folder: str | None = None,
 ) -> BoundedResult:
     """Run a process, and write its output to a file as it comes.
 
     Args:
         env: variables besides the few that every client gets.
+        folder: where it runs; None: where gpuwatch does.
 
     Raises:
         OSError: it cannot be started, or `into` cannot be written.
@@ -52,6 +54,7 @@ def run_bounded(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        cwd=folder,
         env={"PATH": os.defpath} | kept | dict(env or {}),
         bufsize=0,
     )

@@ -188,7 +188,7 @@ class JobFileTable(Table):
         default=1,
         ge=1,
         le=1000,
-        description="Machines like this. More than one: gpuwatch job handover (SkyPilot, dstack).",
+        description="Machines like this. More than one: rented by dstack ([orchestrator]), or gpuwatch job handover.",
     )
     limit: LimitTable = Field(description="What it may cost.")
     hours: Figures | None = Field(default=None, description='Estimated hours of work: 20, or "18-30".')

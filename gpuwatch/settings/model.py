@@ -9,6 +9,15 @@ from gpuwatch.ports import ChannelSettings, ProviderSettings
 from gpuwatch.settings.web import WebSettings
 
 
+class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine that rents the machines of jobs with several nodes. `tool` empty: there is none."""
+
+    tool: str = ""
+    program: str = "dstack"
+    project: str = ""
+    timeout_s: float = 60.0
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting. `providers` holds the enabled ones, `channels` the configured ones; both hold secrets.
 
@@ -26,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
     watch_ended_s: float = 604_800.0  # after its end: so long a launch is reopened when its instance is listed
     gather_s: float = 3.0  # a renting watch waits so long for quotes of its other providers; 0: the first one wins
+    orchestrator: OrchestratorSettings = OrchestratorSettings()
     heartbeat_url: str | None = None  # a secret: whoever has it can report this daemon as healthy
     web: WebSettings = WebSettings()
     source_file: str | None  # None: defaults and environment alone

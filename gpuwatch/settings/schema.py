@@ -160,6 +160,21 @@ class LaunchingTable(Table):
     )
 
 
+class OrchestratorTable(Table):
+    """`[orchestrator]`: the engine that rents the machines of jobs with `nodes` above 1."""
+
+    tool: Literal["", "dstack"] = Field(
+        default="", description="The engine that runs jobs on several machines; empty: they are refused."
+    )
+    program: Annotated[str, Field(min_length=1, max_length=4096)] = Field(
+        default="dstack", description="Its program: a name on PATH, or a path."
+    )
+    project: Annotated[str, Field(max_length=100, pattern=r"^[a-zA-Z0-9_-]*$")] = Field(
+        default="", description="Its project; empty: its user's default one."
+    )
+    timeout: SpanFrom1s = Field(default=60.0, description="How long one call of it may take.")
+
+
 class Root(Table):
     """All settings of gpuwatch."""
 
@@ -176,6 +191,9 @@ class Root(Table):
         default=RecordTable(), description="GPUs kept in the history although no watch names them."
     )
     launch: LaunchingTable = Field(default=LaunchingTable(), description="What holds for launches of all watches.")
+    orchestrator: OrchestratorTable = Field(
+        default=OrchestratorTable(), description="The engine that rents the machines of jobs with several nodes."
+    )
     notify: dict[str, Any] = Field(default_factory=dict, description="Where alerts go, by channel.")
     watchdog: WatchdogTable = Field(
         default=WatchdogTable(), description="Who notices when gpuwatch, its machine or its network is gone."

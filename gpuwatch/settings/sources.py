@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_SECRET_BYTES = 64 * 1024
 _THE_FILE = ("",)  # no key
 _NEEDED = frozenset({_THE_FILE, ("database_url",)})
-_TABLES = frozenset({"budget", "providers", "record", "launch", "notify", "watch", "watchdog", "web"})
+_TABLES = frozenset({"budget", "providers", "record", "launch", "notify", "orchestrator", "watch", "watchdog", "web"})
 _NAME: Final = r"[A-Z][A-Z0-9_]*"
 # Kubernetes sets these in every container beside a service called gpuwatch.
 _SERVICE_LINK: Final = r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?"

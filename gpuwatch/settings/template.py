@@ -80,6 +80,10 @@ gpu = []                          # also in the history, without a watch: ["A100
 
 """
 _WATCHDOG = """\
+# [orchestrator]                  # rents the machines of jobs with several nodes
+# tool = "dstack"
+# program = "dstack"              # a name on PATH, or a path
+
 # [watchdog]                      # somebody else notices when this machine or its network is gone
 # heartbeat_url = "https://hc-ping.com/your-uuid"   # GET each healthy minute, URL/start, URL/fail: healthchecks.io
 

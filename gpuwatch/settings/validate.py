@@ -16,7 +16,7 @@ from gpuwatch.ports import ChannelSettings, ProviderSettings, Severity
 from gpuwatch.ports.settings import Option
 from gpuwatch.settings.errors import InvalidSettings, Location, validation_errors
 from gpuwatch.settings.interpolation import ResolvedSettings
-from gpuwatch.settings.model import Settings
+from gpuwatch.settings.model import OrchestratorSettings, Settings
 from gpuwatch.settings.options import MIN_SEVERITY, NOTIFY_OPTIONS, KeyPath, read_option, read_options, unknown_key
 from gpuwatch.settings.schema import ProviderTable, Root
 from gpuwatch.settings.sources import ExternalValue, Sources
@@ -111,6 +111,12 @@ def _settings(root: Root, sources: Sources) -> Settings:
         providers={name: provider_settings(name, table) for name, table in enabled_providers(root).items()},
         watch_ended_s=root.launch.watch_ended,
         gather_s=root.launch.gather,
+        orchestrator=OrchestratorSettings(
+            tool=root.orchestrator.tool,
+            program=root.orchestrator.program,
+            project=root.orchestrator.project,
+            timeout_s=root.orchestrator.timeout,
+        ),
         record_gpus=gpu_names(root.record.gpu),
         channels={
             name: _channel_settings(name, read_options(notifiers.info(name), table)[0])

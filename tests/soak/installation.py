@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a commit costs nothing there
 
 try:
-    from gpuwatch.bootstrap.service import settle_watches
+    from gpuwatch.bootstrap.renamed_watches import settle_watches
     from tests.soak.keeper import build_keeper
 except ImportError:  # rules of before there was a keeper, and when a watch was its name
     build_keeper = None  # type: ignore[assignment]

@@ -36,11 +36,8 @@ def budget_refusal(
             window.
         whose: the budget's name for the refusal's text.
     """
-    if budget.max_instances is not None and len(alive) >= budget.max_instances:
-        text = f"{len(alive)} {'instance is' if len(alive) == 1 else 'instances are'} alive"
-        return LaunchRefusal(
-            RefusalReason.MAX_INSTANCES, f"{text}, and {whose} says max_instances = {budget.max_instances}"
-        )
+    if (too_many := _count_refusal(new, alive, budget, whose)) is not None:
+        return too_many
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight.replace(day=1)
     at_once = [new, *alive]
@@ -56,6 +53,18 @@ def budget_refusal(
         most = _bound(at_once, ended, first, LONGEST_MONTH, now)
         if most > microusd(budget.max_usd_month):
             return _too_dear(RefusalReason.MAX_USD_MONTH, most, budget.max_usd_month, "this month", whose)
+    return None
+
+
+def _count_refusal(new: Launch, alive: Sequence[Launch], budget: Budget, whose: str) -> LaunchRefusal | None:
+    count = sum(one.promised.machines for one in alive)
+    if budget.max_instances is not None and count + new.promised.machines > budget.max_instances:
+        text = f"{count} {'instance is' if count == 1 else 'instances are'} alive"
+        if new.promised.machines > 1:
+            text = f"it needs {new.promised.machines} instances, {text}"
+        return LaunchRefusal(
+            RefusalReason.MAX_INSTANCES, f"{text}, and {whose} says max_instances = {budget.max_instances}"
+        )
     return None
 
 

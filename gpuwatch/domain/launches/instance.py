@@ -49,3 +49,4 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ends_at: datetime | None = None  # when the host ends the contract
     maintenance_at: datetime | None = None
+    is_placed: bool = True  # False: its engine found no machine for it, and nothing was billed

@@ -133,6 +133,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     commission_rate: float = 0.0  # as computed, on top
     min_billing_s: float = 0.0  # the minimum that is billed
     billing_step_s: float = 0.0  # length of one billing step; 0: billed to the millisecond
+    machines: int = 1  # that it stands for, in budgets
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,4 +396,5 @@ def promise_of(match: Match, watch: Watch) -> Promise:
         commission_rate=match.price.commission_rate,
         min_billing_s=match.price.min_billing_s,
         billing_step_s=match.price.billing_step_s,
+        machines=offer.terms.machines,
     )

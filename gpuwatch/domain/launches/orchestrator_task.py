@@ -54,7 +54,7 @@ def _skypilot(watch: Watch, match: Match, command: str) -> dict[str, Any]:
 
 def _dstack(watch: Watch, match: Match, command: str) -> dict[str, Any]:
     offer, names = match.offer, names_at(match.offer.provider)
-    gpu: dict[str, Any] = {"name": [_model(match)], "count": offer.gpu_count}
+    gpu: dict[str, Any] = {"name": [model_name(match.offer.gpu)], "count": offer.gpu_count}
     if offer.gpu_memory_gib:
         gpu["memory"] = f"{math.floor(offer.gpu_memory_gib * _LEAST_MEMORY)}GB.."  # never the smaller card of a name
     resources: dict[str, Any] = {"gpu": gpu}
@@ -82,12 +82,12 @@ def price_cap_usd_hour(watch: Watch, match: Match) -> float:
 def _accelerators(match: Match) -> str:
     """`H100:8`, `A100-80GB:1`, `RTX4090:2`: SkyPilot's spelling, without the form factor."""
     memory = match.offer.gpu_memory_gib or 0.0
-    return f"{_model(match)}{'-80GB' if _model(match) == 'A100' and memory > 60 else ''}:{match.offer.gpu_count}"
+    return f"{model_name(match.offer.gpu)}{'-80GB' if model_name(match.offer.gpu) == 'A100' and memory > 60 else ''}:{match.offer.gpu_count}"
 
 
-def _model(match: Match) -> str:
-    """The model without its form factor, memory and blanks. Both tools refuse a name that they do not know."""
-    return _FORMS.sub("", match.offer.gpu).replace(" ", "")
+def model_name(gpu: str) -> str:
+    """Return the model without form factor, memory and blanks. Both tools refuse a name that they do not know."""
+    return _FORMS.sub("", gpu).replace(" ", "")
 
 
 def task_name(watch: Watch) -> str:

@@ -35,6 +35,7 @@ class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpu_fraction: float = 1.0  # below 1: a slice (MIG, vGPU), which no watch accepts as a GPU
     interconnect: str | None = None  # between the GPUs, if known: "NVLink", "PCIe"
     multi_node: bool | None = None  # part of a cluster of several machines
+    machines: int = 1  # rented and ended together
     prepaid: bool | None = None  # paid in advance (a day, a month) or for a term
     tax_included: bool | None = None
     least_disk_gb: float = 0.0  # the smallest disk that is rented and priced

@@ -1,0 +1,30 @@
+"""Watches that were renamed or removed since the last start."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import new_id
+from gpuwatch.engine.watch_alerts import abandoned_alerts
+from gpuwatch.storage.watch_identities import SqlWatchIdentities
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+
+def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
+    """Take over renames, and report launches whose watch is gone. Raises StoreError."""
+    identities = SqlWatchIdentities(store)
+    settled = identities.settle(settings.watches, now)
+    for old, new in settled.changes.renamed.items():
+        log.info("watch %s is now %s: its launches, limits and history go on", old, new)
+    news = list(abandoned_alerts(settled.abandoned, settled.changes.held, new_id, now))
+    for one in news:
+        log.warning("%s; %s", one.alert.headline, "; ".join(one.alert.can_do))
+    identities.report(news)

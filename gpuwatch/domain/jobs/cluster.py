@@ -1,0 +1,138 @@
+"""A job on several machines as a run of dstack: its limits, its reservation, its task. Pure.
+
+source: dstack 0.22.5, `TaskConfiguration` and `ProfileParams`: `max_price` is "the maximum instance price per hour", so
+of one machine; `max_duration` counts from when a run's command began, and its server enforces it.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from decimal import ROUND_DOWN, Decimal
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import Job, JobDefinition
+from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.launches.orchestrator_task import model_name, names_at
+from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import MICRO, OfferPrice
+from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Verify, Watch
+
+TOOL: Final = "dstack"  # the name of its launches' provider
+_CENT: Final = Decimal("0.0001")
+_LEAST_MEMORY: Final = 0.9  # of the card's, as two lists of one card may state it
+_SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto"}
+
+
+def is_cluster(job: Job) -> bool:
+    """Return whether it runs on several machines, which dstack rents."""
+    return job.definition.nodes > 1
+
+
+def cluster_watch(job: Job, now: datetime) -> Watch:
+    """The watch that a job is while its machines are asked for, with each machine's share of the job's limits."""
+    one = _one_machine(job)
+    cap = price_cap(one)
+    watch = watch_of(one, cap, now)
+    launch = watch.launch or LaunchSpec()
+    launch = msgspec.structs.replace(launch, max_runtime_s=max_runtime_s(one, cap, now), verify=Verify.NONE)
+    budget = msgspec.structs.replace(watch.budget, max_usd_hour=job.definition.limit.max_usd_hour)
+    return msgspec.structs.replace(watch, auto=None, launch=launch, budget=budget)
+
+
+def cluster_match(job: Job, watch: Watch, now: datetime) -> Match:
+    """What is reserved: all machines at the highest price that dstack may pay for each."""
+    nodes, gpus = job.definition.nodes, watch.gpu_count_min
+    usd_hour = (watch.max_price_usd_gpu_hour * gpus).quantize(_CENT, ROUND_DOWN) * nodes
+    name = watch.gpu_names[0] if watch.gpu_names else "any"
+    offer = Offer(
+        provider=TOOL,
+        offer_id=f"{job.job_id}-{job.run_number + 1}",
+        machine_id=None,
+        gpu=name,
+        gpu_family=name,
+        gpu_wire=name,
+        gpu_known=False,
+        gpu_count=gpus * nodes,
+        gpu_memory_gib=None,
+        spot=False,  # it bids nothing
+        quoted_usd_hour=float(usd_hour),
+        quoted_disk_gb=watch.disk_gb or 0.0,
+        disk_usd_gb_month=None,
+        observed_at=now,
+        terms=OfferTerms(machines=nodes),
+    )
+    microusd_hour = int(usd_hour * MICRO)
+    price = OfferPrice(listed_microusd_hour=microusd_hour, price_microusd_hour=microusd_hour, commission_rate=0.0)
+    return Match(offer=offer, price=price)
+
+
+def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
+    """The task as dstack's configuration: the same for the same launch, whenever it is written."""
+    spec, nodes = job.definition, job.definition.nodes
+    watch = spec.resources
+    gpu: dict[str, Any] = {"count": watch.gpu_count_min}
+    if watch.gpu_names:
+        gpu["name"] = sorted({model_name(name) for name in watch.gpu_names})
+    if (memory := _least_memory_gib(watch)) is not None:
+        gpu["memory"] = f"{memory}GB.."
+    resources: dict[str, Any] = {"gpu": gpu}
+    if watch.disk_gb:
+        resources["disk"] = f"{math.ceil(watch.disk_gb)}GB.."
+    env = [f"{name}={text}" for name, text in {"GPUWATCH_JOB": spec.name, **spec.env}.items()]
+    task = {
+        "type": "task",
+        "name": launch.label,
+        "nodes": nodes,
+        "image": watch.launch.image if watch.launch else None,
+        "env": [*env, *spec.secret_env],
+        "commands": [*([spec.setup] if spec.setup else []), spec.script if spec.script is not None else spec.command],
+        "resources": resources,
+        "spot_policy": _SPOT[watch.spot],
+        "max_price": launch.most_microusd_hour / nodes / MICRO,
+        "max_duration": f"{int(launch.max_runtime_s or 0)}s",
+        "idle_duration": "0s",  # machines end with their run
+        "retry": False,  # a further run is gpuwatch's to decide
+    }
+    if watch.providers is not None:
+        task["backends"] = sorted(names_at(name)["dstack"] for name in watch.providers)
+    return task
+
+
+def unfit_for_cluster(spec: JobDefinition) -> str | None:
+    """Why dstack cannot be given this job, in one line; None: it can."""
+    left_out = [key for key in ("inputs", "results", "checkpoint", "pilot") if getattr(spec, key)]
+    if left_out:
+        return f"{', '.join(left_out)}: gpuwatch logs in to no machine of a cluster; do that in setup and command"
+    if spec.resources.action.value == "ask":
+        return 'action = "ask": the machines of a cluster are chosen by dstack, so there is no offer to approve'
+    unknown = [name for name in spec.resources.providers or () if not names_at(name).get(TOOL)]
+    if unknown:
+        return f"resources.providers: dstack rents nothing at {', '.join(unknown)}"
+    return None
+
+
+def _one_machine(job: Job) -> Job:
+    """With each machine's share of the limits, and of what was spent."""
+    limit, nodes = job.definition.limit, job.definition.nodes
+    share = msgspec.structs.replace(
+        limit,
+        max_usd=None if limit.max_usd is None else limit.max_usd / nodes,
+        max_usd_hour=None if limit.max_usd_hour is None else limit.max_usd_hour / nodes,
+    )
+    watch = msgspec.structs.replace(job.definition.resources, gpu_count_max=job.definition.resources.gpu_count_min)
+    definition = msgspec.structs.replace(job.definition, limit=share, resources=watch)
+    return msgspec.structs.replace(job, definition=definition, spent_microusd=-(-job.spent_microusd // nodes))
+
+
+def _least_memory_gib(watch: Watch) -> int | None:
+    """Never the smaller card of a name: a name without its form does not say which."""
+    known = [specs.memory_gib for name in watch.gpu_names if (specs := gpu_specs().get(name)) is not None]
+    of_card = min(known) * _LEAST_MEMORY if known and len(known) == len(watch.gpu_names) else 0.0
+    least = max(watch.min_vram_gib or 0.0, of_card)
+    return math.floor(least) or None

@@ -1,0 +1,329 @@
+"""dstack by its command line: `apply`, `ps`, `run get`, `stop`. It rents the machines of a job.
+
+source: dstack 0.22.5. Its words were read in the package (`RunStatus`, `JobTerminationReason`, `Run.cost`) and its
+answers recorded from a server of that version. A name has one run: `apply -y` of the same task under the name of an
+active run changes nothing ("Detected no changes"), and its server refuses what was planned before that run was there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from io import BytesIO
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gpuwatch.domain.jobs.cluster import TOOL
+from gpuwatch.domain.launches.instance import Instance, InstanceState
+from gpuwatch.domain.launches.labels import LABEL_PREFIX
+from gpuwatch.domain.launches.launch import LaunchState
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import (
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderUnreachable,
+)
+from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
+from gpuwatch.ports.clusters import ClusterRun
+from gpuwatch.redaction import redact
+from gpuwatch.remote.bounded_process import run_bounded
+
+_LIST_MAX: Final = 99  # "must be less than 100"
+_ANSWER_MAX: Final = 32 << 20
+_ENV: Final = ("DSTACK_", "SSL_CERT", "REQUESTS_CA", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_", "https_", "no_p")
+_PLAIN: Final = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}  # what it prints is not wrapped
+_OVER: Final = frozenset({"terminated", "failed", "done"})
+_STARTING: Final = frozenset({"pending", "submitted"})
+_ALIVE: Final = frozenset({"provisioning", "running", "terminating"})
+T = TypeVar("T")
+_BEFORE_RUNNING: Final = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.HELD})
+
+
+class _Machine(msgspec.Struct):
+    price: float | None = None
+
+
+class _Submission(msgspec.Struct):
+    status: str
+    exit_status: int | None = None
+    termination_reason: str | None = None
+    job_provisioning_data: _Machine | None = None
+
+
+class _Job(msgspec.Struct):
+    job_submissions: list[_Submission]
+
+
+class _Configuration(msgspec.Struct):
+    nodes: int | None = None
+    max_price: float | None = None
+
+
+class _Spec(msgspec.Struct):
+    run_name: str
+    configuration: _Configuration
+
+
+class _Run(msgspec.Struct):
+    status: str
+    project_name: str
+    submitted_at: datetime
+    run_spec: _Spec
+    jobs: list[_Job]
+    termination_reason: str | None = None
+    cost: float | None = None
+
+
+class _ListedRuns(msgspec.Struct):
+    project: str
+    runs: list[_Run]
+
+
+class Dstack:
+    """Implements `ports.clusters.ClusterLauncher`.
+
+    Args:
+        program: its path, or a name on PATH.
+        project: empty: the user's default one.
+        env: where its own settings and the variables of jobs stand.
+        alive: the states of living launches, by label. What is over is listed for those alone: its end is news to them.
+    """
+
+    name = TOOL
+
+    def __init__(
+        self,
+        program: str,
+        project: str,
+        env: Mapping[str, str],
+        *,
+        timeout_s: float = 60.0,
+        alive: Callable[[], Mapping[str, LaunchState]] = dict,
+    ) -> None:
+        self._program = program
+        self._project = project
+        self._env = env
+        self._timeout_s = timeout_s
+        self._alive = alive
+        self._account: str | None = None
+
+    # --- as a cluster engine ------------------------------------------------------------------------------------------
+
+    def submit(self, name: str, task: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
+        """Submit a run, once."""
+        code, said = self._call(["apply", "-f", "-", "-y", "-d"], json.dumps(task).encode(), secrets)
+        if code != 0:
+            raise OutcomeUnknown(f"dstack apply: {self._shown(said, secrets) or code}")
+
+    def run(self, name: str) -> ClusterRun | None:
+        """A run, over or not; None: a list and the answer to its name say that there is none."""
+        found = self._found(name)
+        return None if found is None else _cluster_run(found)
+
+    def account_id(self) -> str:
+        """The project: a run of another one is in no list of this one."""
+        return self._list().project
+
+    # --- as a launcher ------------------------------------------------------------------------------------------------
+
+    def create(self, order: Order) -> Created:
+        """It takes whole clusters alone."""
+        raise OrderRefused("dstack is given jobs on several machines alone")
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Its runs that are not over, of anybody, and those that are over while their launch does not know it."""
+        alive = self._alive()
+        listed = {run.run_spec.run_name: run for run in self._list().runs}
+        for label, state in alive.items():  # an old one is behind a hundred newer ones
+            if label not in listed and state in {LaunchState.STARTING, LaunchState.RUNNING, LaunchState.STOPPING}:
+                found = self._got(label)
+                listed |= {} if found is None else {label: found}
+        shown = [_instance(run, alive.get(name)) for name, run in listed.items()]
+        return [one for one in shown if one is not None]
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One run; None: it is over, or there is none."""
+        found = self._found(instance_id)
+        return None if found is None else _instance(found, self._alive().get(instance_id))
+
+    def destroy(self, instance_id: str) -> None:
+        """Ask for its end; the list says when that came."""
+        code, said = self._call(["stop", "-y", instance_id])
+        if code != 0 and not _is_not_found(said, instance_id):
+            raise ProviderDown(f"dstack stop: {self._shown(said) or code}")
+
+    def credit_usd(self) -> None:
+        """It does not say."""
+        return
+
+    def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
+        """It takes none."""
+        raise OrderRefused("dstack takes no bids")
+
+    def price_increases(self) -> Sequence[PriceIncrease]:
+        """It names none."""
+        return ()
+
+    def answer_increase(self, increase_id: str, accept: bool) -> None:
+        """It names none."""
+        raise OrderRefused("dstack names no price increases")
+
+    def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
+        """It names the cost of a run, and not by day."""
+        return None
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def _list(self) -> _ListedRuns:
+        """The newest runs, over or not, and every one that is not over. Raises ProviderError."""
+        listed = self._asked(["ps", "--all", "--last", str(_LIST_MAX), "--json"])
+        if len(listed.runs) >= _LIST_MAX:
+            active = self._asked(["ps", "--json"])
+            if len(active.runs) > _LIST_MAX:
+                raise PayloadChanged("dstack: more active runs than one list of it shows")
+            listed.runs += active.runs
+        if self._account not in {None, listed.project}:
+            raise ProviderDown(f"dstack answers for project {clean(listed.project)!r}, not {self._account!r}")
+        self._account = listed.project
+        return listed
+
+    def _asked(self, words: Sequence[str]) -> _ListedRuns:
+        code, said = self._call(words)
+        if code != 0:
+            raise ProviderDown(f"dstack ps: {self._shown(said) or code}")
+        return _decoded(said, _ListedRuns)
+
+    def _found(self, name: str) -> _Run | None:
+        listed = [run for run in self._list().runs if run.run_spec.run_name == name]
+        return listed[0] if listed else self._got(name)
+
+    def _got(self, name: str) -> _Run | None:
+        code, said = self._call(["run", "get", name, "--json"])
+        if code == 0:
+            run = _decoded(said, _Run)
+            if run.run_spec.run_name != name or run.project_name != self._account:
+                raise PayloadChanged(f"dstack: asked for run {name}, it answers with another one")
+            return run
+        if _is_not_found(said, name):
+            return None
+        raise ProviderDown(f"dstack run get: {self._shown(said) or code}")
+
+    def _call(
+        self, words: Sequence[str], stdin: bytes = b"", secrets: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """Its exit code, and what it printed.
+
+        Raises:
+            ProviderUnreachable: it did not run.
+            ProviderDown, OutcomeUnknown: it did not end in time; the second one after an order.
+        """
+        program = shutil.which(self._program, path=self._env.get("PATH"))
+        if program is None:
+            raise ProviderUnreachable(f"dstack: there is no program {self._program!r}; pip install dstack")
+        kept = {name: text for name, text in self._env.items() if name.startswith(_ENV)}
+        project = ["--project", self._project] if self._project else []
+        into = BytesIO()
+        try:
+            done = run_bounded(
+                [program, *words, *project],
+                into,
+                timeout_s=self._timeout_s,
+                max_bytes=_ANSWER_MAX,
+                stdin=stdin,
+                env={**kept, **dict(secrets or {}), **_PLAIN},
+                folder="/",  # where no project's own profile lies
+            )
+        except OSError as error:
+            raise ProviderUnreachable(f"dstack: {self._program}: {error.strerror}") from None
+        if done.exit_code is None or done.cut:
+            why = f"no answer within {self._timeout_s:g} s" if done.exit_code is None else "an endless answer"
+            raise (OutcomeUnknown if stdin else ProviderDown)(f"dstack {words[0]}: {why}")
+        return done.exit_code, into.getvalue() + (done.stderr if done.exit_code != 0 else b"")
+
+    def _shown(self, said: bytes, secrets: Mapping[str, str] | None = None) -> str:
+        """The last lines of what it printed, without what a job keeps secret."""
+        text = " ".join(said[-4000:].decode("utf-8", "replace").split())
+        for secret in (secrets or {}).values():
+            text = text.replace(secret, "***") if secret else text
+        return clean(redact(text[-300:]), 300)
+
+
+def _decoded(said: bytes, into: type[T]) -> T:
+    try:
+        return msgspec.json.decode(said, type=into)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise PayloadChanged(f"dstack answers what gpuwatch does not understand: {clean(str(error), 200)}") from None
+
+
+def _is_not_found(said: bytes, name: str) -> bool:
+    return f"Run {name} not found" in " ".join(said.decode("utf-8", "replace").split())
+
+
+def _cluster_run(run: _Run) -> ClusterRun:
+    submissions = [one for job in run.jobs for one in job.job_submissions]
+    machines = [one.job_provisioning_data for one in submissions if one.job_provisioning_data is not None]
+    is_over = run.status in _OVER
+    codes = [one.exit_status for one in submissions if one.exit_status]
+    reasons = [one.termination_reason for one in submissions if one.termination_reason]
+    why = next((one for one in reasons if one not in _CAUSED), run.termination_reason or "")
+    return ClusterRun(
+        name=run.run_spec.run_name,
+        status=run.status,
+        is_over=is_over,
+        is_placed=bool(machines) or run.status == "done",
+        usd_hour=None if is_over else _usd_hour(run, machines),
+        cost_usd=run.cost,
+        exit_code=codes[0] if codes else (0 if run.status == "done" else None),
+        why=why,
+    )
+
+
+_CAUSED: Final = frozenset({"terminated_by_server", "done_by_runner"})  # by the end of another machine, or of the run
+
+
+def _usd_hour(run: _Run, machines: Sequence[_Machine]) -> float | None:
+    """Of the machines that it has, and their cap for those that it has not."""
+    cap, prices = run.run_spec.configuration.max_price, [one.price for one in machines]
+    nodes = run.run_spec.configuration.nodes or 1
+    prices += [None] * (nodes - len(prices))
+    known = [cap if price is None else price for price in prices]
+    return sum(one for one in known if one is not None) if machines and None not in known else None
+
+
+def _instance(run: _Run, state: LaunchState | None) -> Instance | None:
+    """As an instance list shows it; None: it is over, and no launch waits to hear of that."""
+    shown = _cluster_run(run)
+    if shown.is_over and (state is None or state is LaunchState.STOPPING):
+        return None
+    return Instance(
+        instance_id=shown.name,
+        label=shown.name if shown.name.startswith(LABEL_PREFIX) else None,
+        state=_state(shown, state),
+        status=_words(shown),
+        listed_usd_hour=shown.usd_hour,
+        is_placed=shown.is_placed,
+    )
+
+
+def _state(run: ClusterRun, launch: LaunchState | None) -> InstanceState:
+    """Billed from the first machine on. A run that was over before anybody saw it begin is shown running once."""
+    if run.is_over:
+        if run.is_placed and launch in _BEFORE_RUNNING:
+            return InstanceState.RUNNING
+        return InstanceState.EXITED if run.exit_code is not None else InstanceState.FAILED
+    if run.status in _ALIVE:
+        return InstanceState.RUNNING if run.is_placed else InstanceState.STARTING
+    return InstanceState.STARTING if run.status in _STARTING else InstanceState.UNKNOWN
+
+
+def _words(run: ClusterRun) -> str:
+    if not run.is_over:
+        return clean(run.status, 100)
+    code = "" if run.exit_code is None else f", exited ({run.exit_code})"
+    why = f": {run.why}" if run.why and run.status != "done" else ""
+    return clean(f"{run.status}{why}{code}", 200)

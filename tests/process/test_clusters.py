@@ -1,0 +1,241 @@
+"""A job on several machines in the real daemon, with a `dstack` that keeps its runs, hangs, loses answers and lies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gpuwatch.emulator import Marketplace
+from tests.process.daemon_child import Home, wait_for
+from tests.process.dstack_double import DstackDouble
+from tests.process.fork_server import start_gpuwatch
+
+SCHEMA: Any = json.loads((Path(__file__).parents[1] / "recorded/orchestrators/dstack-task-0.22.5.json").read_bytes())
+JOB = """
+image = "x/y:1"
+command = "torchrun train.py"
+nodes = {nodes}
+env = {{ MODE = "fast", HF_TOKEN = {{ from_env = "HF" }} }}
+resources = {{ gpu = "H100", gpu_count = 8, providers = ["vastai"] }}
+limit = {{ {limit} }}
+max_runtime = "2h"
+retries = 1
+{more}
+"""
+EXTRA = """
+[orchestrator]
+tool = "dstack"
+program = "{program}"
+timeout = "{timeout}"
+"""
+PACE = "20"
+SENDING = ("intent.after_commit", "launch.before_send", "launch.after_send")
+POINTS = (*SENDING, "launch.no_answer", "unknown.before_record", "starting.after_record")
+
+
+class Cluster:
+    """A daemon's folder with a `dstack`."""
+
+    def __init__(self, folder: Path, url: str, usd_hour: float = 500.0, timeout: str = "20s") -> None:
+        self.dstack = DstackDouble(folder / "dstack")
+        extra = EXTRA.format(program=self.dstack.install(), timeout=timeout)
+        self.home = Home(folder, url, action="alert", extra=extra)
+        settings = folder / "gpuwatch.toml"
+        settings.write_text(re.sub("max_usd_hour = .*", f"max_usd_hour = {usd_hour}", settings.read_text()))
+        self.home.env |= {"HF": "a-secret-text", "GPUWATCH_TEST_PACE": PACE}
+
+    def submit(self, nodes: int = 4, limit: str = "max_price = 2.5", more: str = "") -> Any:
+        (self.home.folder / "train.toml").write_text(JOB.format(nodes=nodes, limit=limit, more=more))
+        wait_for(lambda: self.home.run("job", "list", "--json").returncode == 0)
+        ran = self.home.run("job", "submit", "train.toml", "--json")
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)[0]
+
+    def job(self) -> Any:
+        ran = self.home.run("job", "show", "train", "--json")
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)
+
+    def until(self, state: str) -> Any:
+        return wait_for(lambda: (one := self.job())["state"] == state and one)
+
+    def name(self) -> str:
+        """Of its one run."""
+        [name] = wait_for(self.dstack.made)
+        return str(name)
+
+
+@pytest.fixture
+def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    with Marketplace(seed=3, key="demo-key", size=2, odd_rows=False) as market:
+        yield lambda **wanted: Cluster(tmp_path, market.url, **wanted)
+
+
+def test_a_cluster_is_submitted_followed_priced_and_done(new_cluster: Callable[..., Cluster]) -> None:
+    """Once, within the reserved budget, with its end and its price cap; a secret goes along as a name alone."""
+    cluster = new_cluster()
+    with cluster.home.daemon():
+        cluster.submit()
+        name = cluster.name()
+        [run] = cluster.dstack.all()
+        task = run["task"]
+        jsonschema.validate(task, SCHEMA)
+        assert (task["nodes"], task["max_price"], task["max_duration"]) == (4, 20.0, "7200s")
+        assert task["env"] == ["GPUWATCH_JOB=train", "MODE=fast", "HF_TOKEN"]
+        assert (task["backends"], task["retry"], task["idle_duration"]) == (["vastai"], False, "0s")
+        [applied] = cluster.dstack.calls("apply")
+        assert "HF_TOKEN" in applied[-1]
+        assert not {"GPUWATCH_TEST_PACE", "HF"} & set(applied[-1])
+        [launch] = cluster.home.launches()
+        assert (launch["provider"], launch["price_usd_hour"], launch["label"]) == ("dstack", 80.0, name)
+        cluster.dstack.set(name, "provisioning", price=15.0)
+        assert cluster.until("preparing")["runs"][0]["step"] == "provisioning"
+        cluster.dstack.set(name, "running", price=15.0)
+        cluster.until("running")
+        wait_for(lambda: cluster.home.launches()[0]["price_usd_hour"] == 60.0)
+        said = cluster.home.run("job", "logs", "train")
+        assert f"dstack logs {name}" in said.stdout + said.stderr
+        cluster.dstack.set(name, "done", price=15.0, exit_status=0, cost=12.3456)
+        done = cluster.until("done")
+        assert (done["exit_code"], done["spent_usd"]) == (0, 12.3456)
+        assert cluster.home.launches()[0]["state"] == "ended"
+    assert cluster.dstack.made() == [name]
+    assert "a-secret-text" not in cluster.home.log()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_daemon_that_dies_makes_one_cluster(new_cluster: Callable[..., Cluster], point: str) -> None:
+    """Between the intent and the submission, and between the submission and its note."""
+    cluster = new_cluster()
+    if point in {"launch.no_answer", "unknown.before_record"}:
+        cluster.dstack.faults(apply="lost")
+    with cluster.home.daemon(GPUWATCH_FAILPOINT=f"{point}@kill") as child:
+        cluster.submit()
+        child.wait(timeout=60)
+    assert f"failpoint {point}" in cluster.home.log()
+    cluster.dstack.faults()
+    with cluster.home.daemon():
+        name = cluster.name()
+        cluster.dstack.set(name, "running", price=10.0)
+        cluster.until("running")
+        cluster.dstack.set(name, "done", price=10.0, exit_status=0)
+        cluster.until("done")
+    assert cluster.dstack.made() == [name]
+    assert not (cluster.dstack.folder / "overridden.txt").exists()
+    assert len(cluster.home.launches()) == 1
+
+
+@pytest.mark.parametrize("fault", ["lost", "hang"])
+def test_an_answer_that_was_lost_is_asked_for(new_cluster: Callable[..., Cluster], fault: str) -> None:
+    cluster = new_cluster(timeout="2s")
+    cluster.dstack.faults(apply=fault)
+    with cluster.home.daemon():
+        cluster.submit()
+        name = cluster.name()
+        cluster.dstack.set(name, "running", price=10.0)
+        cluster.until("running")
+    assert len(cluster.dstack.calls("apply")) == 1
+
+
+@pytest.mark.parametrize("silence", [{"ps": "down"}, {"ps": "garbage"}, {"project": "other"}, {"run": "down"}])
+def test_no_answer_is_never_gone(new_cluster: Callable[..., Cluster], silence: dict[str, str]) -> None:
+    """The order is lost, and nobody says what is there: nothing is sent again, and the budget stays reserved."""
+    cluster = new_cluster(timeout="2s")
+    cluster.dstack.faults(apply="refused")
+    with cluster.home.daemon():
+        cluster.submit()
+        wait_for(lambda: len(cluster.dstack.calls("apply")) == 1)
+        cluster.dstack.faults(**silence)
+        before = len(cluster.dstack.calls("ps"))
+        wait_for(lambda: len(cluster.dstack.calls("ps")) > before + 20)
+        assert cluster.home.launches()[0]["state"] in {"requested", "unknown"}
+        assert len(cluster.dstack.calls("apply")) == 1
+        cluster.dstack.faults()
+        name = cluster.name()
+    assert cluster.dstack.made() == [name]
+    assert len(cluster.dstack.calls("apply")) == 2
+
+
+def test_a_budget_holds_all_machines(new_cluster: Callable[..., Cluster]) -> None:
+    """Four machines at 20 $ do not fit into 79 $ an hour."""
+    cluster = new_cluster(usd_hour=79.0)
+    with cluster.home.daemon():
+        cluster.submit()
+        waiting = wait_for(lambda: (one := cluster.job())["reason"] and "max_usd_hour" in one["reason"] and one)
+        assert waiting["state"] == "queued"
+    assert not cluster.dstack.made()
+
+
+def test_a_cancelled_cluster_ends_by_the_tool_and_is_confirmed(
+    new_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = new_cluster()
+    with cluster.home.daemon():
+        cluster.submit()
+        name = cluster.name()
+        cluster.dstack.set(name, "running", price=10.0)
+        cluster.until("running")
+        cluster.dstack.faults(end="never")
+        with (tmp_path / "cancel.txt").open("wb") as said:
+            cancel = start_gpuwatch(["job", "cancel", "train"], tmp_path, cluster.home.env, stderr=said)
+        wait_for(lambda: cluster.dstack.calls("stop"))
+        before = len(cluster.dstack.calls("ps"))
+        wait_for(lambda: len(cluster.dstack.calls("ps")) > before + 10)
+        assert cluster.home.launches()[0]["state"] == "stopping", "a run that goes on is no confirmed end"
+        cluster.dstack.set(name, "terminated", price=10.0, reason="terminated_by_user")
+        assert cancel.wait(timeout=60) == 0
+        assert cluster.home.launches()[0]["state"] == "ended"
+    assert cluster.job()["state"] == "cancelled"
+    assert cluster.dstack.made() == [name]
+
+
+def test_a_cluster_ends_at_its_deadline(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster()
+    with cluster.home.daemon():
+        cluster.submit(more='deadline = "20s"')
+        name = cluster.name()
+        cluster.dstack.set(name, "running", price=10.0)
+        wait_for(lambda: cluster.dstack.calls("stop"), within_s=150.0)
+        failed = cluster.until("failed")
+    assert "max_runtime" in failed["reason"]
+
+
+def test_no_capacity_queues_the_job_again(new_cluster: Callable[..., Cluster]) -> None:
+    """Nothing ran: no retry is used, and the next attempt has a name of its own."""
+    cluster = new_cluster()
+    with cluster.home.daemon():
+        cluster.submit()
+        first = cluster.name()
+        cluster.dstack.set(first, "failed", reason="failed_to_start_due_to_no_capacity")
+        names = wait_for(lambda: len(set(cluster.dstack.made())) > 1 and cluster.dstack.made(), within_s=120.0)
+        found = cluster.job()
+    assert len(names) == len(set(names))
+    assert (found["retries_left"], found["spent_usd"]) == (1, 0.0)
+
+
+def test_a_failed_command_fails_the_job(new_cluster: Callable[..., Cluster]) -> None:
+    """Over before anybody saw it run: it ran, so it is not run again."""
+    cluster = new_cluster()
+    with cluster.home.daemon():
+        cluster.submit()
+        name = cluster.name()
+        cluster.dstack.set(name, "failed", price=10.0, exit_status=3, reason="container_exited_with_error")
+        failed = cluster.until("failed")
+    assert (failed["exit_code"], failed["runs"][0]["step"]) == (3, "over")
+    assert cluster.dstack.made() == [name]
+
+
+def test_what_gpuwatch_cannot_bring_there_is_refused(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster()
+    (cluster.home.folder / "train.toml").write_text(
+        JOB.format(nodes=2, limit="max_price = 2", more='results = ["out/*"]')
+    )
+    ran = cluster.home.run("job", "submit", "train.toml")
+    assert ran.returncode == 2
+    assert "results: gpuwatch logs in to no machine of a cluster" in ran.stderr
