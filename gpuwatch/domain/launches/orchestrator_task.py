@@ -81,8 +81,8 @@ def price_cap_usd_hour(watch: Watch, match: Match) -> float:
 
 def _accelerators(match: Match) -> str:
     """`H100:8`, `A100-80GB:1`, `RTX4090:2`: SkyPilot's spelling, without the form factor."""
-    memory = match.offer.gpu_memory_gib or 0.0
-    return f"{model_name(match.offer.gpu)}{'-80GB' if model_name(match.offer.gpu) == 'A100' and memory > 60 else ''}:{match.offer.gpu_count}"
+    model, memory = model_name(match.offer.gpu), match.offer.gpu_memory_gib or 0.0
+    return f"{model}{'-80GB' if model == 'A100' and memory > 60 else ''}:{match.offer.gpu_count}"
 
 
 def model_name(gpu: str) -> str:
