@@ -183,7 +183,7 @@ def _renew_auto_prices(service: Service) -> None:
 
 
 def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:
-    """Each look starts a program: with nothing alive it is rare."""
+    """Each list starts a program: with nothing alive that is rare."""
     looked: list[datetime] = []
 
     def run() -> bool:
