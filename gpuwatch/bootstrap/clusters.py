@@ -53,7 +53,7 @@ def build_cluster_jobs(
         budget=settings.budget,
         dry_run=settings.dry_run,
         zone=settings.timezone,
-        settle=timedelta(seconds=SETTLE_S / pace()),
+        settle=timedelta(seconds=max(SETTLE_S, 2 * settings.orchestrator.timeout_s) / pace()),
     )
     fixed: dict[str, Any] = {"variables": job_variables, "not_ready": reconciler.not_ready, "new_id": new_id}
     return ClusterJobs(ClusterParts(engine=engine, **fixed, **ports), terms)

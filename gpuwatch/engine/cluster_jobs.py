@@ -38,7 +38,7 @@ from gpuwatch.ports.obligations import ObligationLog
 
 log = logging.getLogger(__name__)
 
-SETTLE_S = 120.0  # after an attempt: its program, bounded to a minute, may outlive a gpuwatch that died
+SETTLE_S = 120.0  # after an attempt, at least: its program may outlive a gpuwatch that died
 MOST_TRIES = 3
 _LOST = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STOPPING})
 _OPEN = frozenset({JobState.RENTING, JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
@@ -129,6 +129,11 @@ class ClusterJobs:
         why = why or waits_for(job, states)
         if why is None and not is_open(job.definition.active, now, self._terms.zone):
             why = "waits for its active windows"
+        if why is None:
+            try:
+                self._parts.variables(job)
+            except SettingsError as error:
+                why = str(error)
         if why is not None:
             self._explain(job, why, now)
             return
@@ -195,7 +200,9 @@ class ClusterJobs:
         elif launch.state is LaunchState.STOPPING or job.is_over:
             self._apply(launch, NothingCreated(EndReason.ABSENT.text("dstack has no run of its name")))
         elif launch.tries >= MOST_TRIES:
-            self._apply(launch, NothingCreated(EndReason.REFUSED.text(f"dstack took no run in {MOST_TRIES} attempts")))
+            said = [one.provider_words for one in self._launches.events(launch.launch_id) if one.provider_words]
+            words = f"dstack took no run in {MOST_TRIES} attempts{f': {said[-1]}' if said else ''}"
+            self._apply(launch, NothingCreated(EndReason.REFUSED.text(words)))
         else:
             again = self._launches.transition(
                 launch, launch.state, "submitted again: dstack has no run of its name", now,

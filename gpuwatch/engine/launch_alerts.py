@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
@@ -106,8 +107,9 @@ class LaunchAlerts:
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
         """Its provider was removed from the settings, or has no key any more: nothing can end it."""
         why = f"{launch.provider} is not in the settings, or has no key: gpuwatch can neither see nor end it."
+        section = "[orchestrator]" if launch.provider == TOOL else f"[providers.{launch.provider}] and its key"
         can_do = (
-            f"Restore [providers.{launch.provider}] and its key",
+            f"Restore {section}",
             f"Or end instance {launch.instance_id or launch.label} at {launch.provider} by hand",
         )
         headline, key = "gpuwatch can no longer manage it", f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}"

@@ -18,7 +18,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.launches.instance import Instance, InstanceState
-from gpuwatch.domain.launches.labels import LABEL_PREFIX
+from gpuwatch.domain.launches.labels import label_ids
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import (
@@ -302,7 +302,7 @@ def _instance(run: _Run, state: LaunchState | None) -> Instance | None:
         return None
     return Instance(
         instance_id=shown.name,
-        label=shown.name if shown.name.startswith(LABEL_PREFIX) else None,
+        label=shown.name if label_ids(shown.name) else None,
         state=_state(shown, state),
         status=_words(shown),
         listed_usd_hour=shown.usd_hour,

@@ -62,6 +62,11 @@ class Cluster:
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)
 
+    def alerts(self, words: str) -> list[str]:
+        """The severities of the alerts with these words in the headline."""
+        found = json.loads(self.home.run("alerts", "--json").stdout)
+        return [one["severity"] for one in found if words in one["headline"]]
+
     def until(self, state: str) -> Any:
         return wait_for(lambda: (one := self.job())["state"] == state and one)
 
@@ -98,6 +103,7 @@ def test_a_cluster_is_submitted_followed_priced_and_done(new_cluster: Callable[.
         assert cluster.until("preparing")["runs"][0]["step"] == "provisioning"
         cluster.dstack.set(name, "running", price=15.0)
         cluster.until("running")
+        assert "it answers, project main" in cluster.home.run("doctor").stdout
         wait_for(lambda: cluster.home.launches()[0]["price_usd_hour"] == 60.0)
         said = cluster.home.run("job", "logs", "train")
         assert f"dstack logs {name}" in said.stdout + said.stderr
@@ -188,6 +194,10 @@ def test_a_cancelled_cluster_ends_by_the_tool_and_is_confirmed(
         before = len(cluster.dstack.calls("ps"))
         wait_for(lambda: len(cluster.dstack.calls("ps")) > before + 10)
         assert cluster.home.launches()[0]["state"] == "stopping", "a run that goes on is no confirmed end"
+        alerts = wait_for(
+            lambda: "may still be billed" in (told := cluster.home.run("alerts", "--json").stdout) and told
+        )
+        assert "critical" in {one["severity"] for one in json.loads(alerts) if "may still be billed" in one["headline"]}
         cluster.dstack.set(name, "terminated", price=10.0, reason="terminated_by_user")
         assert cancel.wait(timeout=60) == 0
         assert cluster.home.launches()[0]["state"] == "ended"
@@ -239,3 +249,57 @@ def test_what_gpuwatch_cannot_bring_there_is_refused(new_cluster: Callable[..., 
     ran = cluster.home.run("job", "submit", "train.toml")
     assert ran.returncode == 2
     assert "results: gpuwatch logs in to no machine of a cluster" in ran.stderr
+
+
+def test_an_interrupted_cluster_runs_again_under_another_name(new_cluster: Callable[..., Cluster]) -> None:
+    """As often as the job has retries; then it fails."""
+    cluster = new_cluster()
+    with cluster.home.daemon():
+        cluster.submit()
+        first = cluster.name()
+        cluster.dstack.set(first, "running", price=10.0)
+        cluster.until("running")
+        cluster.dstack.set(first, "failed", price=10.0, reason="interrupted_by_no_capacity")
+        again = wait_for(lambda: [name for name in cluster.dstack.made() if name != first], within_s=120.0)
+        cluster.dstack.set(again[0], "running", price=10.0)
+        cluster.until("running")
+        cluster.dstack.set(again[0], "failed", price=10.0, reason="interrupted_by_no_capacity")
+        failed = cluster.until("failed")
+    assert "no retries are left" in failed["reason"]
+    assert [one["run_number"] for one in failed["runs"]] == [1, 2]
+    assert cluster.dstack.made() == [first, again[0]]
+
+
+def test_what_its_owner_stopped_at_dstack_is_not_run_again(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster()
+    with cluster.home.daemon():
+        cluster.submit()
+        name = cluster.name()
+        cluster.dstack.set(name, "running", price=10.0)
+        cluster.until("running")
+        cluster.dstack.set(name, "terminated", price=10.0, reason="terminated_by_user")
+        failed = cluster.until("failed")
+    assert "by_user" in failed["reason"]
+    assert cluster.dstack.made() == [name]
+
+
+def test_a_secret_that_is_missing_submits_nothing(new_cluster: Callable[..., Cluster]) -> None:
+    cluster = new_cluster()
+    del cluster.home.env["HF"]
+    with cluster.home.daemon():
+        cluster.submit()
+        wait_for(lambda: "the environment has no HF" in (cluster.job()["reason"] or ""))
+    assert not cluster.home.launches()
+    assert not cluster.dstack.calls("apply")
+
+
+def test_a_task_that_dstack_refuses_ends_after_three_attempts(new_cluster: Callable[..., Cluster]) -> None:
+    """In its own words, and nothing stays reserved."""
+    cluster = new_cluster()
+    cluster.dstack.faults(apply="refused")
+    with cluster.home.daemon():
+        cluster.submit()
+        wait_for(lambda: cluster.home.states()[:1] == ["failed"], within_s=120.0)
+        [launch, *_] = sorted(cluster.home.launches(), key=lambda one: str(one["requested_at"]))
+    assert "took no run in 3 attempts: dstack apply: Error: the configuration is wrong" in launch["end_reason"]
+    assert not cluster.dstack.made()

@@ -1,0 +1,88 @@
+"""A job on several machines: its limits hold for all of them together."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from gpuwatch.domain.jobs.cluster import cluster_match, cluster_watch, dstack_task, unfit_for_cluster
+from gpuwatch.domain.jobs.job import Job, JobFiles, JobLimit, PilotSpec
+from gpuwatch.domain.launches.budget import budget_refusal
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason, new_launch
+from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.watches.watch import Action, Budget, SpotPolicy
+from tests.builders import NOON, a_watch
+from tests.builders_jobs import a_definition, a_job
+
+
+def a_cluster(nodes: int = 4, *, limit: JobLimit | None = None, spent: int = 0, **resources: object) -> Job:
+    watch = msgspec.structs.replace(a_definition().resources, **{"gpu_count_min": 8, "gpu_count_max": 8} | resources)
+    given = {"limit": limit} if limit else {}
+    definition = a_definition(nodes=nodes, resources=watch, hours=FigureRange(10.0, 20.0), **given)
+    return a_job(definition=definition, spent_microusd=spent)
+
+
+def launched(job: Job) -> Launch:
+    watch = cluster_watch(job, NOON)
+    intent = Intent(watch=watch, match=cluster_match(job, watch, NOON), launch_id="a" * 12, dry_run=False)
+    return new_launch(intent, 0, NOON, "bbbbbbbb", job.job_id)
+
+
+@pytest.mark.parametrize(
+    ("limit", "spent", "of_one"),
+    [
+        (JobLimit(max_price_usd_gpu_hour=Decimal("2.5")), 0, 20.0),
+        (JobLimit(max_usd_hour=Decimal(60)), 0, 15.0),
+        (JobLimit(max_usd=Decimal(1600)), 0, 20.0),
+        (JobLimit(max_usd=Decimal(1600)), 800_000_000, 10.0),  # after a first run that cost half of it
+    ],
+)
+def test_each_machine_has_its_share_and_all_are_reserved(limit: JobLimit, spent: int, of_one: float) -> None:
+    job = a_cluster(limit=limit, spent=spent)
+    launch = launched(job)
+    assert dstack_task(job, launch)["max_price"] == of_one
+    assert launch.price_microusd_hour == round(4 * of_one * 1_000_000)
+    assert (launch.gpu_count, launch.promised.machines) == (32, 4)
+    if limit.max_usd is not None:
+        assert launch.max_runtime_s is not None
+        most = launch.price_microusd_hour * launch.max_runtime_s / 3600
+        assert most <= float(limit.max_usd) * 1_000_000 - spent + 1
+
+
+def test_a_budget_counts_machines() -> None:
+    launch = launched(a_cluster())
+    assert budget_refusal(launch, [], [], Budget(max_instances=4), NOON) is None
+    refused = budget_refusal(launch, [], [], Budget(max_instances=3), NOON)
+    assert isinstance(refused, LaunchRefusal)
+    assert refused.reason is RefusalReason.MAX_INSTANCES
+    assert refused.text.startswith("it needs 4 instances, 0 instances are alive")
+    assert budget_refusal(launch, [launch], [], Budget(max_instances=7), NOON) is not None
+
+
+def test_the_same_launch_has_the_same_task() -> None:
+    """What is submitted again after a lost answer must change nothing at dstack."""
+    job = a_cluster(gpu=("A100",), gpu_names=("A100 SXM 80GB", "A100 PCIe 80GB"), spot=SpotPolicy.ANY, disk_gb=99.5)
+    launch = launched(job)
+    task = dstack_task(job, launch)
+    assert task == dstack_task(msgspec.structs.replace(job, run_number=3), launch)
+    assert task["resources"] == {"gpu": {"count": 8, "name": ["A100"], "memory": "72GB.."}, "disk": "100GB.."}
+    assert (task["spot_policy"], task["name"]) == ("auto", f"gpuwatch-{'a' * 12}-bbbbbbbb-jobaaaa2")
+    assert "backends" not in task
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"results": (JobFiles(source="out/*", target="."),)}, "results"),
+        ({"pilot": PilotSpec(share=0.1)}, "pilot"),
+        ({"resources": a_watch(action=Action.ASK)}, 'action = "ask"'),
+        ({"resources": a_watch(action=Action.LAUNCH, providers=("shadeform",))}, "nothing at shadeform"),
+    ],
+)
+def test_what_dstack_does_not_carry_out_is_refused(changed: dict[str, object], words: str) -> None:
+    why = unfit_for_cluster(a_definition(nodes=2, **changed))
+    assert why is not None
+    assert words in why
+    assert unfit_for_cluster(a_definition(nodes=2)) is None
