@@ -10,7 +10,9 @@ import msgspec
 
 from gpuwatch.app.offers import match_json, named_providers
 from gpuwatch.bootstrap import build_adapters, http_client, light_holds, open_store, open_store_read_only, real_now
+from gpuwatch.domain.launches.command_words import filled_words
 from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 
 if TYPE_CHECKING:
@@ -218,12 +220,23 @@ def check_json(limits: LimitsInForce, found: MarketCheck) -> dict[str, Any]:
                 **_limit_json(watch),
                 "matched": bool(found.matches[watch.name]),
                 "offers": [match_json(match) for match in found.matches[watch.name]],
+                **_command_json(watch, found.matches[watch.name]),
                 **_auto_json(watch, limits.standing.get(watch.name)),
             }
             for watch in limits.watches
         ],
         "providers": [_report_json(part) for part in found.providers],
     }
+
+
+def would_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
+    """The words of the watch's command for its best offer, as they stand; empty: there is no command, or no offer."""
+    is_command = watch.action is Action.COMMAND and matches
+    return filled_words(watch, matches[0], "LAUNCH") if is_command else ()
+
+
+def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:
+    return {"command": list(would_run(watch, matches))} if watch.action is Action.COMMAND else {}
 
 
 def _limit_json(watch: Watch) -> dict[str, float | None]:

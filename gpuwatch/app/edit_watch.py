@@ -26,6 +26,7 @@ from gpuwatch.settings.sources import Sources, collect
 # What runs on this machine, reads its files or holds a secret is written with an editor alone.
 BY_EDITOR_ALONE = frozenset(
     {
+        "command", "command_timeout", "handover.to", "handover.run",
         "launch.on_running", "launch.before_stop", "launch.on_ended", "launch.hook_timeout", "launch.env",
         "launch.onstart_file", "launch.ssh_key", "launch.registry.server", "launch.registry.username",
         "launch.registry.password",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from gpuwatch.cli.options import (
     provider_option,
     value_option,
 )
-from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.output import displayable, json_out, local, note
 from gpuwatch.cli.tables import table
 from gpuwatch.errors import GpuwatchError, UsageError
 
@@ -172,6 +173,7 @@ def _limit_text(watch: Watch) -> str:
 
 
 def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
+    from gpuwatch.app.check import would_run
 
     for watch in watches:
         found = checked.matches[watch.name]
@@ -183,6 +185,8 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
             click.echo(f"{headline}\n  {_why_none(checked)}")
         if len(found) > 10:
             click.echo(f"  … and {len(found) - 10} more (--json shows all)")
+        if words := would_run(watch, found):
+            click.echo(f"  its command would be: {displayable(shlex.join(words))}")
 
 
 def _why_none(checked: MarketCheck) -> str:

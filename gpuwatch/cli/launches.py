@@ -108,11 +108,11 @@ def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
     )
 )
 @click.argument("launch_id", shell_complete=completes("launches"))
-@click.option("--absent", is_flag=True, help="You checked: no instance was created.")
+@click.option("--absent", is_flag=True, help="You checked: no instance was created, or none is left.")
 @click.option("--adopt", metavar="INSTANCE", default=None, help="You checked: this instance belongs to the launch.")
 @stopping_settings_option
 def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings) -> None:
-    """Settle a held launch, after you checked at the provider."""
+    """Settle a launch that is held, or that a command rented, after you checked there."""
     from gpuwatch.app.launches import resolve_absent, resolve_adopted
 
     if absent == (adopt is not None):

@@ -246,6 +246,8 @@ def _reload_faults(fresh: Settings, service: Service) -> list[str]:
         faults.append(
             f"launch {launch.launch_id} is alive at {launch.provider}, which is no longer set up, or has no key"
         )
+    for launch_id in service.commands.running:
+        faults.append(f"the command of launch {launch_id} still runs; reload again when it has ended")
     return [*faults, *service.account_faults(fresh)]
 
 

@@ -32,6 +32,7 @@ from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import GpuwatchError
 from gpuwatch.ports import LaunchRepository
 from gpuwatch.ports.hooks import LaunchCommandInvoker
+from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,11 @@ class LaunchCommands:
             except LaunchConflict as error:
                 log.info("%s", error)
 
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The launches whose commands run here at this moment."""
+        return tuple(self._running)
+
     def close(self, within_s: float) -> None:
         """Wait a short time for commands that are being ended, so that their ends are recorded."""
         for thread in list(self._running.values()):
@@ -141,12 +147,11 @@ class LaunchCommands:
             self._slots.launch_over(launch)
 
 
-def command_line(watch: Watch, match: Match, launch_id: str = "LAUNCH") -> str:
-    """Return the command as it runs for an offer, quoted as for a shell; "": the watch has none."""
-    return shlex.join(filled_words(watch, match, launch_id)) if watch.action is Action.COMMAND else ""
-
-
 def command_summary(reserved: Sequence[tuple[Launch, Watch, Sequence[Match]]]) -> str:
     """Return the sentences of an alert about the commands that run, or would."""
-    lines = [command_line(watch, candidates[0], launch.launch_id) for launch, watch, candidates in reserved]
-    return "".join(f" Its command: {line}" for line in lines if line)
+    found = [
+        filled_words(watch, candidates[0], launch.launch_id)
+        for launch, watch, candidates in reserved
+        if watch.action is Action.COMMAND
+    ]
+    return "".join(f" Its command: {redact(shlex.join(words))}" for words in found)

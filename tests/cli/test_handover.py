@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,3 +112,33 @@ def test_an_offer_at_a_provider_that_the_tool_lacks_is_said(shell: Shell) -> Non
         assert (ran.code, ran.out) == (Exit.FAILED, "")
         assert "shadeform has an offer that fits, and dstack rents nothing there" in ran.err
         check_skypilot(yaml.safe_load(shell("handover", "H100 night", "--to", "skypilot").out))
+
+
+DOC = (Path(__file__).parents[2] / "docs" / "orchestrators.md").read_text()
+READY = re.findall(r"^command = \[.*?\]\n(?:command_timeout.*\n)?handover = .*$", DOC, re.MULTILINE)
+
+
+@pytest.mark.parametrize("ready", READY, ids=("skypilot", "dstack"))
+def test_the_ready_commands_of_the_page_are_shown_with_their_words(shell: Shell, place: Verda, ready: str) -> None:
+    write(shell, place)
+    file = Path("gpuwatch.toml")
+    file.write_text(f'{file.read_text()}action = "command"\n{ready}\n')
+    ran = shell("check", "--json", "--no-store")
+    assert ran.code == Exit.DONE, ran.err
+    (watch,) = json.loads(ran.out)["watches"]
+    wanted = tomllib.loads(ready)["command"]
+    names = {"{name}": "gpuwatch-h100-night", "{task_file}": "TASK_FILE"}
+    assert watch["command"] == [names.get(word, word) for word in wanted]
+    assert "its command would be: " in shell("check", "--no-store").out
+
+
+def test_doctor_says_whether_the_program_of_a_command_is_there(shell: Shell, place: Verda) -> None:
+    write(shell, place)
+    file = Path("gpuwatch.toml")
+    plain = file.read_text()
+    file.write_text(f'{plain}action = "command"\ncommand = ["sh"]\n')
+    assert "watch H100 night: /" in shell("doctor").out
+    file.write_text(f'{plain}action = "command"\ncommand = ["no-such-program-4711"]\n')
+    ran = shell("doctor")
+    assert ran.code != Exit.DONE
+    assert "there is no program 'no-such-program-4711'" in ran.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,18 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
             wait_for(lambda: "Its command: " in home.run("alerts", "--json").stdout)
             wait_for_searches(market)
         assert home.runs == []
+
+
+def test_a_reload_waits_for_a_command_and_a_stop_ends_it(tmp_path: Path) -> None:
+    with Marketplace(seed=1, key="demo-key", size=1, odd_rows=False) as market:
+        home = CommandHome(tmp_path, market.url, then="while :; do sleep 0.1; done")
+        bargain(market)
+        with home.daemon() as child:
+            wait_for(lambda: home.runs)
+            child.send_signal(signal.SIGHUP)
+            wait_for(lambda: "still runs; reload again when it has ended" in home.log())
+            assert terminate(child)[0] == 0
+        with home.daemon():  # on a slow machine it is the next one that holds it
+            wait_for(lambda: home.states() == ["held"])
+            wait_for_searches(market)
+        assert len(home.runs) == 1

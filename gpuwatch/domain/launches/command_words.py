@@ -39,7 +39,7 @@ def filled_words(watch: Watch, match: Match, launch_id: str, task_file: str = "T
         "gpu": plain(offer.gpu),
         "gpu_count": str(offer.gpu_count),
         "spot": "true" if offer.spot else "false",
-        "price_usd_hour": f"{usd(match.price.price_microusd_hour):f}",
+        "price_usd_hour": f"{usd(match.price.price_microusd_hour):.4f}",
         "max_price": f"{price_cap_usd_hour(watch, match):.4f}",
         "max_runtime_s": "" if runtime_s is None else str(round(runtime_s)),
         "watch": plain(watch.name),

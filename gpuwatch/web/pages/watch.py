@@ -117,6 +117,7 @@ def _question(watch: Watch) -> Confirm:
         ("At once, in all", f"{alive}, {total or 'no limit'}"),
     )
     asks = "It asks you before it rents." if watch.action is Action.ASK else "It rents without asking."
+    asks = "Its command rents without asking." if watch.action is Action.COMMAND else asks
     return Confirm(question=f"Save watch {watch.name}? {asks}", button="Save it", back="/watches", facts=facts)
 
 
