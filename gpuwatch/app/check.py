@@ -10,8 +10,8 @@ import msgspec
 
 from gpuwatch.app.offers import match_json, named_providers
 from gpuwatch.bootstrap import build_adapters, http_client, light_holds, open_store, open_store_read_only, real_now
-from gpuwatch.domain.launches.command_words import filled_words
 from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.watches.command_words import filled_words
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
 

@@ -10,8 +10,8 @@ import msgspec
 from gpuwatch.app.check import check_markets, limits_in_force
 from gpuwatch.app.offers import match_json
 from gpuwatch.app.watch_selection import watch_named
-from gpuwatch.domain.launches.orchestrator_task import names_at, task_of
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.watches.orchestrator_task import names_at, task_of
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:

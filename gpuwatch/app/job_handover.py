@@ -19,7 +19,7 @@ from gpuwatch.app.handover import Handover, chosen
 from gpuwatch.app.jobs import new_job
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
-from gpuwatch.domain.launches.orchestrator_task import task_of
+from gpuwatch.domain.watches.orchestrator_task import task_of
 from gpuwatch.settings.job_files import read_job_file
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuwatch import providers
-from gpuwatch.domain.launches.orchestrator_task import names_at
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.watches.orchestrator_task import names_at
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.errors import UsageError
 

@@ -37,7 +37,7 @@ def handover(watch: str, tool: str, command: str, provider: tuple[str, ...], as_
     """
     from gpuwatch.app.handover import handover as handed_over
     from gpuwatch.app.handover import handover_json
-    from gpuwatch.domain.launches.orchestrator_task import as_yaml
+    from gpuwatch.domain.watches.orchestrator_task import as_yaml
 
     found = handed_over(settings, watch, tool, command, provider)
     if as_json:

@@ -34,7 +34,7 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
     """
     from gpuwatch.app.handover import handover_json
     from gpuwatch.app.job_handover import job_handover
-    from gpuwatch.domain.launches.orchestrator_task import as_yaml
+    from gpuwatch.domain.watches.orchestrator_task import as_yaml
 
     made = job_handover(settings, file, tool, provider)
     found = made.found

@@ -20,9 +20,9 @@ from gpuwatch.domain.launches.command_life import (
     CommandTimePassed,
     command_transition,
 )
-from gpuwatch.domain.launches.command_words import filled_words
 from gpuwatch.domain.launches.events import ClockReading
 from gpuwatch.domain.launches.launch import COMMAND_PLACE, EndReason, Launch, LaunchConflict, LaunchState
+from gpuwatch.domain.watches.command_words import filled_words
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.launch_alerts import LaunchAlerts

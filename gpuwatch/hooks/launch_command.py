@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.domain.launches.command_words import filled_words
 from gpuwatch.domain.launches.launch_json import launch_json
-from gpuwatch.domain.launches.orchestrator_task import as_yaml, task_of
 from gpuwatch.domain.market.text import clean
+from gpuwatch.domain.watches.command_words import filled_words
+from gpuwatch.domain.watches.orchestrator_task import as_yaml, task_of
 from gpuwatch.hooks.command import CommandNotStarted, run_command
 from gpuwatch.hooks.runner import launch_environment
 from gpuwatch.ports.hooks import CommandOutcome

@@ -108,10 +108,11 @@ def _code() -> bytes:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.is_dir() and folder.endswith("providers") and not entry.name.startswith("_"):
+                    if entry.is_file():
+                        found = entry.stat()
+                        seen.append((entry.path, found.st_mtime_ns, found.st_size))
+                    elif folder.endswith("providers") and not entry.name.startswith("_"):
                         folders.append(entry.path)
-                    elif entry.is_file():
-                        seen.append((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size))
         except OSError:
             continue
     return repr(sorted(seen)).encode()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuwatch.domain.launches.command_words import uses_task_file, word_faults
 from gpuwatch.domain.planning.job_hours import hours_on
+from gpuwatch.domain.watches.command_words import uses_task_file, word_faults
 from gpuwatch.domain.watches.job_schema import JobTable
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.launch_text import check_self_destruct

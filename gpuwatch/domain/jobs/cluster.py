@@ -16,11 +16,11 @@ import msgspec
 from gpuwatch.domain.jobs.job import Job, JobDefinition
 from gpuwatch.domain.jobs.job_watch import max_runtime_s, price_cap, watch_of
 from gpuwatch.domain.launches.launch import Launch
-from gpuwatch.domain.launches.orchestrator_task import model_name, names_at
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.orchestrator_task import model_name, names_at
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Verify, Watch
 
 TOOL: Final = "dstack"  # the name of its launches' provider

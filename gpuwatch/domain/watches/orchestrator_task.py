@@ -10,11 +10,11 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from decimal import ROUND_DOWN, Decimal
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 from gpuwatch.domain.watches.decide import Match
@@ -97,8 +97,9 @@ def task_name(watch: Watch) -> str:
 
 @cache
 def _table() -> Mapping[str, Mapping[str, str]]:
-    text = (files("gpuwatch.domain.launches") / "orchestrators.csv").read_text("utf-8")
-    return {row["provider"]: row for row in csv.DictReader(text.splitlines())}
+    path = os.path.join(os.path.dirname(__file__), "orchestrators.csv")
+    lines = __spec__.loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]
+    return {row["provider"]: row for row in csv.DictReader(lines)}
 
 
 def names_at(provider: str) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpuwatch.domain.launches.command_words import PLACEHOLDERS, filled_words, plain, word_faults
+from gpuwatch.domain.watches.command_words import PLACEHOLDERS, filled_words, plain, word_faults
 from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.testing.hostile import VALUES
 from tests.builders import a_match, a_watch, an_offer, changed

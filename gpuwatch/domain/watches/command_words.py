@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Final
 
-from gpuwatch.domain.launches.orchestrator_task import price_cap_usd_hour, task_name
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.orchestrator_task import price_cap_usd_hour, task_name
 from gpuwatch.domain.watches.watch import Watch
 
 TASK_FILE: Final = "task_file"
