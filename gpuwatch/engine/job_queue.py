@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -68,7 +68,7 @@ class JobQueue:
         moved = [
             self._step(job, alive.get(job.job_id), states, now) if _may_move(job, alive, now) else job for job in jobs
         ]
-        self._end_needless(alive, {job.job_id: job for job in moved if not job.is_over}, now)
+        self._end_needless(alive, {job.job_id for job in moved if not job.is_over and job.state is not S.PAUSED}, now)
         queued = [job for job in moved if job.state is S.QUEUED and not is_cluster(job)]
         if queued != self._waiting:  # jobs that did not change are the same values: this takes no time
             self._waiting, self._in_order = queued, in_order(queued)
@@ -205,12 +205,12 @@ class JobQueue:
         if spent != job.spent_microusd:
             self._store.save_spent(job.job_id, spent)
 
-    # --- launches whose job is over -----------------------------------------------------------------------------------
+    # --- launches that their jobs do not need -------------------------------------------------------------------------
 
-    def _end_needless(self, alive: Mapping[str, Launch], open_jobs: Mapping[str, Job], now: datetime) -> None:
-        """No instance is left when its job is over: each is ended like `gpuwatch stop` does it."""
+    def _end_needless(self, alive: Mapping[str, Launch], needed: Collection[str], now: datetime) -> None:
+        """No instance is left when its job is over or paused: each is ended like `gpuwatch stop` does it."""
         for job_id, launch in alive.items():
-            if job_id in open_jobs or launch.state in {LaunchState.STOPPING, LaunchState.HELD}:
+            if job_id in needed or launch.state in {LaunchState.STOPPING, LaunchState.HELD}:
                 continue
             job = self._store.job(job_id)
             if job is None or (job.ended_at is not None and now < job.ended_at + self._kept(job)):

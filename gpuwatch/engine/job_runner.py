@@ -41,6 +41,7 @@ _AWAY = {
 _INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
 _ASKED = "pilot: "
 _MOVED = "moved"  # the step of a run that ended for a faster GPU
+_MOVES = (EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
 
 
 class JobRunner:
@@ -183,7 +184,6 @@ class JobRunner:
         if better is not None:
             self._move(job, run, launch, why, better, resumes=resumes)
             return
-        self._parts.end_launch(launch, EndReason.STOPPED, "the pilot's forecast is over a limit of its job")
         self._parts.report(
             job_alert(
                 job,
@@ -196,11 +196,14 @@ class JobRunner:
             )
         )
         run = msgspec.structs.replace(run, step="over", end_reason=why)
-        self._parts.record(job, JobState.PAUSED, why, run)
+        self._parts.record(job, JobState.PAUSED, why, run)  # the queue ends the launch of a paused job, too
+        self._parts.end_launch(launch, EndReason.STOPPED, "the pilot's forecast is over a limit of its job")
 
     def _move(self, job: Job, run: JobRun, launch: Launch, why: str, better: BetterGpu, *, resumes: bool) -> None:
-        """It goes on elsewhere once the old instance is proven to be gone, at a price that its limits allow."""
-        self._parts.end_launch(launch, EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
+        """It goes on elsewhere once the old instance is proven to be gone, at a price that its limits allow.
+
+        The decision is kept before anything ends: whoever dies between the two, it moves, and only once.
+        """
         self._parts.report(
             job_alert(
                 job,
@@ -215,10 +218,10 @@ class JobRunner:
         run = msgspec.structs.replace(run, step=_MOVED, end_reason=f"{why}; it moves to {better.text}")
         changes = {"definition": better.definition, "progress": job.progress if resumes else 0.0}
         self._parts.record(job, JobState.PREEMPTED, run.end_reason, run, **changes)
+        self._parts.end_launch(launch, *_MOVES)
 
     def _hopeless(self, job: Job, run: JobRun | None, launch: Launch | None, why: str) -> None:
         """No repetition helps: the owner is needed, and no instance meanwhile."""
-        self._parts.end_launch(launch, EndReason.CRASHED, why)
         self._parts.report(
             job_alert(
                 job,
@@ -230,6 +233,7 @@ class JobRunner:
             )
         )
         self._parts.record(job, JobState.FAILED, why, run and msgspec.structs.replace(run, step="over", end_reason=why))
+        self._parts.end_launch(launch, EndReason.CRASHED, why)
 
     # --- interrupted --------------------------------------------------------------------------------------------------
 
@@ -283,7 +287,7 @@ class JobRunner:
 
     def _requeue(self, job: Job, run: JobRun, launch: Launch | None) -> None:
         """Only when the old run cannot be running any more, and its instance is ended or being ended."""
-        self._parts.end_launch(launch, EndReason.GONE, run.end_reason or "")
+        self._parts.end_launch(launch, *(_MOVES if run.step == _MOVED else (EndReason.GONE, run.end_reason or "")))
         over = launch is None or launch.is_over
         leased = run.lease_until is not None and self._parts.clock() <= run.lease_until
         never_began = run.lease_until is None

@@ -139,13 +139,14 @@ def test_it_never_looks_for_a_second_instance_while_the_first_is_not_proven_gone
     assert world.watches() == []
 
 
-def test_the_instance_of_a_cancelled_job_is_ended(world: World) -> None:
+@pytest.mark.parametrize("state", [S.CANCELLED, S.PAUSED])
+def test_the_instance_of_a_job_that_does_not_need_it_is_ended(world: World, state: JobState) -> None:
     world.running()
     job = world.jobs.open_jobs()[0]
-    world.jobs.record(job, JobTransition(to_state=S.CANCELLED, at=LATER))
+    world.jobs.record(job, JobTransition(to_state=state, at=LATER))
     world.queue.tick(LATER)
     launch = world.launches.rows["a" * 12]
-    assert (launch.state, launch.end_reason) == (L.STOPPING, "finished: job train is cancelled")
+    assert (launch.state, launch.end_reason) == (L.STOPPING, f"finished: job train is {state.value}")
 
 
 def test_keep_on_failure_leaves_the_instance_for_a_look(world: World) -> None:

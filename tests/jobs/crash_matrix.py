@@ -1,25 +1,27 @@
 """gpuwatch dies before and after each thing that it writes or sends for a job, while a fault befalls the machine.
 
-The whole: `python -m tests.jobs.crash_matrix`, some minutes; the suite plays a sample.
+The whole: `python -m tests.jobs.crash_matrix`, an hour; with names of faults, these alone. The suite plays a sample.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobState
+from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobLimit, JobState, PilotSpec
 from gpuwatch.engine.job_parts import JobParts
+from tests.builders import a_match, an_offer, changed
 from tests.jobs.job_world import JobWorld, kill
 
-FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops")
-POINTS_MAX = 40
+# in the last one its pilot breaks a limit, and it goes on by a faster GPU
+FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops", "moves")
+POINTS_MAX = 130  # of a world; of more, from its beginning and its end: the rest asks again while the network is away
 # Every start leaves a line, says how far it begins, and looks for other commands of the job that are alive anywhere.
 COMMAND = (
     'W=../../../../..; mkdir -p $W/pids; echo "$GPUWATCH_RUN" >> $W/starts; for f in $W/pids/*; do'
@@ -28,6 +30,13 @@ COMMAND = (
     ' n=0; [ -n "${GPUWATCH_CHECKPOINT:-}" ] && n=$(cat "$GPUWATCH_CHECKPOINT"); echo "$GPUWATCH_RUN $n" >> $W/begins;'
     " while [ $n -lt 10 ]; do n=$((n+1)); echo $n > ckpt/.n; mv ckpt/.n ckpt/s$n; sleep 0.1; done; echo $n > out/n.txt"
 )
+# its first run makes one step of ten thousand, until it is ended
+SLOW_AT_FIRST = COMMAND.replace(
+    " while [",
+    ' [ "$GPUWATCH_RUN" != 1 ] || { echo 1 > ckpt/s1; echo step 1/10000; while :; do sleep 0.1; done; }; while [',
+)
+
+_FASTER = a_match(an_offer(gpu="H100 SXM", quoted_usd_hour=0.001), commission="0")
 
 
 class Killed(BaseException):
@@ -41,6 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     after: bool
     fault: str
     died_at: str
+    passed: int
     resumed: bool
     wrong: tuple[str, ...]
 
@@ -68,16 +78,18 @@ class _Deadly:
 
 
 class _Matrix:
-    def __init__(self, point: int, after: bool) -> None:
-        self._left, self._after = point, after
+    def __init__(self, point: int, after: bool, only: str) -> None:
+        self._left, self._after, self._only = point, after, only
         self.died_at = ""
+        self.points = 0
         self.stored: list[tuple[int, int]] = []  # whole checkpoints here: the run that wrote it, and its number
 
     def passed(self, name: str, after: bool) -> None:
-        if after != self._after or self.died_at:
+        if after != self._after or self.died_at or (self._only and name != self._only):
             return
+        self.points += 1
         self._left -= 1
-        if self._left <= 0:
+        if self._left == 0:
             self.died_at = name
             raise Killed(name)
 
@@ -91,14 +103,21 @@ class _Matrix:
         )
 
 
-def play(folder: Path, point: int, after: bool, fault: str) -> Outcome:
-    """One world from the queue to the end of its job."""
-    world, matrix = JobWorld(folder, real=False, bounds={"gone_s": 5.0}), _Matrix(point, after)
-    world.wrap = matrix.wrap
+def play(folder: Path, point: int, after: bool, fault: str, only: str = "") -> Outcome:
+    """One world from the queue to the end of its job; without a death for point 0.
+
+    Args:
+        only: the one call whose points count.
+    """
+    world, matrix = JobWorld(folder, real=False, bounds={"gone_s": 5.0}), _Matrix(point, after, only)
+    moves = fault == "moves"
+    world.gpu = "A100 SXM 80GB" if moves else world.gpu
+    world.wrap = lambda parts: matrix.wrap(changed(parts, seen=lambda job: (_FASTER,)) if moves else parts)
     world.restarted()
+    pilot = {"pilot": PilotSpec(duration_s=10.0), "limit": JobLimit(max_usd=5)} if moves else {}
     world.submit(
-        COMMAND, results=(JobFiles(source="out/*", target="results"),),
-        checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2), retries=6,
+        SLOW_AT_FIRST if moves else COMMAND, results=(JobFiles(source="out/*", target="results"),),
+        checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2), retries=6, **pilot,
     )  # fmt: skip
     waiting: list[Callable[[], None]] = [lambda: _befall(world, fault)]
 
@@ -116,9 +135,12 @@ def play(folder: Path, point: int, after: bool, fault: str) -> Outcome:
                 world.restarted()
             except AssertionError:  # it is not over after so many rounds: `_wrong` says so
                 break
-        wrong = (*_wrong(world), *_lost(world, matrix.stored))
+        wrong = (*_wrong(world), *_lost(world, matrix.stored), *(_stayed(world) if moves else ()))
         resumed = any(run.checkpoint for run in world.jobs.runs(world.job.job_id))
-        return Outcome(point=point, after=after, fault=fault, died_at=matrix.died_at, resumed=resumed, wrong=wrong)
+        return Outcome(
+            point=point, after=after, fault=fault, died_at=matrix.died_at, passed=matrix.points, resumed=resumed,
+            wrong=wrong,
+        )  # fmt: skip
     finally:
         world.close()
 
@@ -166,26 +188,40 @@ def _lost(world: JobWorld, stored: list[tuple[int, int]]) -> Iterator[str]:
             yield f"run {run} begins at step {begins}, and step {newest} was stored"
 
 
-def outcomes(points: range, faults: tuple[str, ...] = FAULTS) -> Iterator[Outcome]:
-    """Play worlds."""
+def _stayed(world: JobWorld) -> Iterator[str]:
+    gpus, retries = world.job.definition.resources.gpu_names, world.job.retries_left
+    if gpus != ("H100 SXM",) or (world.job.run_number, retries) != (2, 5):
+        yield f"it did not move once: run {world.job.run_number} on {gpus}, {retries} retries left"
+
+
+def outcomes(faults: Sequence[str] = FAULTS) -> Iterator[Outcome]:
+    """Play worlds: gpuwatch dies before and after each point of them."""
     for fault in faults:
-        for point in points:
-            for after in (False, True):
-                with tempfile.TemporaryDirectory() as folder:
-                    yield play(Path(folder), point, after, fault)
+        whole = _play(0, False, fault)
+        yield whole
+        half = POINTS_MAX // 2
+        for point in range(1, whole.passed + 1):
+            if whole.passed <= POINTS_MAX or point <= half or point > whole.passed - half:
+                yield _play(point, False, fault)
+                yield _play(point, True, fault)
 
 
-def main() -> int:
+def _play(point: int, after: bool, fault: str) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        return play(Path(folder), point, after, fault)
+
+
+def main(faults: Sequence[str]) -> int:
     """Play all of them; prints what is wrong, and how many there were."""
     count = bad = died = again = 0
-    for one in outcomes(range(1, POINTS_MAX + 1)):
+    for one in outcomes(faults or FAULTS):
         count, died, bad = count + 1, died + bool(one.died_at), bad + bool(one.wrong)
         again += one.resumed
         if one.wrong:
-            print(one)
+            print(one, flush=True)
     print(f"{count} worlds, gpuwatch killed in {died} of them, {again} resumed from a checkpoint, {bad} wrong")
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

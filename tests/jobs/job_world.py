@@ -195,6 +195,7 @@ class JobWorld:
         self.stores: ObjectStores = Rclone()
         self.variables: Mapping[str, str] = {}
         self._numbers = count(1)
+        self.gpu = "H100"
         self.stays: set[str] = set()  # launches whose end the provider does not carry out yet
         self.wrap: Callable[[JobParts], JobParts] = lambda parts: parts
         self.runner = self.restarted()
@@ -240,7 +241,7 @@ class JobWorld:
                 _quick(machine)
                 machine.authorize(self.shells.public_key(launch_id))
                 self.machines[launch_id] = machine
-                self.launches.rows[launch_id] = launch_of(launch_id, self.now)
+                self.launches.rows[launch_id] = launch_of(launch_id, self.now, self.gpu)
                 step = JobTransition(to_state=JobState.RENTING, at=self.now, changes={"launch_id": launch_id})
                 self.jobs.record(job, step)
 
@@ -314,9 +315,9 @@ def _quick(machine: MachineSshd | LocalMachine) -> None:
         (machine.folder / "etc/environment").write_text(quick)
 
 
-def launch_of(launch_id: str, now: datetime) -> Launch:
+def launch_of(launch_id: str, now: datetime, gpu: str = "H100") -> Launch:
     return Launch(
-        launch_id=launch_id, watch="job:train", slot=0, provider="vastai", offer_id="1", machine_id="m", gpu="H100",
+        launch_id=launch_id, watch="job:train", slot=0, provider="vastai", offer_id="1", machine_id="m", gpu=gpu,
         gpu_count=1, spot=True, state=LaunchState.RUNNING, dry_run=False, label=f"gpuwatch-{launch_id}",
         listed_microusd_hour=1_000_000, price_microusd_hour=1_000_000, intended_at=now, running_at=now,
         instance_id=f"i-{launch_id}",

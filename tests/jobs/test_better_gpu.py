@@ -7,16 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpuwatch.domain.jobs.better_gpu import BetterGpu, better_gpu
 from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobDefinition, JobFiles, JobLimit, JobRun, JobState, PilotSpec
 from gpuwatch.domain.jobs.job_watch import price_cap
-from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.watches.decide import Match
 from tests.builders import a_match, an_offer, changed
-from tests.jobs import job_world
 from tests.jobs.job_world import BEGIN, WATCH, JobWorld, launch_of
 
 NOW = BEGIN + timedelta(hours=1)
@@ -35,7 +32,7 @@ def a_job(**values: Any) -> Job:
 
 def asked(job: Job, *offers: Match, resumes: bool = True, run_number: int = 1) -> BetterGpu | None:
     run = JobRun(job_id=job.job_id, run_number=run_number, launch_id="la", started_at=BEGIN, ended_at=NOW)
-    launch = msgspec.structs.replace(launch_of("la", BEGIN), gpu="A100 SXM 80GB")
+    launch = launch_of("la", BEGIN, "A100 SXM 80GB")
     return better_gpu(job, run, launch, offers, NOW, resumes=resumes)
 
 
@@ -78,11 +75,8 @@ def world(tmp_path: Path) -> Iterator[JobWorld]:
     made.close()
 
 
-def test_it_goes_on_there_once_the_old_instance_is_gone(world: JobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    def on_a100(launch_id: str, now: Any) -> Launch:
-        return msgspec.structs.replace(launch_of(launch_id, now), gpu="A100 SXM 80GB")
-
-    monkeypatch.setattr(job_world, "launch_of", on_a100)
+def test_it_goes_on_there_once_the_old_instance_is_gone(world: JobWorld) -> None:
+    world.gpu = "A100 SXM 80GB"
     world.wrap = lambda parts: changed(parts, seen=lambda job: (seen(usd=0.02),))
     world.restarted()
     world.submit(

@@ -94,14 +94,6 @@ def _check(order: Order, wanted: OfferId, options: Mapping[str, Option]) -> None
         "volume": order.volume,
         f"runtype {order.runtype!r}: only ssh is possible": not order.runtype.startswith("ssh"),
     }
-    network = _network(options)
-    closed = not (options.get("key_name") or network.ssh_from or network.groups.get(wanted.region))
-    if order.needs_ssh and closed:  # with a key pair, the prerequisites have looked at the default group
-        raise not_sent(
-            PROVIDER,
-            'a job logs in by SSH, and nothing lets it in: set options.ssh_from = "YOUR.ADDRESS/32", or'
-            f" options.security_groups in {wanted.region}",
-        )
     fits = isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB
     sizes = {
         " → ".join(image_fault(options, wanted.type) or ()): image_fault(options, wanted.type),

@@ -8,6 +8,10 @@ from typing import Any, Final, NamedTuple
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.validation import objects
 
+DEFAULT_GROUP: Final = {
+    "Name": "group-name",
+    "Values": ["default"],
+}  # a filter; new machines have it where none is named
 _SSH_GROUP: Final = "gpuwatch-ssh"
 
 

@@ -17,7 +17,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.images import SSM, image_fault, image_of
-from gpuwatch.providers.aws.network import NetworkOptions, group_lets_in, network_options, ssh_group_name
+from gpuwatch.providers.aws.network import DEFAULT_GROUP, NetworkOptions, group_lets_in, network_options, ssh_group_name
 from gpuwatch.providers.aws.offers import OfferId, read_offer_id
 from gpuwatch.providers.aws.quotas import QuotaOf, quota_of, vcpus_in_use
 from gpuwatch.providers.toolkit.validation import at, number, objects
@@ -121,7 +121,7 @@ class AwsPrerequisites:
         ids = self._network.groups.get(region, ())
 
         def look() -> Prerequisite:
-            named = [{"Name": "group-id", "Values": list(ids)}] if ids else [_DEFAULT_GROUP]
+            named = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
             rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=named)
             groups = objects(rows)
             known = {row.get("GroupId") for row in groups}
@@ -231,9 +231,6 @@ class AwsPrerequisites:
             return _missing(N.TERMS, "spot", wanted, "the account has no service-linked role for spot yet", mend)
 
         return _answered(look, N.TERMS, "spot", wanted, "iam:ListRoles")
-
-
-_DEFAULT_GROUP: Final = {"Name": "group-name", "Values": ["default"]}
 
 
 def _answered(

@@ -13,7 +13,7 @@ from typing import Final
 from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, ProviderError, RefusalKind
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.client import AwsClient
-from gpuwatch.providers.aws.network import network_options, ssh_group_name
+from gpuwatch.providers.aws.network import DEFAULT_GROUP, group_lets_in, network_options, ssh_group_name
 from gpuwatch.providers.toolkit.validation import at, objects, word
 
 log = logging.getLogger(__name__)
@@ -47,9 +47,13 @@ class SshGroups:
         """The group for a machine in a zone, made if there is none; None: none is wanted. Raises OrderError.
 
         Args:
-            needs_ssh: somebody logs in without the key pair of the options.
+            needs_ssh: a job logs in, by a key of its own: what nothing lets in would be paid for in vain.
         """
-        if not self.wanted(region) or not (needs_ssh or self._options.get("key_name")):
+        if not self.wanted(region):
+            if needs_ssh:
+                self._check_open(region, zone)
+            return None
+        if not (needs_ssh or self._options.get("key_name")):
             return None
         with self._lock:
             self._delete_at_s[region] = self._monotonic() + _KEPT_S
@@ -81,6 +85,23 @@ class SshGroups:
                 log.info("the security group is not deleted yet: %s", error, extra={"provider": "aws"})
                 left = [region]
             self._delete_at_s[region] = now_s + (_RETRY_S if left else float("inf"))
+
+    def _check_open(self, region: str, zone: str) -> None:
+        """The groups of the options, else the default one, must let SSH in; unknown is no. Raises OrderRefused."""
+        ids = network_options(self._options).groups.get(region, ())
+        named = [{"Name": "group-id", "Values": list(ids)}] if ids else [DEFAULT_GROUP]
+        try:
+            vpc = None if ids else self._vpc(region, zone)
+            named += [{"Name": "vpc-id", "Values": [vpc]}] if vpc else []
+            rows = self._account.pages("ec2", region, "describe_security_groups", "SecurityGroups", Filters=named)
+        except ProviderError as error:
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+        if not any(group_lets_in(row, _SSH) for row in objects(rows)):
+            raise OrderRefused(
+                f"aws: nothing was sent: a job logs in by SSH, and {', '.join(ids) or 'the default security group'} in"
+                f' {region} lets nobody in: set options.ssh_from = "YOUR.ADDRESS/32", or options.security_groups',
+                RefusalKind.NOT_SENT,
+            )
 
     def _vpc(self, region: str, zone: str) -> str | None:
         """The network of the owner's subnet; None: the default one."""

@@ -287,8 +287,15 @@ def test_a_job_gets_the_group_without_a_key_pair_of_the_owner(strict: Ec2) -> No
         assert strict.account.groups == {}
 
 
-def test_a_job_that_nothing_lets_in_is_not_ordered(strict: Ec2) -> None:
-    closed = FROM | {"key_name": None, "ssh_from": None}
+@pytest.mark.parametrize("key_name", [None, KEY_PAIR])
+def test_a_job_that_nothing_lets_in_is_not_ordered(strict: Ec2, key_name: str | None) -> None:
+    closed = FROM | {"key_name": key_name, "ssh_from": None}
     with asking(strict.url, **closed) as adapter, pytest.raises(OrderRefused, match=r"options\.ssh_from"):
         launcher_of(adapter).create(order(onstart="let in", needs_ssh=True))
     assert strict.instances == {}
+
+
+def test_a_job_is_let_in_by_a_group_of_the_owner(strict: Ec2) -> None:
+    with asking(strict.url, **READY) as adapter:
+        launcher_of(adapter).create(order(onstart="let in", needs_ssh=True))
+    assert len(strict.instances) == 1
