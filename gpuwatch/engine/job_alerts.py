@@ -16,6 +16,7 @@ INTERRUPTED = "interrupted"
 NOT_FETCHED = "its results cannot be fetched"
 NOT_STORED = "its results are not at their store yet"
 NOT_COPIED = "its checkpoints do not reach their store"
+UNMEASURED = "its pilot measures nothing"
 _LINES_MAX = 8
 
 
@@ -65,4 +66,6 @@ def job_id_of(alert: Alert) -> str | None:
 
 def goes_on(alert: Alert) -> bool:
     """Whether the job goes on by itself, whatever its alert says."""
-    return alert.headline.endswith(tuple(f": {one}" for one in (INTERRUPTED, NOT_FETCHED, NOT_STORED, NOT_COPIED)))
+    return alert.headline.endswith(
+        tuple(f": {one}" for one in (INTERRUPTED, NOT_FETCHED, NOT_STORED, NOT_COPIED, UNMEASURED))
+    )

@@ -28,7 +28,9 @@ from gpuwatch.domain.jobs.run_sample import RunSample, run_sample
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.engine.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.ports import OutboxAlert, Severity
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,8 @@ class Running:
         if breaks is None and self._is_pilot_over(job, run):
             run = msgspec.structs.replace(run, step="piloted")
             self._parts.event(run, "pilot", progress=job.progress, predicted_microusd=job.predicted_microusd)
+        elif self._is_pilot_over(job, run, measured=False):
+            self._parts.report(_unmeasured_alert(job, self._parts.clock()))
         return Observed(job=job, run=run, status=status, breaks=breaks)
 
     def stop(self, run: JobRun, reason: str) -> None:
@@ -192,7 +196,10 @@ class Running:
         usd_hour = launch.price_microusd_hour / MICRO
         return forecast(now, progress.fraction, before, usd_hour, spent_usd(job, launch, now))
 
-    def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None) -> bool:
+    def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None, *, measured: bool = True) -> bool:
+        """Without progress in this run nothing is `measured`, however long it took: such a pilot goes on."""
+        if measured and (run.job_id, run.run_number) not in self._first:
+            return False
         pilot = job.definition.pilot
         if pilot is None or run.step != "started" or run.started_at is None:
             return False
@@ -216,6 +223,21 @@ class Running:
             io_wait=waiting,
             cpus=status.cpus,
         )
+
+
+def _unmeasured_alert(job: Job, now: datetime) -> OutboxAlert:
+    return job_alert(
+        job,
+        now,
+        UNMEASURED,
+        severity=Severity.WARNING,
+        why="The time of its pilot is over, and the command has shown no progress.",
+        did="It runs on, and its cost and end are not known. Its pilot ends with the first progress that it shows.",
+        can_do=(
+            'Have it print lines such as "step 10/1000", or write metrics.jsonl',
+            f"gpuwatch job cancel {job.name}",
+        ),
+    )
 
 
 def over_limit(job: Job, ahead: RunForecast) -> str | None:

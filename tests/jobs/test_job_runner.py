@@ -223,6 +223,18 @@ def test_a_pilot_that_breaks_the_budget_stops_and_asks(world: JobWorld) -> None:
     assert "job train: stopped after its pilot" in world.texts()
 
 
+def test_a_pilot_that_shows_no_progress_is_reported_and_judged_once_it_does(world: JobWorld) -> None:
+    world.submit(
+        "while [ ! -e go ]; do sleep 0.1; done; echo step 1/100; while :; do sleep 0.1; done",
+        pilot=PilotSpec(duration_s=600.0), limit=JobLimit(max_usd=5),
+    )  # fmt: skip
+    world.until(lambda job: "job train: its pilot measures nothing" in world.texts(), step_s=300.0)
+    assert world.job.state is JobState.RUNNING
+    (world.work() / "go").touch()
+    job = world.until(lambda job: job.state is JobState.PAUSED, step_s=300.0)
+    assert "max_usd is $5" in (job.reason or "")
+
+
 def test_a_pilot_that_fits_goes_on(world: JobWorld) -> None:
     """The same run: nothing is done twice. Its forecast replaces the estimate."""
     world.submit(
