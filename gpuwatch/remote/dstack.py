@@ -270,7 +270,8 @@ def _cluster_run(run: _Run) -> ClusterRun:
     is_over = run.status in _OVER
     codes = [one.exit_status for one in submissions if one.exit_status]
     reasons = [one.termination_reason for one in submissions if one.termination_reason]
-    why = next((one for one in reasons if one not in _CAUSED), run.termination_reason or "")
+    of_run = run.termination_reason or ""
+    why = of_run if of_run.endswith("_by_user") else next((one for one in reasons if one not in _CAUSED), of_run)
     return ClusterRun(
         name=run.run_spec.run_name,
         status=run.status,

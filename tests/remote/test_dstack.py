@@ -91,6 +91,14 @@ def test_what_its_states_mean(
     assert (shown.state, shown.listed_usd_hour) == (state, price)
 
 
+def test_what_its_user_stopped_says_so(program: Callable[..., Dstack]) -> None:
+    """Whatever its machines say of it."""
+    stopped = run(status="terminated", termination_reason="stopped_by_user", reason="interrupted_by_no_capacity")
+    found = program(ps={"project": "main", "runs": [stopped]}).run(NAME)
+    assert found is not None
+    assert (found.is_over, found.why) == (True, "stopped_by_user")
+
+
 def test_what_is_over_is_listed_for_the_launch_that_does_not_know_it(program: Callable[..., Dstack]) -> None:
     """Shown running first: what was over before anybody saw it begin has run."""
     over = {"project": "main", "runs": [run(status="done", machines=(1.0, 1.0))]}
