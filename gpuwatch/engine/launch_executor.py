@@ -75,7 +75,7 @@ class LaunchExecutor:
             LaunchConflict: somebody else took the launch over; nothing more was done.
             StoreError: what happened could not be stored; the row says `requested` and is reconciled later.
         """
-        if launch.dry_run:
+        if launch.dry_run or launch.is_by_command:  # a command's launch is never an order of ours
             return launch
         with self._slots.requesting(launch):
             loop = CandidateLoop(self._repository, self._transitions, self._contexts, watch, self._budget, self._clock)

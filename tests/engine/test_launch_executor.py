@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.domain.launches.bids import quoted_bid_usd_hour
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.pricing import Commission
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.engine.requoter import payable_match
 from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import AlertKind, Created, Order
@@ -31,6 +31,13 @@ def reserved(world: World) -> Launch:
     launch = world.reserve()
     assert isinstance(launch, Launch)
     return launch
+
+
+def test_a_launch_that_a_command_carries_out_is_never_ordered(world: World) -> None:
+    world.watch = changed(RENTS, action=Action.COMMAND, command=("rent",))
+    launch = reserved(world)
+    assert world.execute(launch, a_match()) == launch
+    assert (world.state(launch), world.provider.orders) == (S.REQUESTED, [])
 
 
 class Meddler:
