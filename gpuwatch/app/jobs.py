@@ -144,7 +144,14 @@ def _check_providers(settings: Settings, definition: JobDefinition) -> None:
     if definition.nodes > 1:
         return  # an engine logs in
     known = [name for name in asked if name in settings.providers and info(name).launches]
-    if known and not any(info(name).runs_onstart for name in known):
+    if not known:
+        absent = [name for name in asked if name not in settings.providers]
+        why = f"{absent[0]} is not in the settings" if absent else f"of {' and '.join(asked)} only prices are read"
+        raise UsageError(
+            f"job {definition.name!r}: gpuwatch can rent at none of its providers: {why}; add [providers.NAME] to the"
+            " settings, or name another one in resources.providers"
+        )
+    if not any(info(name).runs_onstart for name in known):
         raise UsageError(
             f"job {definition.name!r}: an order at {' or '.join(known)} cannot bring the job's key, so nobody could "
             "log in to its machine; name another provider in resources.providers"

@@ -55,6 +55,20 @@ def test_a_job_that_no_machine_of_its_providers_could_let_in_is_refused(shell: S
     assert providers_polled_for(a_watch(action=Action.LAUNCH), found.providers) == ["primeintellect", "vastai"]
 
 
+@pytest.mark.parametrize(
+    ("provider", "why"), [("azure", "of azure only prices are read"), ("aws", "aws is not in the settings")]
+)
+def test_a_job_that_could_be_rented_nowhere_is_refused(shell: Shell, provider: str, why: str) -> None:
+    """It would wait in the queue for ever."""
+    settings = shell.folder / "gpuwatch.toml"
+    settings.write_text(settings.read_text() + "[providers.azure]\n")
+    path = shell.folder / "train.toml"
+    path.write_text(path.read_text().replace('"H100" }', f'"H100", providers = ["{provider}"] }}'))
+    ran = shell("job", "submit", "train.toml")
+    assert ran.code == Exit.USAGE
+    assert why in ran.err
+
+
 def test_an_array_is_one_job_for_each_value_in_order(shell: Shell) -> None:
     found = shell("job", "submit", "train.toml", "--sweep", "lr=1e-4,2e-4,3e-4", "--json").json
     assert [one["name"] for one in found] == ["train-1", "train-2", "train-3"]
