@@ -172,7 +172,7 @@ class OrchestratorTable(Table):
     project: Annotated[str, Field(max_length=100, pattern=r"^[a-zA-Z0-9_-]*$")] = Field(
         default="", description="Its project; empty: its user's default one."
     )
-    timeout: SpanFrom1s = Field(default=60.0, description="How long one call of it may take.")
+    timeout: SpanFrom1s = Field(default=60.0, description="Longest duration of one call of it.")
 
 
 class Root(Table):
