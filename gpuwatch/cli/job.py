@@ -171,6 +171,7 @@ def _row(one: Job, timezone: str) -> tuple[str, ...]:
 
 def _print_details(found: JobDetails, timezone: str) -> None:
     from gpuwatch.domain.jobs.run_sample import sample_facts, without_older_samples
+    from gpuwatch.domain.jobs.stores import kept_facts
 
     one, spec = found.job, found.job.definition
     gpus = ", ".join(spec.resources.gpu) if len(spec.resources.gpu) < 5 else f"any of {len(spec.resources.gpu)} GPUs"
@@ -185,6 +186,7 @@ def _print_details(found: JobDetails, timezone: str) -> None:
         ("priority", str(one.priority)),
         ("spent", f"${one.spent_microusd / 1e6:.2f}"),
         ("launch", one.launch_id or "–"),
+        *kept_facts(spec),
         ("runs", f"{one.run_number}; {one.retries_left} retries left"),
     )
     newest = found.newest_sample

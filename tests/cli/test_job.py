@@ -86,6 +86,18 @@ def test_no_value_of_the_environment_is_shown(shell: Shell) -> None:
     assert "s3cret" not in shown.out + shell("job", "show", "train").out
 
 
+def test_where_results_and_checkpoints_go_is_shown(shell: Shell) -> None:
+    path = shell.folder / "train.toml"
+    kept = 'results = [{ source = "out/*", target = "s3://bucket/run" }, { source = "a.txt", target = "here" }]\n'
+    kept += 'checkpoint = { path = "ckpt", store = "s3://bucket/ckpt" }\n'
+    name, rest = path.read_text().split("\n", 1)
+    path.write_text(f"{name}\n{kept}{rest}")
+    assert shell("job", "submit", "train.toml").code == Exit.DONE
+    shown = shell("job", "show", "train").out
+    assert f"results    out/* to s3://bucket/run, a.txt to {shell.folder / 'here'}\n" in shown
+    assert "checkpoint ckpt, the newest 2 are kept here and in s3://bucket/ckpt\n" in shown
+
+
 def test_a_job_is_cancelled_twice_and_retried(shell: Shell) -> None:
     job_id = shell("job", "submit", "train.toml", "--json").json[0]["job_id"]
     assert shell("job", "cancel", "train").out == f"job {job_id} (train) is cancelled\n"

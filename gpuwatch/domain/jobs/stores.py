@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
+
+from gpuwatch.domain.jobs.job import JobDefinition
 
 _REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
 _BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
@@ -23,3 +26,14 @@ def below(address: str, *names: str) -> str:
     """An address below another one; of the root of a remote, too."""
     joined = "/".join(names)
     return f"{address}{joined}" if address.endswith((":", "/")) else f"{address}/{joined}"
+
+
+def kept_facts(definition: JobDefinition) -> list[tuple[str, str]]:
+    """Where a job's results and checkpoints go, in words; empty: it keeps nothing."""
+    places = {one.source: one.target if is_store(one.target) else str(PurePath(definition.folder, one.target))
+              for one in definition.results}  # fmt: skip
+    facts = [("results", ", ".join(f"{source} to {target}" for source, target in places.items()))] if places else []
+    if (checkpoint := definition.checkpoint) is not None:
+        where = f"here and in {checkpoint.store}" if checkpoint.store else "here"
+        facts.append(("checkpoint", f"{checkpoint.path}, the newest {checkpoint.keep} are kept {where}"))
+    return facts

@@ -12,6 +12,7 @@ from gpuwatch.app.job_output import log_part
 from gpuwatch.app.jobs import job_details
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_facts, without_older_samples
+from gpuwatch.domain.jobs.stores import kept_facts
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.errors import JobConflict, UsageError
@@ -37,7 +38,10 @@ def _show(view: View) -> Mapping[str, Any]:
     samples = found.samples
     return {
         "job": found.job,
-        "facts": [] if newest is None else sample_facts(newest, lambda at: format_moment(at, zone)),
+        "facts": [
+            *([] if newest is None else sample_facts(newest, lambda at: format_moment(at, zone))),
+            *kept_facts(found.job.definition),
+        ],
         "events": events[-_EVENTS:],
         "events_left_out": max(0, len(events) - _EVENTS),
         "runs": found.runs,
