@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tools.check_words import WordList, complaints, of_document, of_python
@@ -55,5 +58,11 @@ def test_the_reason_may_stand_in_the_line_above() -> None:
     assert list(of_python("# word-check: allow - a value\ntold = 1", WORDS)) == []
 
 
-def test_the_project_is_clean() -> None:
-    assert list(complaints()) == []
+def test_each_tracked_file_is_read_and_named_but_data_is_not(tmp_path: Path) -> None:
+    """That the project itself is clean, `make check` says, which `make test` runs too."""
+    for name in ("gpuwatch/a.py", "docs/b.md", "tests/recorded/c.py", "d.txt", "untracked.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("# the owner is told of it\n", encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "gpuwatch", "docs", "tests", "d.txt"], cwd=tmp_path, check=True)
+    assert {line.partition(" ")[0] for line in complaints(tmp_path)} == {"gpuwatch/a.py:1:", "docs/b.md:1:"}
