@@ -41,7 +41,7 @@ class Hunter:
 
     Args:
         record: stores an answer, or that there was none, after it was decided on.
-        current_limit: for watches with `max_price = "auto"`.
+        current_limit: for watches with `max_price = "auto"`, or that compare with what is known by then.
         job_watches: what the queued jobs look for at this moment.
         planner: joins the questions of several watches; None: each distinct query is asked by itself.
     """
@@ -262,8 +262,8 @@ class Hunter:
         waiting = self._job_watches()
         if not waiting and self._limited is None and all(watch.has_fixed_limit for watch in self._watches):
             return
-        limited = list(waiting)
-        for watch in self._watches:
+        limited = []
+        for watch in (*waiting, *self._watches):
             try:
                 limited.append(self._current_limit(watch, now))
             except StoreError as error:

@@ -26,9 +26,18 @@ _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,3})?)\s*%")
 # of a watch: what describes an offer. The rest of a watch is decided by the queue.
 RESOURCE_KEYS = (
     *("gpu", "gpu_count", "providers", "spot", "cpu_arch", "disk_gb", "download_gb", "upload_gb", "min_vram_gib"),
-    *("min_reliability", "verified", "datacenter", "regions", "min_cuda", "min_driver", "min_download_mbps"),
+    *(
+        "min_reliability",
+        "min_reputation",
+        "verified",
+        "datacenter",
+        "regions",
+        "min_cuda",
+        "min_driver",
+        "min_download_mbps",
+    ),
     *("min_upload_mbps", "min_disk_gb", "min_vcpu", "min_ram_gib", "min_ports", "min_dlperf", "nvlink", "static_ip"),
-    "available_for",
+    *("available_for", "min_reputation"),
 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from datetime import datetime, timedelta
 
+import pytest
+
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.reputation import MachineRecord, MachineRecords
 from gpuwatch.engine.hunt import Hunter
@@ -41,13 +43,14 @@ def test_launches_are_read_once_a_minute_for_all_watches_that_ask() -> None:
     assert (bad_of(known, NOON + READ_EVERY), launches.reads) == (2, 2)
 
 
-def test_a_hunt_refuses_a_machine_once_it_has_failed() -> None:
+@pytest.mark.parametrize("of_job", [False, True])
+def test_a_hunt_refuses_a_machine_once_it_has_failed(of_job: bool) -> None:
     launches, now = Launches(), NOON
     launches.bad = 0
     bench, market = Bench(WANTS), ScriptedMarket(an_answer())
     hunter = Hunter(
-        market, [WANTS], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
-        current_limit=MachineReputations(launches).with_records,
+        market, [] if of_job else [WANTS], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
+        current_limit=MachineReputations(launches).with_records, job_watches=lambda: [WANTS] if of_job else [],
     )  # fmt: skip
     fired = []
     for bad, usd in ((0, 2.0), (3, 1.0)):

@@ -32,8 +32,15 @@ retries = 3
 depends_on = ["prep"]
 require = ["dry_epoch"]
 hours = "18-30"
-resources = { gpu = ["H100"], gpu_count = 2, min_vram_gib = 79, disk_gb = 100, spot = "any", available_for = "2d" }
 limit = { max_price = 2.5, max_usd = 100 }
+[resources]
+gpu = ["H100"]
+gpu_count = 2
+min_vram_gib = 79
+min_reputation = 0.9
+disk_gb = 100
+spot = "any"
+available_for = "2d"
 """
 LEAST = 'command = "true"\nresources = { gpu = "H100" }\nlimit = { max_usd = 10 }\n'
 
@@ -61,6 +68,7 @@ def test_every_key_of_a_job_file_is_read(tmp_path: Path) -> None:
     assert (found.priority, found.retries, found.depends_on) == (2, 3, ("prep",))
     assert found.limit == JobLimit(max_price_usd_gpu_hour=Decimal("2.5"), max_usd=Decimal(100))
     offers = found.resources
+    assert offers.min_reputation == 0.9
     assert (offers.gpu, offers.gpu_count_min, offers.min_vram_gib, offers.disk_gb) == (("H100",), 2, 79.0, 100.0)
     assert (offers.spot, offers.action, offers.available_for_s) == (SpotPolicy.ANY, Action.LAUNCH, 172_800.0)
     assert (offers.active, offers.require) == (("22:00-08:00",), ("dry_epoch",))
