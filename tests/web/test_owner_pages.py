@@ -10,13 +10,18 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import insert
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.daemon.recent_log import RecentLog
+from gpuwatch.domain.launches.launch import COMMAND_PLACE, Intent, LaunchState, new_launch
+from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.emulator import Marketplace
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
-from tests.builders import an_offer
+from gpuwatch.storage.launch_rows import row_of
+from gpuwatch.storage.tables import launch as launches
+from tests.builders import a_match, a_watch, an_offer, changed
 from tests.engine.uow_fakes import an_answer
 from tests.web.served import PAGE, Served, serving_settings, settings_in
 
@@ -249,3 +254,17 @@ def test_a_plan_becomes_a_watch(web: Served) -> None:
     assert web.client.post("/plan/watch", data={**form, "confirmed": "yes"}, headers=PAGE).status_code == 303
     assert '"planned"' in file_of(web)
     assert web.reloads == [1]
+
+
+def test_what_a_command_rented_has_no_button_that_could_not_end_it(web: Served) -> None:
+    watch, at = a_watch(action=Action.LAUNCH, launch=LaunchSpec()), real_now()
+    intent = Intent(watch=watch, match=a_match(), launch_id="a" * 12, dry_run=False)
+    plain = new_launch(intent, 0, at)
+    store = open_database(web.context.settings.database_url)
+    with store.write() as connection:
+        connection.execute(insert(launches), row_of(changed(plain, provider=COMMAND_PLACE, state=LaunchState.RUNNING)))
+    store.close()
+    web.log_in()
+    shown = page(web, f"/launches/{'a' * 12}")
+    assert f"gpuwatch launches resolve {'a' * 12} --absent" in shown
+    assert "/stop" not in shown
