@@ -1,4 +1,4 @@
-"""Checklists of watches: show, tick, untick. A running daemon applies a change at its next poll."""
+"""Checklists of watches and jobs: show, tick, untick. A running daemon applies a change at its next poll."""
 
 from __future__ import annotations
 
@@ -8,25 +8,42 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gpuwatch.app.jobs import known_job
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
-from gpuwatch.domain.launches.checklist import KNOWN_ITEMS, ChecklistTick, checklist_refusal, unticked
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, pilot_items
+from gpuwatch.domain.jobs.pilot_checks import pilot_ticks
+from gpuwatch.domain.launches.checklist import (
+    KNOWN_ITEMS,
+    ChecklistTick,
+    checklist_refusal,
+    checklist_refusal_text,
+    unticked,
+)
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.watches.watch import Action, ChecklistPolicy
-from gpuwatch.errors import UsageError
+from gpuwatch.errors import StoreMissing, UsageError
 from gpuwatch.storage.checklists import SqlChecklistRepository
+from gpuwatch.storage.job_repository import SqlJobRepository
 
 if TYPE_CHECKING:
+    from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
 
 class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The checklist of one watch."""
+    """The checklist of one watch, or of one job as a watch.
+
+    Attributes:
+        ticks: oldest first; includes items that are no longer required.
+        pilot: items that the pilot of a job measures: they do not keep it from renting.
+    """
 
     watch: Watch
-    ticks: tuple[ChecklistTick, ...]  # oldest first; includes items that are no longer required
+    ticks: tuple[ChecklistTick, ...]
+    pilot: tuple[str, ...] = ()
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -38,19 +55,48 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
         """Required items without a tick."""
         return unticked(self.watch, {tick.item for tick in self.ticks})
 
+    @property
+    def holding(self) -> tuple[str, ...]:
+        """Those of them that the owner must tick before it rents."""
+        return tuple(item for item in self.missing if item not in self.pilot)
+
     def tick_of(self, item: str) -> ChecklistTick | None:
         """The tick of an item, if any."""
         return next((tick for tick in self.ticks if tick.item == item), None)
 
 
 def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistStatus]:
-    """The checklist of one watch, or of every watch with requirements. Raises UsageError, StoreError."""
-    wanted = [watch_named(settings, name)] if name is not None else [w for w in settings.watches if w.require]
-    if not wanted:
-        return []
-    with open_store_read_only(settings) as store:
-        book = SqlChecklistRepository(store)
-        return [ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name))) for watch in wanted]
+    """The checklist of one watch or job, or of all that require something. Raises UsageError, StoreError."""
+    if name is not None and not name.startswith(WATCH_PREFIX):
+        watch_named(settings, name)
+    watches = [watch.name for watch in settings.watches if watch.require] if name is None else [name]
+    try:
+        with open_store_read_only(settings) as store:
+            return [_status(settings, store, one) for one in watches] + (_job_statuses(store) if name is None else [])
+    except StoreMissing:
+        if watches:
+            raise
+        return []  # nothing requires anything
+
+
+def _status(settings: Settings, store: Database, name: str) -> ChecklistStatus:
+    """Raises UsageError: no watch or job is named like this."""
+    if name.startswith(WATCH_PREFIX):
+        return _of_job(store, known_job(SqlJobRepository(store), name.removeprefix(WATCH_PREFIX)))
+    watch = watch_named(settings, name)
+    return ChecklistStatus(watch=watch, ticks=tuple(SqlChecklistRepository(store).load(watch.name)))
+
+
+def _job_statuses(store: Database) -> list[ChecklistStatus]:
+    return [_of_job(store, job) for job in SqlJobRepository(store).open_jobs() if job.definition.resources.require]
+
+
+def _of_job(store: Database, job: Job) -> ChecklistStatus:
+    """What its owner ticked by its name, and what its own pilots measured."""
+    watch = msgspec.structs.replace(job.definition.resources, name=WATCH_PREFIX + job.name)
+    ticks = [*SqlChecklistRepository(store).load(watch.name), *pilot_ticks(SqlJobRepository(store).events(job.job_id))]
+    ticks.sort(key=lambda tick: tick.at)
+    return ChecklistStatus(watch=watch, ticks=tuple(ticks), pilot=pilot_items(job.definition))
 
 
 def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> ChecklistStatus:
@@ -60,13 +106,19 @@ def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> Che
         UsageError: there is no such watch, or it does not require one of them: a slip must not count as done.
         StoreError: nothing was written.
     """
-    watch = watch_named(settings, name)
-    for item in items:
-        _check_required(watch, item)
+    _check_watch(settings, name)
     with open_store(settings) as store:
-        book = SqlChecklistRepository(store)
-        book.tick(watch.name, tuple(dict.fromkeys(items)), words, real_now())
-        return ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name)))
+        watch = _status(settings, store, name).watch
+        for item in items:
+            _check_required(watch, item)
+        SqlChecklistRepository(store).tick(watch.name, tuple(dict.fromkeys(items)), words, real_now())
+        return _status(settings, store, name)
+
+
+def _check_watch(settings: Settings, name: str) -> None:
+    """Before the store is opened. Raises UsageError."""
+    if not name.startswith(WATCH_PREFIX):
+        watch_named(settings, name)
 
 
 def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[str], ChecklistStatus]:
@@ -79,15 +131,16 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
         UsageError: there is no such watch, or it never had one of them.
         StoreError: nothing was written.
     """
-    watch = watch_named(settings, name)
+    _check_watch(settings, name)
     with open_store(settings) as store:
+        watch = _status(settings, store, name).watch
         book = SqlChecklistRepository(store)
         ticked = [one.item for one in book.load(watch.name)]
         for item in items:
             if item not in ticked:
                 _check_required(watch, item)
         undone = book.untick(watch.name, tuple(dict.fromkeys(items)) or ticked)
-        return undone, ChecklistStatus(watch=watch, ticks=tuple(book.load(watch.name)))
+        return undone, _status(settings, store, name)
 
 
 def held_back(settings: Settings, store: Database | None) -> list[str]:
@@ -97,13 +150,15 @@ def held_back(settings: Settings, store: Database | None) -> list[str]:
         store: None: there is none yet, so nothing was ticked.
     """
     book = None if store is None else SqlChecklistRepository(store)
+    jobs = [] if store is None else [one for one in _job_statuses(store) if one.holding]
+    names = [(f"Job {one.watch.name.removeprefix(WATCH_PREFIX)!r}", one.watch, one.holding) for one in jobs]
     return [
         f"Watch {watch.name!r} rents nothing: {refused.text}"
         for watch in settings.watches
         if watch.require and watch.action is not Action.ALERT
         if (refused := checklist_refusal(watch, {tick.item for tick in (book.load(watch.name) if book else ())}))
         is not None
-    ]
+    ] + [f"{name} rents nothing: {checklist_refusal_text(watch, missing)}" for name, watch, missing in names]
 
 
 def _check_required(watch: Watch, item: str) -> None:
@@ -124,7 +179,7 @@ def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
         "watch": one.watch.name,
         "action": one.watch.action.value,
         "policy": one.watch.require_policy.value,
-        "ready": not (one.missing and blocks),
+        "ready": not (one.holding and blocks),
         "missing": list(one.missing),
         "items": [_item_json(one, item, required=True) for item in one.required]
         + [_item_json(one, item, required=False) for item in gone],
@@ -140,4 +195,5 @@ def _item_json(one: ChecklistStatus, item: str, *, required: bool) -> dict[str, 
         "ticked_at": rfc3339(done.at) if done else None,
         "note": done.words if done else None,
         "about": KNOWN_ITEMS.get(item),
+        "by_pilot": item in one.pilot,
     }

@@ -17,6 +17,7 @@ from gpuwatch.remote import runner_script
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
+from gpuwatch.storage.checklists import SqlChecklistRepository
 
 if TYPE_CHECKING:
     from gpuwatch.bootstrap import TimeSource
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Launcher, LaunchRepository
     from gpuwatch.ports.jobs import JobStore
     from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
 
 WORKERS = 16  # rounds at the same time: a machine that hangs takes one of them for its time limit
 COPIES = 8  # to stores at the same time
@@ -45,8 +47,9 @@ def job_shells(settings: Settings) -> OpenSshShells:
     return OpenSshShells(jobs_folder(settings) / "ssh")
 
 
-def build_job_runner(
+def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
     settings: Settings,
+    store: Database,
     jobs: JobStore,
     launches: LaunchRepository,
     launchers: Mapping[str, Launcher],
@@ -54,6 +57,7 @@ def build_job_runner(
     shown: Callable[[str], Sequence[Match]],
 ) -> JobRunner:
     """The runner of jobs in the daemon. `shown`: what a watch, by its name, saw last."""
+    checklists = SqlChecklistRepository(store)
     parts = JobParts(
         jobs=jobs,
         launches=launches,
@@ -65,6 +69,7 @@ def build_job_runner(
         clock=time_source.now,
         bounds=RunBounds(),
         seen=lambda job: shown(WATCH_PREFIX + job.name),
+        ticked=lambda job: checklists.items(WATCH_PREFIX + job.name),
     )
     return JobRunner(parts, runner_script(), JobThreads(WORKERS), JobThreads(COPIES))
 

@@ -162,7 +162,7 @@ class Service:
         best = self.evaluator.best_usd_gpu_hour
         self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=lambda job: best(WATCH_PREFIX + job.name))
         self.job_runner = build_job_runner(
-            settings, self.jobs, self.launch_repository, self.launchers, time_source, self.evaluator.shown
+            settings, store, self.jobs, self.launch_repository, self.launchers, time_source, self.evaluator.shown
         )
         self.cluster_jobs = build_cluster_jobs(
             settings,

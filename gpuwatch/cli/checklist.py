@@ -126,7 +126,7 @@ def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
         words = f": {_clean(done.words)}" if done.words else ""
         click.echo(f"  [x] {_clean(item)}  {local(done.at, timezone)}{words}")
         return
-    click.echo(f"  [ ] {_clean(item)}")
+    click.echo(f"  [ ] {_clean(item)}" + (" (its pilot measures it)" if item in one.pilot else ""))
     if item in KNOWN_ITEMS:
         click.echo(_wrapped(KNOWN_ITEMS[item]))
 
@@ -139,6 +139,8 @@ def _summary(one: ChecklistStatus) -> str:
     counted = f"{done} of {len(one.required)} done"
     if not one.missing:
         return counted
+    if not one.holding:
+        return f"{counted}; it rents, and its pilot measures the rest: what fails stops it, and it asks"
     if one.watch.action is Action.ALERT:
         return f'{counted}; its alerts remind you of the rest (action = "alert")'
     if one.watch.require_policy is ChecklistPolicy.WARN:

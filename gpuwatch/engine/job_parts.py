@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,6 +50,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         variables: the environment of a job's command, secrets resolved. Raises SettingsError.
         clock: the wall clock; a step may take minutes.
         seen: offers within a job's limits, as they were seen last.
+        ticked: items of a job's checklist that its owner ticked.
     """
 
     jobs: JobStore
@@ -62,6 +63,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], datetime]
     bounds: RunBounds = RunBounds()
     seen: Callable[[Job], Sequence[Match]] = lambda job: ()
+    ticked: Callable[[Job], Collection[str]] = lambda job: ()
 
     def save(self, run: JobRun, **changes: Any) -> JobRun:
         """Keep a run with changes."""

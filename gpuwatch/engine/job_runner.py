@@ -22,6 +22,7 @@ from gpuwatch.engine.job_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_ending import Ending
 from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT
 from gpuwatch.engine.job_preparing import InputMissing, Preparing
 from gpuwatch.engine.job_running import Observed, Running
 from gpuwatch.engine.job_threads import JobThreads
@@ -39,7 +40,6 @@ _AWAY = {
 }
 # the command did not end by itself, and can go on elsewhere
 _INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
-_ASKED = "pilot: "
 _MOVED = "moved"  # the step of a run that ended for a faster GPU
 _MOVES = (EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
 
@@ -137,8 +137,8 @@ class JobRunner:
     # --- a run ends ---------------------------------------------------------------------------------------------------
 
     def _observed(self, seen: Observed, launch: Launch) -> None:
-        if seen.breaks is not None:
-            self._running.stop(seen.run, _ASKED + seen.breaks)
+        if seen.asks is not None:
+            self._running.stop(seen.run, seen.asks)
         if seen.status.phase is not RunPhase.ENDED:
             return
         job, status = seen.job, seen.status
@@ -151,8 +151,8 @@ class JobRunner:
             self._parts.record(job, JobState.FETCHING, None, run, exit_code=status.exit_code)
             return
         self._last_checkpoint(job, run)
-        if status.reason.startswith(_ASKED):
-            self._ask(job, run, launch, status.reason.removeprefix(_ASKED))
+        if status.reason.startswith((OVER_LIMIT, UNFIT)):
+            self._ask(job, run, launch, status.reason)
         elif status.reason in _INTERRUPTED:
             self._interrupt(job, run, launch, EndReason.GONE, status.reason, seen_end=True)
         else:
@@ -179,25 +179,37 @@ class JobRunner:
 
     def _ask(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
         """The forecast breaks a limit: a faster GPU, if one fits; else it waits for its owner, without an instance."""
+        if why.startswith(UNFIT):  # a faster GPU would wait for the same disk
+            can_do = (
+                f"If it does not matter: gpuwatch checklist tick job:{job.name} ITEM; gpuwatch job retry {job.name}"
+            )
+            self._pause(job, run, launch, why, f"Its pilot did not find fulfilled what it requires; {why}.", can_do)
+            return
+        why = why.removeprefix(OVER_LIMIT)
         resumes = bool(to_resume(self._parts.files.checkpoints(job.job_id)))
         better = better_gpu(job, run, launch, self._parts.seen(job), self._parts.clock(), resumes=resumes)
         if better is not None:
             self._move(job, run, launch, why, better, resumes=resumes)
             return
+        can_do = f"Raise the limit in the job's file, then: gpuwatch job retry {job.name}"
+        self._pause(job, run, launch, why, f"By its measured speed {why}.", can_do)
+
+    def _pause(self, job: Job, run: JobRun, launch: Launch, why: str, sentence: str, can_do: str) -> None:
+        """It waits for its owner, without an instance."""
         self._parts.report(
             job_alert(
                 job,
                 self._parts.clock(),
                 "stopped after its pilot",
                 severity=Severity.WARNING,
-                why=f"By its measured speed {why}.",
+                why=sentence,
                 did="Its newest checkpoint was fetched, and the instance is being destroyed.",
-                can_do=(f"Raise the limit in the job's file, then: gpuwatch job retry {job.name}",),
+                can_do=(can_do,),
             )
         )
         run = msgspec.structs.replace(run, step="over", end_reason=why)
         self._parts.record(job, JobState.PAUSED, why, run)  # the queue ends the launch of a paused job, too
-        self._parts.end_launch(launch, EndReason.STOPPED, "the pilot's forecast is over a limit of its job")
+        self._parts.end_launch(launch, EndReason.STOPPED, "its job stopped after its pilot")
 
     def _move(self, job: Job, run: JobRun, launch: Launch, why: str, better: BetterGpu, *, resumes: bool) -> None:
         """It goes on elsewhere once the old instance is proven to be gone, at a price that its limits allow.

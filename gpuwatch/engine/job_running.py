@@ -15,6 +15,13 @@ from gpuwatch.domain.jobs.checkpoints import (
     superseded,
 )
 from gpuwatch.domain.jobs.job import Job, JobRun
+from gpuwatch.domain.jobs.pilot_checks import (
+    PILOT_EVENT,
+    failed_text,
+    findings_detail,
+    is_measured_enough,
+    pilot_is_over,
+)
 from gpuwatch.domain.jobs.run_plan import checkpoint_pattern, run_folder, runner, work_folder
 from gpuwatch.domain.jobs.run_progress import (
     RunForecast,
@@ -30,6 +37,7 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.engine.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT, measured, untested_items
 from gpuwatch.ports import OutboxAlert, Severity
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
 
@@ -44,13 +52,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """One observation of a run, and what follows from it.
 
     Attributes:
-        breaks: why the pilot's forecast does not fit the job's limits; None: it does, or it is too early.
+        asks: why it must stop and ask: its pilot's forecast breaks a limit, or what it requires is not fulfilled;
+            None: neither, or it is too early.
     """
 
     job: Job
     run: JobRun
     status: RunnerStatus
-    breaks: str | None = None
+    asks: str | None = None
 
 
 class Running:
@@ -72,13 +81,49 @@ class Running:
         run = self._renew(shell, run, status)
         if job.definition.checkpoint is not None and self._is_checkpoint_due(job, status):
             run = self.fetch_checkpoint(shell, job, run, running=True)
-        job, breaks = self._note(job, run, launch, status)
-        if breaks is None and self._is_pilot_over(job, run):
-            run = msgspec.structs.replace(run, step="piloted")
-            self._parts.event(run, "pilot", progress=job.progress, predicted_microusd=job.predicted_microusd)
-        elif self._is_pilot_over(job, run, measured=False):
-            self._parts.report(_unmeasured_alert(job, self._parts.clock()))
-        return Observed(job=job, run=run, status=status, breaks=breaks)
+        job, breaks, sample = self._note(job, run, launch, status)
+        if breaks is not None:
+            return Observed(job=job, run=run, status=status, asks=OVER_LIMIT + breaks)
+        if status.phase is RunPhase.STOPPING:
+            return Observed(job=job, run=run, status=status)
+        run, unfit = self._judge_pilot(shell, job, run, sample, status)
+        return Observed(job=job, run=run, status=status, asks=None if unfit is None else UNFIT + unfit)
+
+    def _judge_pilot(
+        self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus
+    ) -> tuple[JobRun, str | None]:
+        """Note the end of a pilot with what it measured; which required items it does not fulfil."""
+        if job.definition.pilot is None or run.step != "started":
+            return run, None
+        if items := untested_items(self._parts, job):
+            return self._judge_items(shell, job, run, sample, status, items)
+        if self._is_pilot_over(job, run):
+            return self._piloted(job, run, {}), None
+        if self._is_pilot_over(job, run, is_measured=False):
+            self._parts.report(_unmeasured_alert(job, sample.at))
+        return run, None
+
+    def _judge_items(
+        self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus, items: list[str]
+    ) -> tuple[JobRun, str | None]:
+        assert job.definition.pilot is not None
+        is_enough = is_measured_enough(job, run, sample.progress, sample.at)
+        if not is_enough and not pilot_is_over(job.definition.pilot, run, sample.progress, sample.at):
+            return run, None
+        if job.definition.checkpoint is not None and run.checkpoint is None:
+            run = self.fetch_checkpoint(shell, job, run, running=True)
+        findings = measured(self._parts, job, run, items, sample, status)
+        failed = failed_text(findings)
+        if not failed:
+            return self._piloted(job, run, findings_detail(findings)), None
+        has_failed = is_enough or any(one.passed is False for one in findings)
+        return run, failed if has_failed else None  # None: not measured yet
+
+    def _piloted(self, job: Job, run: JobRun, detail: dict[str, Any]) -> JobRun:
+        run = msgspec.structs.replace(run, step="piloted")
+        known = {"progress": job.progress, "predicted_microusd": job.predicted_microusd}
+        self._parts.event(run, PILOT_EVENT, **known, **detail)
+        return run
 
     def stop(self, run: JobRun, reason: str) -> None:
         """Have the runner end the command, and keep it from ever starting. Raises RemoteUnreachable, RemoteRefused."""
@@ -159,8 +204,8 @@ class Running:
 
     # --- progress -----------------------------------------------------------------------------------------------------
 
-    def _note(self, job: Job, run: JobRun, launch: Launch, status: RunnerStatus) -> tuple[Job, str | None]:
-        """Write down what is new of the progress; why the pilot's forecast is too much, once that is known."""
+    def _note(self, job: Job, run: JobRun, launch: Launch, status: RunnerStatus) -> tuple[Job, str | None, RunSample]:
+        """Write down what is new of the progress; and why the pilot's forecast is too much, once that is known."""
         now = self._parts.clock()
         lines = self._parts.files.log_tail(job.job_id, run.run_number, _LINES)
         progress = parse_progress("\n".join(lines), status.metrics)
@@ -169,21 +214,21 @@ class Running:
         breaks = None
         if ahead is not None and self._is_pilot_over(job, run, progress.fraction):
             breaks = over_limit(job, ahead)
+        begun = RunSample(at=now, run_number=run.run_number, usd_hour=launch.price_microusd_hour / MICRO)
+        sample = run_sample(begun, progress, status, ahead, waits_for)
         at = self._written.get(job.job_id)
         is_old = at is None or now - at >= timedelta(seconds=self._parts.bounds.observed_every_s)
         if breaks is None and not is_old:
-            return job, None
+            return job, None, sample
         self._written[job.job_id] = now
         changes: dict[str, Any] = {"progress": progress.fraction} if progress.fraction is not None else {}
         if ahead is not None:
             changes["predicted_microusd"] = round((ahead.usd.low + ahead.usd.high) / 2 * MICRO)
-        begun = RunSample(at=now, run_number=run.run_number, usd_hour=launch.price_microusd_hour / MICRO)
-        sample = run_sample(begun, progress, status, ahead, waits_for)
         if not sample.says_anything:
             self._parts.save(run)  # that it was seen
-            return job, breaks
+            return job, breaks, sample
         line = state_line(progress, status, ahead, waits_for)
-        return self._parts.record_sample(job, run, sample, line, **changes), breaks
+        return self._parts.record_sample(job, run, sample, line, **changes), breaks, sample
 
     def _forecast(
         self, job: Job, run: JobRun, launch: Launch, progress: RunProgress, now: datetime
@@ -196,17 +241,13 @@ class Running:
         usd_hour = launch.price_microusd_hour / MICRO
         return forecast(now, progress.fraction, before, usd_hour, spent_usd(job, launch, now))
 
-    def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None, *, measured: bool = True) -> bool:
-        """Without progress in this run nothing is `measured`, however long it took: such a pilot goes on."""
-        if measured and (run.job_id, run.run_number) not in self._first:
+    def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None, *, is_measured: bool = True) -> bool:
+        """Without progress in this run nothing `is_measured`, however long it took: such a pilot goes on."""
+        if is_measured and (run.job_id, run.run_number) not in self._first:
             return False
         pilot = job.definition.pilot
-        if pilot is None or run.step != "started" or run.started_at is None:
-            return False
-        if pilot.duration_s is not None:
-            return self._parts.clock() - run.started_at >= timedelta(seconds=pilot.duration_s)
         known = job.progress if fraction is None else fraction
-        return known is not None and pilot.share is not None and known >= pilot.share
+        return pilot is not None and run.step == "started" and pilot_is_over(pilot, run, known, self._parts.clock())
 
     def _bottleneck(self, run: JobRun, status: RunnerStatus) -> str | None:
         before, now = self._jiffies.get(run.job_id), status.cpu_jiffies

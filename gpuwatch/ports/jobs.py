@@ -22,6 +22,9 @@ class JobStore(Protocol):
     def runs(self, job_id: str) -> Sequence[JobRun]:
         """Its runs, oldest first."""
 
+    def events(self, job_id: str) -> Sequence[JobEvent]:
+        """What happened to it, oldest first."""
+
     def save_run(self, run: JobRun, event: JobEvent | None = None) -> None:
         """Keep a run as it is now, made or changed, and what happened, in one transaction."""
 

@@ -47,6 +47,10 @@ class SqlChecklistRepository:
         with self._database.read() as connection:
             return ticks_of(connection, watch)
 
+    def items(self, watch: str) -> frozenset[str]:
+        """The names of what was ticked. Raises StoreError."""
+        return frozenset(tick.item for tick in self.load(watch))
+
     def tick(self, watch: str, items: Sequence[str], words: str, now: datetime) -> None:
         """Keep that these are done, all or none; a second tick renews the first. Raises StoreError."""
         note = clean(words, _LONGEST_NOTE) or None

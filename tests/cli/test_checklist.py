@@ -111,3 +111,29 @@ def test_an_item_too_long_to_be_kept_is_a_fault_of_the_settings(shell: Shell) ->
     ran = shell("checklist")
     assert ran.code == 2
     assert "require" in ran.err
+
+
+JOB = """
+command = "x"
+resources = { gpu = "H100" }
+limit = { max_usd = 10 }
+require = ["amp", "util_70"]
+"""
+
+
+def test_a_job_has_a_checklist_and_its_pilot_does_its_part(shell: Shell) -> None:
+    """`gpuwatch checklist tick job:NAME` was documented, and refused: only watches were known."""
+    (shell.folder / "big.toml").write_text(JOB + 'pilot = "1%"\n')
+    (shell.folder / "plain.toml").write_text(JOB)
+    shell("job", "submit", "big.toml", "plain.toml")
+    assert "job:big: 0 of 2 done; it rents nothing" in shell("checklist").out
+    assert "[ ] util_70 (its pilot measures it)" in shell("checklist", "job:big").out
+    ticked = shell("checklist", "tick", "job:big", "amp", "--json").json[0]
+    assert (ticked["missing"], ticked["ready"]) == (["util_70"], True)
+    assert "it rents, and its pilot measures the rest" in shell("checklist", "job:big").out
+    assert shell("checklist", "tick", "job:plain", "amp", "--json").json[0]["ready"] is False
+    assert "does not require 'lora'" in shell("checklist", "tick", "job:big", "lora").err
+    assert "there is no job 'none'" in shell("checklist", "tick", "job:none", "amp").err
+    said = shell("doctor").out
+    assert "'plain' rents nothing: the checklist is not complete: util_70" in " ".join(said.split())
+    assert "'big' rents nothing" not in said

@@ -50,7 +50,7 @@ class MemoryJobStore:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.job_runs: dict[tuple[str, int], JobRun] = {}
-        self.events: list[JobEvent] = []
+        self.happened: list[JobEvent] = []
 
     def open_jobs(self) -> list[Job]:
         return [job for job in self.jobs.values() if not job.is_over]
@@ -61,17 +61,20 @@ class MemoryJobStore:
     def runs(self, job_id: str) -> list[JobRun]:
         return [run for key, run in sorted(self.job_runs.items()) if key[0] == job_id]
 
+    def events(self, job_id: str) -> list[JobEvent]:
+        return [one for one in self.happened if one.job_id == job_id]
+
     def save_run(self, run: JobRun, event: JobEvent | None = None) -> None:
         self.job_runs[run.job_id, run.run_number] = run
         if event is not None:
-            self.events.append(event)
+            self.happened.append(event)
 
     def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
         if self.jobs[job.job_id].version != job.version:
             raise JobConflict("changed meanwhile")
         after, event = apply_transition(job, transition)
         self.jobs[job.job_id] = after
-        self.save_run(run, event) if run is not None else self.events.append(event)
+        self.save_run(run, event) if run is not None else self.happened.append(event)
         return after
 
 
@@ -193,6 +196,7 @@ class JobWorld:
         self.bounds = RunBounds(**dict(bounds or {}))
         self.shells: RemoteShells = OpenSshShells(folder / "ssh") if real else LocalShells(self)
         self.stores: ObjectStores = Rclone()
+        self.ticked: set[str] = set()
         self.variables: Mapping[str, str] = {}
         self._numbers = count(1)
         self.gpu = "H100"
@@ -212,15 +216,14 @@ class JobWorld:
             variables=lambda job: self.variables,
             clock=lambda: self.now,
             bounds=self.bounds,
+            ticked=lambda job: self.ticked,
         )
         self.runner = JobRunner(self.wrap(parts), runner_script())
         return self.runner
 
     def submit(self, command: str, **wanted: Any) -> Job:
-        spec = JobDefinition(
-            name="train", command=command, resources=WATCH, limit=wanted.pop("limit", JobLimit()),
-            folder=str(self.folder / "project"), **wanted,
-        )  # fmt: skip
+        plain = {"resources": WATCH, "limit": JobLimit(), "folder": str(self.folder / "project")}
+        spec = JobDefinition(name="train", command=command, **(plain | wanted))  # fmt: skip
         (self.folder / "project").mkdir(exist_ok=True)
         job = Job(
             job_id="abcdefgh", name="train", definition=spec, state=JobState.QUEUED, priority=0,

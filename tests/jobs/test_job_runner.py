@@ -41,7 +41,7 @@ def test_a_job_is_done_when_its_results_are_here_and_its_instance_is_gone(world:
     assert world.files.log_tail(job.job_id, 1, 5) == ["input", "config", "done"]
     assert (world.launches.rows["la"].end_reason or "").startswith(EndReason.FINISHED.value)
     assert world.texts() == ["job train: finished"]
-    assert [one.kind for one in world.jobs.events if one.kind in set(JobState)] == [
+    assert [one.kind for one in world.jobs.happened if one.kind in set(JobState)] == [
         *("renting", "preparing", "running", "fetching", "done")
     ]
 
@@ -298,8 +298,8 @@ def test_what_a_run_says_of_itself_is_kept_with_its_heartbeat(world: JobWorld) -
     tool.parent.mkdir(exist_ok=True)
     tool.write_text("#!/bin/sh\necho '41, 8000, 80000'\n")
     tool.chmod(0o755)
-    world.until(lambda job: len(samples_of(world.jobs.events)) > 2, step_s=61.0)
-    sample = samples_of(world.jobs.events)[-1]
+    world.until(lambda job: len(samples_of(world.jobs.happened)) > 2, step_s=61.0)
+    sample = samples_of(world.jobs.happened)[-1]
     assert (sample.tokens_per_s, sample.loss, sample.gpu_percent, sample.gpu_memory_share) == (2000.0, 1.5, 41.0, 0.1)
     assert sample.usd_per_million_tokens == pytest.approx(1.0 / 3600 / 2000 * 1e6)
     assert sample.waits_for  # which cause depends on how busy this computer is
@@ -312,4 +312,4 @@ def test_a_run_that_says_nothing_still_has_a_heartbeat_and_no_events_for_it(worl
     world.until(lambda job: job.state is JobState.RUNNING)
     seen = world.run.last_seen_at
     world.until(lambda job: world.run.last_seen_at != seen and world.run.last_seen_at == world.now, step_s=61.0)
-    assert samples_of(world.jobs.events) == []
+    assert samples_of(world.jobs.happened) == []

@@ -167,7 +167,7 @@ def test_results_wait_here_for_their_store_while_the_instance_is_gone(
     alert = next(iter(world.launches.alerts.values())).alert
     assert goes_on(alert)
     assert (world.job.state, world.job.reason, world.alive()) == (JobState.FETCHING, NOT_STORED, [])
-    assert [one.detail.get("reason") for one in world.jobs.events].count(NOT_STORED) == 1
+    assert [one.detail.get("reason") for one in world.jobs.happened].count(NOT_STORED) == 1
     world.stores = store
     world.restarted()
     assert world.over().state is JobState.DONE

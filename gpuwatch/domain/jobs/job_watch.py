@@ -7,7 +7,8 @@ from decimal import ROUND_FLOOR, Decimal
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job import Job, JobDefinition
+from gpuwatch.domain.launches.checklist import PILOT_ITEMS
 from gpuwatch.domain.watches.watch import AutoPrice, LaunchSpec, Watch
 
 WATCH_PREFIX = "job:"
@@ -66,6 +67,13 @@ def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float
     return max(min(bounds), _LEAST_RUNTIME_S)
 
 
+def pilot_items(definition: JobDefinition) -> tuple[str, ...]:
+    """Items of `require` that the job's pilot measures once it has rented, each once."""
+    if definition.pilot is None:
+        return ()
+    return tuple(item for item in dict.fromkeys(definition.resources.require) if item in PILOT_ITEMS)
+
+
 def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
     """The watch that a job is while it waits, at a limit in USD per GPU-hour (never above its `price_cap`).
 
@@ -77,12 +85,14 @@ def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
     auto = AutoPrice(cap_usd_gpu_hour=limit, deadline_at=start) if start is not None and start > now else None
     resources = job.definition.resources
     launch = resources.launch or LaunchSpec()
+    later = pilot_items(job.definition)  # these do not keep it from renting
     budget = msgspec.structs.replace(resources.budget, max_usd_hour=job.definition.limit.max_usd_hour)
     return msgspec.structs.replace(
         resources,
         name=WATCH_PREFIX + job.name,
         max_price_usd_gpu_hour=limit,
         auto=auto,
+        require=tuple(item for item in resources.require if item not in later),
         launch=msgspec.structs.replace(launch, max_active=1, max_total=0, max_runtime_s=max_runtime_s(job, limit, now)),
         budget=budget,
     )

@@ -62,6 +62,15 @@ def parse_progress(log: str, metrics: bytes = b"") -> RunProgress:
     return _merge(known, _of_log(log))
 
 
+def losses(log: str, metrics: bytes = b"") -> list[float]:
+    """The newest that a command printed or keeps, oldest first: by its own record, else by the end of its log."""
+    text = metrics.decode("utf-8", "replace")
+    lines = [_of_lines(line).loss for line in text.splitlines()[-_LINES_READ:]]
+    kept = [one for one in lines if one is not None]
+    kept = kept or [one for found in _TRAINER["loss"].findall(text) if (one := _number(found)) is not None]
+    return kept or [one for found in _LOSS.findall(log.replace("\r", "\n")) if (one := _number(found)) is not None]
+
+
 def forecast(
     now: datetime, fraction: float, before: tuple[datetime, float], usd_hour: float, spent_usd: float
 ) -> RunForecast | None:

@@ -25,10 +25,14 @@ KNOWN_ITEMS: Mapping[str, str] = MappingProxyType(
         "smaller or fewer cards.",
         "grad_checkpoint": "Gradient checkpointing was considered: about a third of the activation memory for "
         "about 20 % more time.",
+        "memory_fits": "The job's memory fits on the card, with a little left, so it does not end in the middle.",
+        "tokens_per_s": "Its speed was measured, so hours and cost are known before the whole job is paid.",
         "resume": "The job was killed once and resumed from its checkpoint, so a preempted or failed machine costs "
         "one interval and not everything.",
     }
 )
+# What the pilot of a job measures and ticks by itself
+PILOT_ITEMS = frozenset({"dry_epoch", "loss_falls", "util_70", "memory_fits", "tokens_per_s"})
 _SHOWN = 5  # items that an alert names; the command shows all
 _ITEM_SHOWN = 60  # characters of one item there
 
@@ -51,8 +55,12 @@ def checklist_refusal(watch: Watch, ticked: Collection[str]) -> LaunchRefusal | 
     missing = unticked(watch, ticked)
     if not missing or watch.require_policy is not ChecklistPolicy.BLOCK:
         return None
-    text = f"the checklist is not complete: {_named(missing)}; see: gpuwatch checklist {shlex.quote(watch.name)}"
-    return LaunchRefusal(RefusalReason.CHECKLIST, text)
+    return LaunchRefusal(RefusalReason.CHECKLIST, checklist_refusal_text(watch, missing))
+
+
+def checklist_refusal_text(watch: Watch, missing: Sequence[str]) -> str:
+    """Return what is missing, and where to look."""
+    return f"the checklist is not complete: {_named(missing)}; see: gpuwatch checklist {shlex.quote(watch.name)}"
 
 
 def checklist_warning(missing: Sequence[str]) -> str:

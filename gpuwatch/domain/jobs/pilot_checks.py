@@ -1,0 +1,154 @@
+"""What a pilot measured of the items that its job requires. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from statistics import fmean, median
+from typing import Final
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import Job, JobEvent, JobRun, PilotSpec
+from gpuwatch.domain.jobs.job_watch import hours_left
+from gpuwatch.domain.jobs.run_sample import RunSample
+from gpuwatch.domain.launches.checklist import ChecklistTick
+from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
+
+PILOT_EVENT: Final = "pilot"
+FULL_MEMORY: Final = 0.97  # assumed: with more of it in use, a longer batch does not fit
+_LEAST_LOSSES: Final = 4
+_PATIENCE_S: Final = 300.0  # assumed: the first figures may come late
+_KEY: Final = "checklist"
+
+
+class PilotFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One item. `passed`: None: not measured, or not yet."""
+
+    item: str
+    passed: bool | None
+    text: str
+
+
+class PilotSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run at one moment.
+
+    Attributes:
+        samples: of this run, oldest first; the last is of this moment.
+        losses: the newest that it printed or keeps, oldest first.
+    """
+
+    samples: Sequence[RunSample]
+    losses: Sequence[float] = ()
+    checkpoint: str | None = None
+    needs_checkpoint: bool = False
+
+
+def pilot_findings(items: Sequence[str], seen: PilotSeen) -> list[PilotFinding]:
+    """What was measured of these items, in their order."""
+    found = {
+        "dry_epoch": _ran,
+        "loss_falls": _loss,
+        "util_70": _use,
+        "memory_fits": _memory,
+        "tokens_per_s": _speed,
+    }
+    return [
+        PilotFinding(item=item, passed=judged[0], text=judged[1]) for item in items if (judged := found[item](seen))
+    ]
+
+
+def pilot_is_over(pilot: PilotSpec, run: JobRun, fraction: float | None, now: datetime, times: float = 1.0) -> bool:
+    """Whether a pilot, or so many times its length, has passed."""
+    if run.started_at is None:
+        return False
+    if pilot.duration_s is not None:
+        return now - run.started_at >= timedelta(seconds=pilot.duration_s * times)
+    return fraction is not None and pilot.share is not None and fraction >= pilot.share * times
+
+
+def is_measured_enough(job: Job, run: JobRun, fraction: float | None, now: datetime) -> bool:
+    """Whether what was not measured by now never will be: twice the pilot has passed, and some minutes.
+
+    A run that says no progress is judged by its estimated hours; one that keeps checkpoints had time to make one.
+    """
+    pilot, checkpoint = job.definition.pilot, job.definition.checkpoint
+    if pilot is None or run.started_at is None:
+        return False
+    ran_s = (now - run.started_at).total_seconds()
+    least_s = max(_PATIENCE_S, 0.0 if checkpoint is None else 1.5 * checkpoint.every_s)
+    if pilot.share is not None and fraction is None:
+        return ran_s >= max(least_s, 2 * pilot.share * hours_left(job) * 3600)
+    return ran_s >= least_s and pilot_is_over(pilot, run, fraction, now, times=2)
+
+
+def failed_text(findings: Sequence[PilotFinding]) -> str:
+    """Those that did not pass, in one line."""
+    return "; ".join(f"{one.item}: {one.text}" for one in findings if not one.passed)
+
+
+def findings_detail(findings: Sequence[PilotFinding]) -> dict[str, dict[str, str]]:
+    """What the event of a pilot keeps: evidence for each item that passed."""
+    passed = {one.item: one.text for one in findings if one.passed}
+    return {_KEY: passed} if passed else {}
+
+
+def pilot_ticks(events: Sequence[JobEvent]) -> list[ChecklistTick]:
+    """What the pilots of a job ticked, oldest first."""
+    found: dict[str, ChecklistTick] = {}
+    for event in events:
+        kept = event.detail.get(_KEY) if event.kind == PILOT_EVENT else None
+        for item, text in (kept if isinstance(kept, dict) else {}).items():
+            words = f"measured by the pilot of run {event.run_number}: {text}"
+            found[item] = ChecklistTick(item=item, at=event.at, words=words)
+    return list(found.values())
+
+
+# --- one item ---------------------------------------------------------------------------------------------------------
+def _ran(seen: PilotSeen) -> tuple[bool | None, str]:
+    now = seen.samples[-1]
+    if (now.progress or None, now.tokens_per_s, now.loss) == (None,) * 3:
+        return None, "it says no progress, speed or loss"
+    if seen.needs_checkpoint and seen.checkpoint is None:
+        return None, "no whole checkpoint was saved"
+    done = "it ran" if now.progress is None else f"{now.progress:.3g} of the work is done"
+    return True, done + (f", checkpoint {seen.checkpoint} was fetched" if seen.needs_checkpoint else "")
+
+
+def _loss(seen: PilotSeen) -> tuple[bool | None, str]:
+    losses = [*(one.loss for one in seen.samples[:-1] if one.loss is not None), *seen.losses]
+    if len(losses) < _LEAST_LOSSES:
+        return None, f"{len(losses)} losses were seen, {_LEAST_LOSSES} are needed"
+    part = len(losses) // 4
+    first, last = fmean(losses[:part]), fmean(losses[-part:])
+    return last < first, f"{first:.4g} at first, {last:.4g} at last (means of quarters of {len(losses)})"
+
+
+def _use(seen: PilotSeen) -> tuple[bool | None, str]:
+    known = [one.gpu_percent for one in seen.samples if one.gpu_percent is not None and _computes(one)]
+    if not known:
+        return None, "the GPU use was not measured while it trained"
+    middle = median(known)
+    why = seen.samples[-1].waits_for
+    text = f"GPU use {middle:.0f} % (median of {len(known)})"
+    fits = middle >= LOW_UTILISATION_PERCENT
+    return fits, text if fits or why is None else f"{text}, it probably waits for: {why}"
+
+
+def _memory(seen: PilotSeen) -> tuple[bool | None, str]:
+    known = [one.gpu_memory_share for one in seen.samples if one.gpu_memory_share is not None and _computes(one)]
+    if not known:
+        return None, "the GPU memory was not measured while it trained"
+    return max(known) <= FULL_MEMORY, f"at most {max(known):.0%} of the GPU memory in use ({len(known)} readings)"
+
+
+def _speed(seen: PilotSeen) -> tuple[bool | None, str]:
+    known = [one.tokens_per_s for one in seen.samples if one.tokens_per_s is not None]
+    if not known or not known[-1]:
+        return None, "it says no tokens/s"
+    return True, f"{known[-1]:,.0f} tokens/s"
+
+
+def _computes(sample: RunSample) -> bool:
+    """Not while it loads."""
+    return bool(sample.progress or sample.tokens_per_s) or sample.loss is not None

@@ -1,0 +1,39 @@
+"""What the pilot of a run says of the items that its job requires."""
+
+from __future__ import annotations
+
+from gpuwatch.domain.jobs.job import Job, JobRun
+from gpuwatch.domain.jobs.job_watch import pilot_items
+from gpuwatch.domain.jobs.pilot_checks import PilotFinding, PilotSeen, pilot_findings, pilot_ticks
+from gpuwatch.domain.jobs.run_progress import losses
+from gpuwatch.domain.jobs.run_sample import RunSample, samples_of
+from gpuwatch.domain.jobs.run_status import RunnerStatus
+from gpuwatch.engine.job_parts import JobParts
+
+OVER_LIMIT = "pilot: "  # how the runner's reason begins when a forecast broke a limit
+UNFIT = "checklist: "
+_LINES = 200
+
+
+def untested_items(parts: JobParts, job: Job) -> list[str]:
+    """Items for this run's pilot: neither the owner ticked them nor an earlier pilot of the job. Raises StoreError."""
+    items = pilot_items(job.definition)
+    if not items:
+        return []
+    known = {tick.item for tick in pilot_ticks(parts.jobs.events(job.job_id))} | set(parts.ticked(job))
+    return [item for item in items if item not in known]
+
+
+def measured(
+    parts: JobParts, job: Job, run: JobRun, items: list[str], now: RunSample, status: RunnerStatus
+) -> list[PilotFinding]:
+    """What is known of them now. Raises StoreError."""
+    written = [one for one in samples_of(parts.jobs.events(job.job_id)) if one.run_number == run.run_number]
+    log = "\n".join(parts.files.log_tail(job.job_id, run.run_number, _LINES))
+    seen = PilotSeen(
+        samples=[*(one for one in written if one.at < now.at), now],
+        losses=losses(log, status.metrics),
+        checkpoint=run.checkpoint,
+        needs_checkpoint=job.definition.checkpoint is not None,
+    )
+    return pilot_findings(items, seen)

@@ -1,0 +1,72 @@
+"""What a job requires and its pilot measures: ticked with evidence, or the run stops and asks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import JobState, PilotSpec
+from gpuwatch.domain.jobs.pilot_checks import pilot_ticks
+from gpuwatch.domain.jobs.run_sample import samples_of
+from tests.jobs.job_world import CHECKPOINTS, WATCH, JobWorld
+
+_FALLS = (
+    "l=900; n=0; while :; do n=$((n+1)); l=$((l-1)); echo step $n/100000 loss: $l.0 2,000 tokens/s; sleep 0.1; done"
+)
+_SAVES = f"mkdir -p ckpt; echo 1 > ckpt/1; {_FALLS}"
+_ITEMS = ("dry_epoch", "loss_falls", "util_70", "memory_fits", "tokens_per_s", "amp")
+
+
+def _with_gpu(world: JobWorld, percent: int) -> None:
+    """Its machine has a GPU that is so busy."""
+    world.until(lambda job: job.state is JobState.PREPARING)
+    tool = world.machine.folder / "bin/nvidia-smi"
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text(f"#!/bin/sh\necho '{percent}, 60000, 80000'\n")
+    tool.chmod(0o755)
+
+
+def _submitted(world: JobWorld, command: str, *items: str) -> None:
+    resources = msgspec.structs.replace(WATCH, require=items)
+    world.submit(command, resources=resources, pilot=PilotSpec(duration_s=600.0), checkpoint=CHECKPOINTS)
+
+
+def test_a_pilot_ticks_what_it_measured_with_its_evidence(world: JobWorld) -> None:
+    _submitted(world, _SAVES, *_ITEMS)
+    _with_gpu(world, 84)
+    job = world.until(lambda job: job.state is JobState.RUNNING and world.run.step == "piloted", step_s=61.0)
+    said = {tick.item: tick.words or "" for tick in pilot_ticks(world.jobs.events(job.job_id))}
+    assert sorted(said) == sorted(set(_ITEMS) - {"amp"}), "what only the owner knows is not the pilot's"
+    assert "GPU use 84 %" in said["util_70"]
+    assert "2,000 tokens/s" in said["tokens_per_s"]
+    assert "checkpoint ckpt/1 was fetched" in said["dry_epoch"]
+    assert "75%" in said["memory_fits"]
+
+
+def test_an_item_that_fails_stops_and_asks_and_its_owner_may_tick_it(world: JobWorld) -> None:
+    """A faster GPU is no answer to one that waits for the disk: it does not move."""
+    _submitted(world, _SAVES, "util_70", "loss_falls")
+    _with_gpu(world, 41)
+    job = world.until(lambda job: job.state is JobState.PAUSED, step_s=61.0)
+    assert "checklist: util_70: GPU use 41 %" in (job.reason or "")
+    assert "loss_falls" not in (job.reason or "")
+    assert pilot_ticks(world.jobs.events(job.job_id)) == []
+    (news,) = [one.alert for one in world.launches.alerts.values() if "stopped after its pilot" in one.alert.headline]
+    assert "gpuwatch checklist tick job:train ITEM" in " ".join(news.can_do)
+    world.until(lambda job: not world.alive())
+    world.ticked = {"util_70"}
+    world.jobs.jobs[job.job_id] = msgspec.structs.replace(world.job, state=JobState.QUEUED)
+    world.restarted()
+    _with_gpu(world, 41)
+    world.until(lambda job: job.state is JobState.RUNNING and world.run.step == "piloted", step_s=61.0)
+    assert [tick.item for tick in pilot_ticks(world.jobs.events(job.job_id))] == ["loss_falls"]
+
+
+def test_what_cannot_be_measured_is_waited_for_and_then_asked(world: JobWorld) -> None:
+    """A command that says nothing, on a machine whose GPU nobody can read, is not taken for a good one."""
+    _submitted(world, "while :; do sleep 0.1; done", "util_70")
+    job = world.until(lambda job: job.state is JobState.RUNNING)
+    began = world.now
+    job = world.until(lambda job: job.state is JobState.PAUSED, step_s=61.0)
+    assert "util_70: the GPU use was not measured" in (job.reason or "")
+    assert (world.now - began).total_seconds() >= 1200, "twice its pilot"
+    assert samples_of(world.jobs.events(job.job_id)) == []
