@@ -43,6 +43,7 @@ ASSUMED = (
     "the price at the start holds for the whole run, which takes the hours that its job states",
     "list price: the median of what fits in that hour, as a catalogue states it",
     "limits are those of max_price = auto, from the prices known by then, renewed once a day; hours are whole",
+    "limits are computed as if no forecast had been scored; the daemon heeds that record (gpuwatch scores)",
     "interruptions, set-up, disk above the default and traffic are left out of all three",
 )
 _RENEW_H = 24
