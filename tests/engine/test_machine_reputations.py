@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from datetime import datetime, timedelta
+from decimal import Decimal
+
+import msgspec
 
 import pytest
 
@@ -67,3 +70,32 @@ def test_a_store_that_fails_leaves_what_was_known() -> None:
     bad_of(known, NOON)
     launches.is_down = True
     assert bad_of(known, NOON + timedelta(hours=1)) == 1
+
+
+def test_a_queued_job_gets_the_limits_of_this_moment_like_any_watch() -> None:
+    launches, job = Launches(), a_watch(name="job:train", min_reputation=0.9)
+    launches.bad = 3
+    bench, market = Bench(job), ScriptedMarket(an_answer())
+    hunter = Hunter(
+        market, [], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
+        current_limit=MachineReputations(launches).with_records, job_watches=lambda: [job],
+    )  # fmt: skip
+    fired = []
+    for now in (NOON, NOON + READ_EVERY):
+        market.script = [an_answer(an_offer(quoted_usd_hour=1.0, reliability=0.99, observed_at=now), at=now)]
+        hunter.run_round(lambda now=now: now, 30.0, 30.0)  # type: ignore[misc]
+        fired.append(len(bench.uow_factory.alerts))
+        launches.bad = 0
+    assert fired == [0, 1]
+
+
+def test_the_automatic_limit_of_a_job_is_what_it_is_hunted_at() -> None:
+    job = a_watch(name="job:train", max_price_usd_gpu_hour=Decimal(4))
+    bench, market = Bench(job), ScriptedMarket(an_answer(an_offer(quoted_usd_hour=2.0)))
+    hunter = Hunter(
+        market, [], Commission("0"), bench.evaluator, lambda *_: None, threading.Event(),
+        current_limit=lambda watch, _now: msgspec.structs.replace(watch, max_price_usd_gpu_hour=Decimal(1)),
+        job_watches=lambda: [job],
+    )  # fmt: skip
+    hunter.run_round(lambda: NOON, 30.0, 30.0)
+    assert len(bench.uow_factory.alerts) == 0

@@ -111,6 +111,8 @@ def unfit_for_cluster(spec: JobDefinition) -> str | None:
         return f"{', '.join(left_out)}: gpuwatch logs in to no machine of a cluster; do that in setup and command"
     if spec.resources.action.value == "ask":
         return 'action = "ask": the machines of a cluster are chosen by dstack, so there is no offer to approve'
+    if spec.resources.min_reputation is not None:
+        return "resources.min_reputation: the machines of a cluster are chosen by dstack, which does not know it"
     unknown = [name for name in spec.resources.providers or () if not names_at(name).get(TOOL)]
     if unknown:
         return f"resources.providers: dstack rents nothing at {', '.join(unknown)}"

@@ -79,6 +79,7 @@ def test_the_same_launch_has_the_same_task() -> None:
         ({"pilot": PilotSpec(share=0.1)}, "pilot"),
         ({"resources": a_watch(action=Action.ASK)}, 'action = "ask"'),
         ({"resources": a_watch(action=Action.LAUNCH, providers=("shadeform",))}, "nothing at shadeform"),
+        ({"resources": a_watch(action=Action.LAUNCH, min_reputation=0.9)}, "min_reputation"),
     ],
 )
 def test_what_dstack_does_not_carry_out_is_refused(changed: dict[str, object], words: str) -> None:
