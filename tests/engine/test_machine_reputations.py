@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import msgspec
-
 import pytest
 
 from gpuwatch.domain.market.pricing import Commission
