@@ -46,11 +46,17 @@ class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
-    """The current limits of watches. Opens the store only if one has `max_price = "auto"`.
+    """Watches as the daemon would hunt them now: with automatic limits, past prices, and how your launches went.
+
+    Opens the store only if one of them asks for any of that.
 
     Args:
         keep: note when a watch was first looked at; False: nothing is written.
     """
+    return _with_records(settings, _with_past_limits(settings, _with_auto_limits(settings, watches, keep)))
+
+
+def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
     if all(watch.auto is None for watch in watches):
         return LimitsInForce(watches=watches, standing={})
     from gpuwatch.bootstrap.rules import commissions_of
@@ -71,11 +77,8 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
         return LimitsInForce(watches=watches, standing={}, fault=str(error))
 
 
-def with_records(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
-    """The watches with how your launches went, where one asks for that. Opens the store only then.
-
-    Without a store that can be read, there were no launches.
-    """
+def _with_records(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
+    """Without a store that can be read, there were no launches."""
     if not any(watch.min_reputation is not None for watch in limits.watches):
         return limits
     from gpuwatch.engine.machine_reputations import MachineReputations
@@ -91,11 +94,8 @@ def with_records(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
     return msgspec.structs.replace(limits, watches=watches)
 
 
-def with_past_limits(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
-    """The watches with what their clauses about the stored prices ask for now. Opens the store only if one has such.
-
-    Without a store that can be read nothing is known, and such a watch matches nothing.
-    """
+def _with_past_limits(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
+    """Without a store that can be read nothing is known, and a watch that compares with past prices matches nothing."""
     if not any(watch.compares_with_past for watch in limits.watches):
         return limits
     from gpuwatch.bootstrap.rules import all_commissions

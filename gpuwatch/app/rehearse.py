@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuwatch import providers
-from gpuwatch.app.check import limits_in_force, with_records
+from gpuwatch.app.check import limits_in_force
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
@@ -76,7 +76,7 @@ def rehearse(settings: Settings, name: str) -> Rehearsal:
         raise UsageError(f'watch {name!r} rents nothing: action = "alert"; rehearse one with "launch" or "ask"')
     if watch.action is Action.COMMAND:
         raise UsageError(f"watch {name!r} has a command rent; gpuwatch check {name} shows what would run")
-    limits = with_records(settings, limits_in_force(settings, [watch], keep=False))
+    limits = limits_in_force(settings, [watch], keep=False)
     lines = list(_settings(settings, watch))
     lines += _providers(settings, limits.watches[0])
     return Rehearsal(watch=name, dry_run=settings.dry_run, lines=lines)

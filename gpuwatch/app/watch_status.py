@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gpuwatch.app.check import limits_in_force, with_records
+from gpuwatch.app.check import limits_in_force
 from gpuwatch.app.current_offers import current_offers
 from gpuwatch.app.offers import match_json
 from gpuwatch.bootstrap import open_store_read_only, real_now
@@ -93,7 +93,7 @@ def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -
         StoreError: the store cannot be read.
     """
     wanted = settings.watches if watches is None else watches
-    limits = with_records(settings, limits_in_force(settings, wanted, keep=False))
+    limits = limits_in_force(settings, wanted, keep=False)
     offers = [offer for offer, _ in current_offers(settings, _LIVE).offers]
     with open_store_read_only(settings) as store:
         known = _Known(settings, store, real_now())

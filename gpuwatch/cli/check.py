@@ -133,9 +133,9 @@ def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -
 
 def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
     """The watches with their current limits; prints where limits come from the history."""
-    from gpuwatch.app.check import limits_in_force, with_past_limits, with_records
+    from gpuwatch.app.check import limits_in_force
 
-    found = with_records(settings, with_past_limits(settings, limits_in_force(settings, watches, keep)))
+    found = limits_in_force(settings, watches, keep)
     if found.fault:
         note(f'max_price = "auto": the caps apply, because the history cannot be read: {found.fault}')
     for name, standing in found.standing.items():

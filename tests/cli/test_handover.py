@@ -142,3 +142,12 @@ def test_doctor_says_whether_the_program_of_a_command_is_there(shell: Shell, pla
     ran = shell("doctor")
     assert ran.code != Exit.DONE
     assert "there is no program 'no-such-program-4711'" in ran.out
+
+
+def test_what_the_daemon_would_not_rent_is_not_handed_over(shell: Shell, place: Verda) -> None:
+    """Nothing is known of past prices here: no offer is a fifth under their median."""
+    write(shell, place)
+    settings = shell.folder / "gpuwatch.toml"
+    settings.write_text(settings.read_text() + 'drop_by = "20%"\n')
+    ran = shell("handover", "H100 night", "--to", "skypilot")
+    assert ran.code == Exit.FAILED, ran.out
