@@ -224,7 +224,9 @@ class Dstack:
         """
         program = shutil.which(self._program, path=self._env.get("PATH"))
         if program is None:
-            raise ProviderUnreachable(f"dstack: there is no program {self._program!r}; pip install dstack")
+            raise ProviderUnreachable(
+                f"dstack: there is no program {self._program!r}: install dstack, or set [orchestrator] program"
+            )
         kept = {name: text for name, text in self._env.items() if name.startswith(_ENV)}
         project = ["--project", self._project] if self._project else []
         into = BytesIO()
