@@ -171,6 +171,7 @@ def step_back(executor: Executor, provider: str, at_s: int) -> None:
         (f"UPDATE price_interval SET seen_to_s = ? WHERE seen_to_s >= ? AND {mine}", (at_s - 1, at_s, provider)),  # noqa: S608
         ("DELETE FROM hourly WHERE hour >= ?", (at_s // 3600,)),
         ("UPDATE history_state SET next_hour = ? WHERE next_hour > ?", (at_s // 3600, at_s // 3600)),
+        ("UPDATE history_state SET version = version + 1", ()),  # others remember what stood here before
     ):
         executor.run(sql, parameters)
 

@@ -14,6 +14,21 @@ from gpuwatch.storage.market_snapshot import market_at
 from tests.storage.market import NOON, an_answer, an_offer, machines
 
 
+def test_a_clock_that_another_recorder_put_back_is_noticed(database: Database, database_url: str) -> None:
+    """What it moved is known by another place in time: closed by the old one, it would stay open beside the next."""
+    other = open_database(database_url)
+    try:
+        first, second = SqlHistoryRecorder(database), SqlHistoryRecorder(other)
+        first.record(an_answer(an_offer("m1", 1.0), after_s=7200), lane="hunt")
+        second.record(an_answer(an_offer("m1", 1.0), after_s=0), lane="hunt")  # moves it, and changes nothing else
+        first.record(an_answer(an_offer("m1", 2.0), after_s=7210), lane="hunt")
+    finally:
+        other.close()
+    with database.read() as connection:
+        is_open = connection.exec_driver_sql("SELECT seen_to_s IS NULL FROM price_interval ORDER BY seen_from_s")
+        assert [bool(one) for one in is_open.scalars()] == [False, True]
+
+
 def test_recorders_of_several_processes_take_turns(database: Database, database_url: str) -> None:
     faults: list[BaseException] = []
 
