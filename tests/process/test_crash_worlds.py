@@ -146,6 +146,7 @@ def backup_restored(stage: Stage, point: str) -> None:
     loses_the_launch(stage, point)
     with stage.lives(**ALONE):
         wait(lambda: stage.is_reported("that this database does not know") or not ours(stage.market))
+    stage.market.faults.add("search", "502", times=None)  # once it is gone, a watch that forgot it may rent anew
     stage.ends(**ALONE)
 
 
@@ -162,6 +163,7 @@ def backup_and_another_key(stage: Stage, point: str) -> None:
         assert ours(second) == []
         assert len(ours(stage.market)) == 1
         stage.home.write(**stage.settings)
+        stage.market.faults.add("search", "502", times=None)
         stage.ends(**ALONE)
 
 
