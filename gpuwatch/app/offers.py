@@ -83,6 +83,7 @@ def _terms_json(terms: OfferTerms) -> dict[str, Any]:
             "currency": terms.currency,
             "usd_rate": terms.usd_rate,
             "usd_rate_on": None if terms.usd_rate_on is None else terms.usd_rate_on.isoformat(),
+            "placement_score": terms.placement_score,
             "note": terms.note,
         },
     }

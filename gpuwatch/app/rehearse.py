@@ -13,6 +13,7 @@ from gpuwatch.app.check import limits_in_force
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
+from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.engine.rehearsal import (
@@ -164,7 +165,8 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalL
     if not offers.matches:
         return line(state="note", text="no offer fits now; what depends on the offer is not rehearsed")
     best = offers.matches[0]
-    shown = f"{best.offer.offer_id} at {best.price_microusd_gpu_hour / MICRO:.2f} $ per GPU-hour"
+    price = f"{best.offer.offer_id} at {best.price_microusd_gpu_hour / MICRO:.2f} $ per GPU-hour"
+    shown = ", ".join((price, *marks(best.offer)))
     if offers.at_limit:
         return line(state="met", text=f"would be ordered first: {shown}")
     limit = watch.max_price_usd_gpu_hour

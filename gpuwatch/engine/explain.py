@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.choice import compare, in_order, tie_of
@@ -63,7 +64,8 @@ def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator
 def _match_text(match: Match) -> str:
     offer, price = match.offer, match.price
     per_gpu = price_text(price.gpu_price_usd_hour(offer.gpu_count))
-    return f"{offer.gpu_count}× {offer.gpu} at {offer.provider}, offer {offer.offer_id}, {per_gpu} $/GPU-h"
+    shown = ", ".join((f"offer {offer.offer_id}", f"{per_gpu} $/GPU-h", *marks(offer)))
+    return f"{offer.gpu_count}× {offer.gpu} at {offer.provider}, {shown}"
 
 
 def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:

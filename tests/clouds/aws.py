@@ -20,13 +20,14 @@ from gpuwatch.emulator.provider_server import ProviderServer
 from gpuwatch.emulator.request import EmulatorRequest
 from tests.clouds.aws_account import Ec2Account
 from tests.clouds.aws_account_actions import ACCOUNT_ROUTES, AccountActions
+from tests.clouds.aws_capacity import CAPACITY_ROUTES, CapacityActions
 from tests.clouds.aws_market import MARKET, Sold, product_texts
 from tests.clouds.aws_wire import json_reply, listed, refuse, xml_reply
 
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
 
 
-class Ec2(AccountActions, ProviderServer):
+class Ec2(AccountActions, CapacityActions, ProviderServer):
     """EC2 with a small market in two regions. Requests are logged, and made to fail, as "POST /RunInstances".
 
     Args:
@@ -46,6 +47,7 @@ class Ec2(AccountActions, ProviderServer):
         ("POST", "/GetProducts", "get_products"),
         ("POST", "/GetCallerIdentity", "get_caller_identity"),
         *ACCOUNT_ROUTES,
+        *CAPACITY_ROUTES,
     )
 
     def __init__(
@@ -66,6 +68,8 @@ class Ec2(AccountActions, ProviderServer):
         self.instances: dict[str, dict[str, Any]] = {}
         self.tokens: dict[str, tuple[str, dict[str, str]]] = {}
         self.sold_out: set[tuple[str, str]] = set()  # (zone, type)
+        self.scores: dict[str, int] = {}  # zone id → spot placement score
+        self.blocks: list[dict[str, Any]] = []  # capacity blocks for sale, as the wire has them
         self.types: list[dict[str, Any]] = []  # what DescribeInstanceTypes knows, as the wire has it
 
     # --- what a test does ---------------------------------------------------------------------------------------------

@@ -51,7 +51,8 @@ def _of_terms(terms: OfferTerms, provider: str) -> list[str]:
     if terms.currency != "USD":
         found.append(_currency(terms))
     switches = (terms.prepaid, "prepaid"), (terms.multi_node, "multi-node"), (terms.tax_included, "tax included")
-    return found + [word for is_so, word in switches if is_so]
+    found += [word for is_so, word in switches if is_so]
+    return found if terms.placement_score is None else [*found, f"placement score {terms.placement_score}/10"]
 
 
 def _currency(terms: OfferTerms) -> str:

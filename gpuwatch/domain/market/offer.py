@@ -43,6 +43,7 @@ class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     currency: str = "USD"  # of the quote as received
     usd_rate: float | None = None  # dollars for one unit of `currency`
     usd_rate_on: date | None = None  # the day of that rate
+    placement_score: int | None = None  # 1 to 10: how likely the provider holds spot capacity there now
     note: str | None = None  # one remark for a person: what is uncertain about this offer
 
 

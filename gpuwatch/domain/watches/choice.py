@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.watch import Action, Prefer, Watch
 _TIE_OF_RENTING: Final = 0.01
 _QUALITIES: Final = (  # of `_quality`, in its order; behind them: `rank`
     "the lower total price", "the higher reliability", "the verified host", "NVLink", "the faster download",
-    "the faster upload",
+    "the faster upload", "the higher placement score",
 )  # fmt: skip
 
 
@@ -120,6 +120,7 @@ def _quality(match: Match) -> tuple[object, ...]:
         not _has_nvlink(offer),
         -(offer.download_mbps or 0.0),
         -(offer.upload_mbps or 0.0),
+        -(offer.terms.placement_score or 0),
         *rank(match),
     )
 

@@ -45,6 +45,13 @@ def _network_range(value: Option) -> None:
         raise ValueError("expected a range of addresses, such as 203.0.113.7/32") from None
 
 
+def _block_hours(value: Option) -> None:
+    """What AWS sells: whole days up to two weeks, beyond that whole weeks."""
+    step = 24 if isinstance(value, int) and value <= 14 * 24 else 168
+    if not isinstance(value, int) or not 0 <= value <= 26 * 168 or value % step:
+        raise ValueError("expected whole days up to 336 hours, or whole weeks up to 4368, as AWS sells them")
+
+
 def _texts(value: Option) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
@@ -123,6 +130,13 @@ INFO = ProviderInfo(
             about="Whether machines get a public address; default: as their subnet says.",
             choices=("yes", "no"),
         ),
+        OptionSpec(
+            name="capacity_block_hours",
+            kind="integer",
+            about="Show capacity blocks of this length as list prices, which nobody rents; 0: none.",
+            default=0,
+            check=_block_hours,
+        ),
         OptionSpec(name="instance_profile", kind="text", about="Name of the instance profile (IAM role) of instances."),
     ),
     default_disk_gb=100.0,
@@ -163,6 +177,8 @@ def build(settings: ProviderSettings, tools: Tools) -> Adapter:
     from gpuwatch.providers.aws.market import AwsMarket  # noqa: PLC0415
 
     client = AwsClient(settings, tools, own_endpoints)
+    hours = settings.options.get("capacity_block_hours")
     catalog = CatalogCache(client)
     launcher = AwsLauncher(client, catalog, settings)
-    return Adapter(name=INFO.name, info=INFO, market=AwsMarket(client, catalog), launcher=launcher)
+    market = AwsMarket(client, catalog, hours if isinstance(hours, int) else 0)
+    return Adapter(name=INFO.name, info=INFO, market=market, launcher=launcher)

@@ -8,10 +8,12 @@ from typing import Final
 
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Answer, Query
+from gpuwatch.providers.aws.capacity_blocks import CapacityBlocks
 from gpuwatch.providers.aws.catalog_cache import CatalogCache
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.aws.instance_types import InstanceType, is_wanted, table
-from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
+from gpuwatch.providers.aws.offers import RegionZones, block_offer, on_demand_offer, spot_offer, with_score
+from gpuwatch.providers.aws.placement import PlacementScores
 from gpuwatch.providers.aws.prices import PriceList, SpotKey
 from gpuwatch.providers.toolkit.post_processing import ParseResult, build_answer
 from gpuwatch.providers.toolkit.validation import objects, word
@@ -25,9 +27,11 @@ class AwsMarket:
 
     name = "aws"
 
-    def __init__(self, account: AwsClient, catalog: CatalogCache) -> None:
+    def __init__(self, account: AwsClient, catalog: CatalogCache, block_hours: int = 0) -> None:
         self._account = account
         self._catalog = catalog
+        self._scores = PlacementScores(account)
+        self._blocks = CapacityBlocks(account, block_hours)
 
     def search(self, query: Query) -> Answer:
         """The offers that match. A region that does not answer makes the answer partial.
@@ -88,6 +92,21 @@ class AwsMarket:
                 seen.skip("an instance type without a list price")
             elif key.zone in place.zones:
                 seen.offers.append(on_demand_offer(place, key.zone, wanted[key.type], price, prices.disk_usd_gb_month))
+        self._add_blocks(seen, place, wanted, prices)
+
+    def _add_blocks(
+        self, seen: ParseResult, place: RegionZones, wanted: Mapping[str, InstanceType], prices: PriceList
+    ) -> None:
+        """Adds what is for sale in advance; without it the other offers are right all the same."""
+        try:
+            blocks = self._blocks.of(place.region, wanted)
+        except ProviderError as error:
+            seen.skip(f"no capacity blocks of {place.region}: {type(error).__name__}")
+            return
+        for block in blocks:
+            if block.zone in place.zones:
+                machine, size = wanted[block.type], prices.types.get(block.type)
+                seen.offers.append(block_offer(place, machine, block, size, prices.disk_usd_gb_month))
 
     def _add_spot(
         self,
@@ -100,11 +119,13 @@ class AwsMarket:
         found, rows = self._catalog.spot_prices(place.region, {key.type for key in keys}, seen.skipped)
         seen.rows += rows
         prices = self._list_prices(place.region, new)
-        for key in keys:
-            price = found.get(key)
-            if price is not None and key.zone in place.zones:  # no row: not sold as spot there
-                size = prices.types.get(key.type)
-                seen.offers.append(spot_offer(place, key.zone, wanted[key.type], price, size, prices.disk_usd_gb_month))
+        sold = {key: price for key in keys if (price := found.get(key)) and key.zone in place.zones}
+        scores = self._scores.of(place.region, [wanted[key.type] for key in sold])
+        for key, price in sold.items():  # without a price: not sold as spot there
+            machine, size = wanted[key.type], prices.types.get(key.type)
+            score = scores.get((key.type, place.zones[key.zone]))
+            offer = spot_offer(place, key.zone, machine, price, size, prices.disk_usd_gb_month)
+            seen.offers.append(with_score(offer, score))
 
     def _list_prices(self, region: str, new: Iterable[str]) -> PriceList:
         """Adds the disk's price and the machine's size: a spot price is right without them."""

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from gpuwatch.domain.market.offer import Offer, OfferKind, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.providers.aws.capacity_blocks import CapacityBlock
 from gpuwatch.providers.aws.instance_types import InstanceType
 from gpuwatch.providers.aws.prices import ListPrice, SpotPrice
 
@@ -83,6 +86,25 @@ def spot_offer(
     """A type at its spot price in one zone. The least bid is the spot price: nobody ever pays the bid."""
     least = price.usd_hour
     return _offer(place, zone, machine, size, disk_usd, spot=True, quoted_usd_hour=least, min_bid_usd_hour=least)
+
+
+def with_score(offer: Offer, score: int | None) -> Offer:
+    """The offer with AWS's placement score of its zone."""
+    return offer if score is None else replace(offer, terms=replace(offer.terms, placement_score=score))
+
+
+def block_offer(
+    place: RegionZones, machine: InstanceType, block: CapacityBlock, size: ListPrice | None, disk_usd: float | None
+) -> Offer:
+    """A capacity block by its hour. Its id is none that an order takes, and it is no live offer: nobody can rent it."""
+    made = _offer(place, block.zone, machine, size, disk_usd, spot=False, quoted_usd_hour=block.usd_hour)
+    return replace(
+        made,
+        offer_id=f"{place.region}/{block.zone}/{machine.name}/block/{block.id}",
+        machine_id=f"{made.machine_id}/block",
+        kind=OfferKind.LISTED,
+        terms=replace(made.terms, prepaid=True, min_billing_s=block.hours * 3600.0, quota=None, note=block.note),
+    )
 
 
 def machine_id(zones: Mapping[str, str], zone: str, machine_type: str) -> str:

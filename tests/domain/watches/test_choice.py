@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.domain.market.offer import Verification
+from gpuwatch.domain.market.offer import OfferTerms, Verification
 from gpuwatch.domain.watches.choice import compare, in_order, tie_of
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Prefer, Watch
@@ -53,6 +53,12 @@ def test_a_watch_that_only_alerts_names_the_cheapest_unless_it_says_how_close_is
         (RENTS, [("a", 2.0, {"reliability": 0.9}), ("b", 2.0, {"reliability": 0.99})], 2, "the higher reliability"),
         (RENTS, [("a", 2.0, {"download_mbps": 10.0}), ("b", 2.0, {"download_mbps": 90.0})], 2, "the faster download"),
         (RENTS, [("a", 2.0, {}), ("b", 2.0, {})], 2, "the order of their names, as nothing else tells them apart"),
+        (
+            RENTS,
+            [("a", 2.0, {}), ("b", 2.0, {"terms": OfferTerms(placement_score=9)})],
+            2,
+            "the higher placement score",
+        ),
         (a_watch(), [("a", 2.0, {}), ("b", 2.01, {})], 1, "the lower GPU price"),
         (a_watch(), [("a", 2.0, {"reliability": 0.9}), ("b", 2.0, {"reliability": 0.99})], 2, "the higher reliability"),
         (
@@ -81,6 +87,8 @@ def test_nothing_to_compare_has_no_best() -> None:
         ({"verification": Verification.VERIFIED}, {"verification": Verification.UNVERIFIED}),
         ({"nvlink_gbps": 400.0}, {"nvlink_gbps": None}),
         ({"download_mbps": 9000.0}, {"download_mbps": 100.0}),
+        ({"terms": OfferTerms(placement_score=9)}, {"terms": OfferTerms(placement_score=3)}),
+        ({"terms": OfferTerms(placement_score=1)}, {"terms": OfferTerms()}),
     ],
 )
 def test_equal_totals_are_decided_by_quality(better: dict[str, Any], worse: dict[str, Any]) -> None:

@@ -1,0 +1,89 @@
+"""Capacity blocks: whole machines paid in advance for a span that begins later. Shown as list prices, never ordered.
+
+source: AWS's API reference of DescribeCapacityBlockOfferings, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.providers.aws.client import AwsClient
+from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.validation import number, objects, word
+
+_KEPT_S: Final = 900.0
+_SOLD_SO: Final = re.compile(r"p[4-9]")
+_MOST_H: Final = 182 * 24.0
+
+
+class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A block for sale: one machine from `start`, for `hours`, at `fee_usd` at once."""
+
+    id: str
+    type: str
+    zone: str
+    start: datetime
+    hours: float
+    fee_usd: float
+
+    @property
+    def usd_hour(self) -> float:
+        """What an hour of the whole span costs."""
+        return self.fee_usd / self.hours
+
+    @property
+    def note(self) -> str:
+        """What binds whoever buys it."""
+        return (
+            f"a capacity block: ${self.fee_usd:,.2f} at once for {self.hours:g} hours from {self.start:%Y-%m-%d %H:%M} "
+            "UTC, not refundable; gpuwatch never buys one, the EC2 console does"
+        )
+
+
+class CapacityBlocks:
+    """The blocks of a length that AWS sells. `hours` 0: none are asked for."""
+
+    def __init__(self, account: AwsClient, hours: int) -> None:
+        self._account = account
+        self._hours = hours
+        self._kept: TtlCache[list[CapacityBlock]] = TtlCache(_KEPT_S, account.tools.monotonic)
+
+    def of(self, region: str, types: Iterable[str]) -> list[CapacityBlock]:
+        """The cheapest block of each type in each zone, of those the earliest. Raises ProviderError."""
+        found: dict[tuple[str, str], CapacityBlock] = {}
+        for name in sorted(set(types)) if self._hours else ():
+            if _SOLD_SO.match(name):
+                for one in self._kept.get(partial(self._asked, region, name), (region, name)):
+                    key = (one.type, one.zone)
+                    found[key] = min(one, found.get(key, one), key=lambda block: (block.usd_hour, block.start))
+        return list(found.values())
+
+    def _asked(self, region: str, name: str) -> list[CapacityBlock]:
+        rows = self._account.pages(
+            "ec2", region, "describe_capacity_block_offerings", "CapacityBlockOfferings",
+            InstanceType=name, InstanceCount=1, CapacityDurationHours=self._hours,
+        )  # fmt: skip
+        blocks = (parse_block(row) for row in objects(rows))
+        return [one for one in blocks if one is not None and one.type == name]
+
+
+def parse_block(row: Mapping[str, Any]) -> CapacityBlock | None:
+    """A block as received; None: it is not for one machine, not in dollars, or odd."""
+    id_, name, zone = (
+        word(row.get(key), 60) for key in ("CapacityBlockOfferingId", "InstanceType", "AvailabilityZone")
+    )
+    start, hours = row.get("StartDate"), number(row.get("CapacityBlockDurationHours"), 0.0, _MOST_H)
+    minutes = number(row.get("CapacityBlockDurationMinutes", 0), 0.0, 59.0)
+    fee = number(row.get("UpfrontFee"), 0.01, 1e8)
+    if row.get("InstanceCount") != 1 or row.get("CurrencyCode") != "USD" or not isinstance(start, datetime):
+        return None
+    if not (id_ and name and zone and fee) or hours is None or minutes is None or hours + minutes == 0:
+        return None
+    began = start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
+    return CapacityBlock(id=id_, type=name, zone=zone, start=began, hours=hours + minutes / 60, fee_usd=fee)
