@@ -212,7 +212,7 @@ def _raised(bench: Bench, status: int, body: bytes, error: type[Exception]) -> s
 
 def _odd_options(info: ProviderInfo) -> list[str]:
     """Options whose default does not match their kind, or that nobody could set."""
-    kinds = {"text": str, "number": int | float, "switch": bool, "texts": tuple}
+    kinds = {"text": str, "number": int | float, "integer": int, "switch": bool, "texts": tuple}
     odd = []
     for spec in info.options:
         if spec.default is not None and not isinstance(spec.default, kinds[spec.kind]):
