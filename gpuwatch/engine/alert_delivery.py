@@ -117,15 +117,16 @@ class AlertDelivery:
         Raises:
             StoreError: the outbox cannot be read.
         """
-        self.route_new(now)
-        self._expire(now)
+        if self._outbox.has_work():
+            self.route_new(now)
+            self._expire(now)
         self._failover.run_if_due(now)
-        clock, is_quiet = self._clock_from(now), self._routing.is_quiet(now)
+        clock, is_quiet, has_work = self._clock_from(now), self._routing.is_quiet(now), self._outbox.has_work()
         for name, channel in self._channels.items():
             if self._stopping.is_set() or self._is_busy(name):
                 self._report_hanging(name, now)
                 continue
-            dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet)
+            dues = self._outbox.lease(now, _BATCH, LEASE_S, (name,), only_critical=is_quiet) if has_work else ()
             if dues:
                 failpoint("alert.leased")
                 self._started_at[name] = now

@@ -181,11 +181,11 @@ class Hunter:
     def _run_planned(self, planner: QuestionPlanner, limits: PollingLimits, clock: Callable[[], datetime]) -> None:
         """Ask what is due, the most overdue first; at most as many as there are questions."""
         early_s = min(limits.poll_every_s, limits.search_interval_s) / 2  # until the next look at what is due
-        for _ in range(len(planner.plan(self._demands(planner, clock()), limits, clock()).questions)):
-            if self._stopping.is_set():
-                return
+        left = math.inf
+        while left > 0 and not self._stopping.is_set():
             now = clock()
             plan = planner.plan(self._demands(planner, now), limits, now)
+            left = min(left, len(plan.questions)) - 1
             waited = {one: self._question_unasked_s(one, now) for one in plan.questions}
             due = [one for one, unasked_s in waited.items() if unasked_s >= max(one.every_s - early_s, 0.0)]
             if not due:

@@ -25,6 +25,7 @@ class PricesOnSale:
     def __init__(self, default_disk_gb: float) -> None:
         self._default_disk_gb = default_disk_gb
         self._known: dict[SaleKey, dict[_Key, SalePrice]] = {}
+        self.changes = 0  # how often an answer showed something else than the one before
         self._lock = threading.Lock()
 
     def begin_with(self, history: Mapping[SaleKey, Mapping[_Key, SalePrice]]) -> None:
@@ -79,7 +80,9 @@ class PricesOnSale:
             if not price.fits(query) or (ceiling is not None and price.listed_usd_hour(disk_gb) > ceiling + _HAIR)
         }
         kept.update({(offer.machine_id, offer.gpu_count): _sale_price(offer) for offer in offers})
-        self._known[key] = kept
+        if self._known.get(key) != kept:
+            self._known[key] = kept
+            self.changes += 1
 
 
 def _sale_price(offer: Offer) -> SalePrice:

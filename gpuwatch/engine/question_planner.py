@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+
+import msgspec
 
 from gpuwatch.domain.market.query import Query
 from gpuwatch.domain.watches.heat import heat_of
@@ -12,7 +15,8 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.errors import StoreError
 
-PLAN_EVERY = timedelta(minutes=1)  # what is on sale has changed by then
+PLAN_EVERY = timedelta(minutes=1)  # if what is on sale has changed by then, or what is allowed
+_AS_ALLOWED = 0.02  # what is left of the day's rows changes with every second: this much is no change
 _HEAT_EVERY = timedelta(seconds=15)  # what is hot changes with every match
 
 
@@ -39,18 +43,29 @@ class QuestionPlanner:
         self._plan = QueryPlan(questions=())
         self._planned_for: tuple[Demand, ...] = ()
         self._planned_at: datetime | None = None
-        self._known_gpus = 0
+        self._known_gpus = self._seen_changes = 0
+        self._limits: PollingLimits | None = None
 
     def plan(self, demands: Sequence[Demand], limits: PollingLimits, now: datetime) -> QueryPlan:
         """The questions for these demands, at this moment."""
         wanted = tuple(demands)
-        known = self._prices.known_gpus
-        every = PLAN_EVERY if self._planned_for == wanted else _HEAT_EVERY
-        is_fresh = self._planned_at is not None and timedelta(0) <= now - self._planned_at < every
-        if not is_fresh or self._known_gpus != known or not _ask_the_same(self._planned_for, wanted):
+        if not self._is_good(wanted, limits, now):
             self._plan = plan_queries(wanted, self._prices.expected_rows(), limits)
-            self._planned_for, self._planned_at, self._known_gpus = wanted, now, known
+            self._planned_for, self._limits, self._planned_at = wanted, limits, now
+            self._known_gpus, self._seen_changes = self._prices.known_gpus, self._prices.changes
         return self._plan
+
+    def _is_good(self, wanted: tuple[Demand, ...], limits: PollingLimits, now: datetime) -> bool:
+        """Whether the last plan will do: a new one takes longer than all else that a poll without offers does."""
+        if self._planned_at is None or self._limits is None or now < self._planned_at:
+            return False
+        if self._known_gpus != self._prices.known_gpus or not _ask_the_same(self._planned_for, wanted):
+            return False
+        if self._planned_for != wanted:
+            return now - self._planned_at < _HEAT_EVERY
+        if now - self._planned_at < PLAN_EVERY:
+            return True
+        return self._seen_changes == self._prices.changes and _allow_the_same(self._limits, limits)
 
     def heat(self, query: Query, watches: Sequence[Watch], now: datetime) -> float:
         """How much more than others a query is worth asking; computed once a minute."""
@@ -77,3 +92,13 @@ class QuestionPlanner:
 
 def _ask_the_same(some: Sequence[Demand], others: Sequence[Demand]) -> bool:
     return [(one.query, one.watches) for one in some] == [(one.query, one.watches) for one in others]
+
+
+def _allow_the_same(some: PollingLimits, other: PollingLimits) -> bool:
+    def is_near(one: float | None, than: float | None) -> bool:
+        return one == than or (one is not None and than is not None and math.isclose(one, than, rel_tol=_AS_ALLOWED))
+
+    rationed = msgspec.structs.replace(other, rows_per_s=some.rows_per_s, turns_share=some.turns_share)
+    return (
+        some == rationed and is_near(some.rows_per_s, other.rows_per_s) and is_near(some.turns_share, other.turns_share)
+    )

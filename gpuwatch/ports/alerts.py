@@ -239,6 +239,9 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
     def start(self, channels: Sequence[str]) -> int:
         """A sender begins, with these channels; how many deliveries it takes over from channels that are gone."""
 
+    def has_work(self) -> bool:
+        """Is anything new, waiting, or expired and not mentioned yet?"""
+
     def unrouted(self) -> Sequence[UnroutedAlert]:
         """Alerts that were stored since `route`, oldest first; some of them, if there are many."""
 

@@ -18,6 +18,7 @@ from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
 from gpuwatch.storage import new_alerts
 from gpuwatch.storage.database import Database
+from gpuwatch.storage.remembered import Remembered
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import hook_run
 from gpuwatch.storage.tables import launch as launches
@@ -53,6 +54,7 @@ class SqlHookQueue:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._is_pending = Remembered(database, lambda connection: connection.execute(_PENDING).first() is not None)
 
     def start(self) -> None:
         """Give back what the runner before held, where no other can be running (SQLite's one daemon)."""
@@ -64,8 +66,10 @@ class SqlHookQueue:
 
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
         """Claim what is due. Looks without a lock first: nothing due is the common answer."""
+        if not self._is_pending.get():
+            return ()
         with self._database.read() as connection:
-            if connection.execute(_PENDING).first() is None or not _due(connection, to_ms(now), 1):
+            if not _due(connection, to_ms(now), 1):
                 return ()
         with self._database.write() as connection:
             due = _due(connection, to_ms(now), limit)

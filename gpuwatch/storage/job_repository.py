@@ -18,6 +18,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.identity_tables import watch_identity
 from gpuwatch.storage.job_tables import JOBS_OVER, job_event, job_run
 from gpuwatch.storage.job_tables import job as jobs
+from gpuwatch.storage.remembered import Remembered
 from gpuwatch.storage.rows import AnyRow, from_ms, to_ms, upsert
 
 _OPEN = jobs.c.state.not_in(JOBS_OVER)
@@ -40,20 +41,21 @@ class SqlJobRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._open: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
+        self._open_jobs = Remembered(database, self._read_open)
 
     # --- what the daemon does -----------------------------------------------------------------------------------------
 
     def open_jobs(self) -> list[Job]:
         """Those that are not over, oldest first; only those that have changed are read whole. Raises StoreError."""
-        with self._database.read() as connection:
-            rows = connection.execute(_OPEN_VERSIONS).all()
-            known = {row[0]: self._open.get(row[0]) for row in rows}
-            changed = [
-                job_id for job_id, version, _ in rows if (one := known[job_id]) is None or one.version != version
-            ]
-            for start in range(0, len(changed), _CHUNK):
-                whole = select(jobs).where(jobs.c.job_id.in_(changed[start : start + _CHUNK]))
-                known.update((row.job_id, _job_of(row)) for row in connection.execute(whole))
+        return list(self._open_jobs.get())
+
+    def _read_open(self, connection: Connection) -> Sequence[Job]:
+        rows = connection.execute(_OPEN_VERSIONS).all()
+        known = {row[0]: self._open.get(row[0]) for row in rows}
+        changed = [job_id for job_id, version, _ in rows if (one := known[job_id]) is None or one.version != version]
+        for start in range(0, len(changed), _CHUNK):
+            whole = select(jobs).where(jobs.c.job_id.in_(changed[start : start + _CHUNK]))
+            known.update((row.job_id, _job_of(row)) for row in connection.execute(whole))
         found = [_with_spent(job, spent) for job_id, _, spent in rows if (job := known[job_id]) is not None]
         self._open = {job.job_id: job for job in found}
         return found

@@ -36,6 +36,7 @@ from gpuwatch.storage.installation import load_installation
 from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
+from gpuwatch.storage.remembered import Remembered
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import IS_ALIVE, OVER_STATES, foreign_installation, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
@@ -47,6 +48,7 @@ _UPDATE_AS_READ = update(launches).where(
     launches.c.state == bindparam("read_state"),
     launches.c.version == bindparam("read_version"),
 )
+_ALIVE = select(launches).where(IS_ALIVE).order_by(launches.c.intended_at_ms)
 
 
 class SqlLaunchRepository:
@@ -59,6 +61,7 @@ class SqlLaunchRepository:
     def __init__(self, database: Database, obligations: ObligationLog = NO_OBLIGATION_LOG) -> None:
         self._database = database
         self._obligations = obligations
+        self._alive = Remembered(database, lambda connection: [launch_of(row) for row in connection.execute(_ALIVE)])
 
     def get(self, launch_id: str) -> Launch | None:
         """One launch. Raises StoreError."""
@@ -67,8 +70,7 @@ class SqlLaunchRepository:
 
     def alive(self, provider: str | None = None) -> list[Launch]:
         """Those that are not over, oldest first. Raises StoreError."""
-        query = select(launches).where(IS_ALIVE).order_by(launches.c.intended_at_ms)
-        alive = self._read(query if provider is None else query.where(launches.c.provider == provider))
+        alive = [launch for launch in self._alive.get() if provider is None or launch.provider == provider]
         self._obligations.follow(alive)  # another host may have extended or ended one
         return alive
 

@@ -26,6 +26,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.new_alerts import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.pauses import load_pauses
 from gpuwatch.storage.provider_tables import seen_value
+from gpuwatch.storage.remembered import Remembered
 from gpuwatch.storage.rows import AnyRow, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
@@ -40,6 +41,9 @@ _UNMENTIONED = (
     .where(delivery.c.channel.not_in(select(delivery.c.channel).where(delivery.c.state == "pending")))
     .group_by(delivery.c.channel)
 )
+_EXPIRED = select(delivery.c.channel).where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
+_UNROUTED = select(alerts.c.alert_id).where(alerts.c.routed_at_ms.is_(None))
+_HAS_WORK = select(or_(_UNROUTED.exists(), _PENDING.exists(), _EXPIRED.exists()))
 _NEW_ADDRESS = "moved_chat"  # a stored value: "old new", of one channel
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
@@ -65,6 +69,11 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._has_work = Remembered(database, lambda connection: bool(connection.execute(_HAS_WORK).scalar()))
+
+    def has_work(self) -> bool:
+        """Is anything new, waiting, or expired and not mentioned yet? If not, the other questions need not be asked."""
+        return self._has_work.get()
 
     def enqueue(self, news: OutboxAlert) -> bool:
         """`enqueue`, in a transaction of its own."""

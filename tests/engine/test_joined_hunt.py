@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
+from statistics import mean
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.market.query import joined
-from gpuwatch.domain.watches.query_plan import PollingLimits
+from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.prices_on_sale import PricesOnSale
@@ -207,14 +209,16 @@ def test_what_a_sweep_has_read_is_joined_at_once() -> None:
 def asked_in_half_an_hour(world: World) -> dict[str, int]:
     """How often each GPU was asked for, at a turn every six seconds."""
 
-    def clock() -> datetime:
-        world.clock.now += timedelta(seconds=3)  # it is looked at before and after every search
-        return world.clock.now
+    search = world.market.search
 
+    def slow_search(query: Query) -> Answer:
+        world.clock.now += timedelta(seconds=6)
+        return search(query)
+
+    world.market.search = slow_search  # type: ignore[method-assign]
     until = world.clock.now + timedelta(minutes=30)
     while world.clock.now < until:
-        world.hunter.run_round(clock, 30.0, 30.0, LIMITS)
-        world.clock.now += timedelta(seconds=1)
+        world.round(after_s=1.0)
     return {gpu: sum(gpu in query.gpus for query in world.market.asked) for gpu in GPUS}
 
 
@@ -225,7 +229,7 @@ def test_a_watch_whose_limit_is_nearly_reached_is_asked_for_more_often_and_starv
     watches = [watch(gpu, 1.0 + n / 2) for n, gpu in enumerate(GPUS)]
     asked = asked_in_half_an_hour(World(CutMarket([*crowd, near], PAGE_ROWS), watches, [*crowd, near]))
     others = [count for gpu, count in asked.items() if gpu != "GPU 5"]
-    assert asked["GPU 5"] > 1.2 * max(others)
+    assert asked["GPU 5"] > max(*others, 1.2 * mean(others))
     assert min(others) >= 0.5 * sum(asked.values()) / len(GPUS)
 
 
@@ -245,4 +249,28 @@ def test_a_watch_whose_deadline_is_close_is_asked_for_more_often() -> None:
         planner=planner,
     )
     asked = asked_in_half_an_hour(world)
-    assert asked["GPU 5"] > 1.2 * max(count for gpu, count in asked.items() if gpu != "GPU 5")
+    others = [count for gpu, count in asked.items() if gpu != "GPU 5"]
+    assert asked["GPU 5"] > max(*others, 1.2 * mean(others))
+
+
+def test_a_plan_is_kept_until_something_that_it_rests_on_has_changed() -> None:
+    """Planning takes longer than all else that an idle hunt does."""
+    offers = [on_sale(gpu, number, 9.0) for number, gpu in enumerate(GPUS)]
+    world = World(CutMarket(offers, PAGE_ROWS), [watch(gpu, 1.0) for gpu in GPUS], offers)
+    planner, demands = QuestionPlanner(world.prices), [Demand(query=Query(gpus=(gpu,)), watches=(gpu,)) for gpu in GPUS]
+    limits = msgspec.structs.replace(LIMITS, rows_per_s=0.1)
+    first = planner.plan(demands, limits, world.clock.now)
+
+    def planned(after_s: float, limits: PollingLimits = limits) -> QueryPlan:
+        return planner.plan(demands, limits, world.clock.now + timedelta(seconds=after_s))
+
+    assert planned(59) is first
+    assert planned(3600) is first, "the same is on sale, and the same is allowed"
+    assert planned(3600, msgspec.structs.replace(limits, rows_per_s=0.101)) is first, "a hundredth is no change"
+    fewer = planned(3600, msgspec.structs.replace(limits, rows_per_s=0.05))
+    assert fewer is not first
+    world.prices.learn(Query(gpus=("GPU 0",)), an_answer(offers[0]))
+    assert planned(7300, msgspec.structs.replace(limits, rows_per_s=0.05)) is fewer, "an answer that shows nothing new"
+    world.prices.learn(Query(gpus=("GPU 0",)), an_answer(on_sale("GPU 0", 0, 1.0)))
+    assert planned(3630, msgspec.structs.replace(limits, rows_per_s=0.05)) is fewer, "it is not a minute old"
+    assert planned(7300, msgspec.structs.replace(limits, rows_per_s=0.05)) is not fewer

@@ -19,7 +19,6 @@ from gpuwatch.domain.market.query import Query, can_join, joined
 HEAT_LEAST, HEAT_MOST = 0.3, 4.0
 _PAGE_SHARE = 0.5  # assumed: of a page, filled by what is known; the rest is for what was listed since
 _MIXES = (0.02, 0.25, 0.5, 0.75, 0.98)  # of rows and turns in the cost of a question; the best one is taken
-_HALVINGS = 40  # of the scale: to less than a millionth
 
 Rows = Callable[[Query], float | None]  # how many rows an answer is expected to have; None: nothing is known
 
@@ -242,15 +241,28 @@ def _paced(questions: Sequence[Question], limits: PollingLimits) -> list[Questio
 
 
 def _scaled(shapes: Sequence[float], turn: float, rows: Sequence[float], least_s: float) -> list[float]:
-    """The shortest intervals of these proportions that use no more than is allowed."""
+    """The shortest intervals of these proportions that use no more than is allowed, of turns and of rows."""
+    scale = max(_least_scale(shapes, costs, least_s) for costs in ([turn] * len(shapes), rows))
+    return [max(least_s, scale * shape) for shape in shapes]
 
-    def at(scale: float) -> list[float]:
-        return [max(least_s, scale * shape) for shape in shapes]
 
-    low, high = 0.0, _use(shapes, turn, rows)
-    if _use(at(low), turn, rows) <= 1:
-        return at(low)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _use(at(middle), turn, rows) <= 1 else (middle, high)
-    return at(high)
+def _least_scale(shapes: Sequence[float], costs: Sequence[float], least_s: float) -> float:
+    """The least scale at which the sum of cost / max(least_s, scale × shape) is at most 1.
+
+    The longer its shape, the sooner an interval grows beyond `least_s`: with the longest ones growing, the sum is
+    (those that do not) + (those that do) / scale.
+    """
+    resting, growing = sum(costs) / least_s, 0.0
+    if resting <= 1:
+        return 0.0
+    order = sorted(zip(shapes, costs, strict=True), reverse=True)
+    scale = 0.0
+    for number, (shape, cost) in enumerate(order, start=1):
+        resting, growing = resting - cost / least_s, growing + cost / shape
+        is_last = number == len(order)
+        if not is_last and resting >= 1:
+            continue
+        scale = growing if is_last else growing / (1 - resting)
+        if not is_last and scale * order[number][0] <= least_s:
+            break
+    return scale
