@@ -145,7 +145,7 @@ def _executor(
     return LaunchExecutor(
         SqlLaunchRepository(store, obligations),
         {name: context},
-        LaunchAlerts(new_id),
+        LaunchAlerts(new_id, {adapter.name: adapter}),
         real_now,
         settings.budget,
     )

@@ -13,6 +13,7 @@ from gpuwatch.app.check import limits_in_force
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.provider_access import has_credentials, providers_polled_for
+from gpuwatch.domain.launches.launch import disk_microusd_hour
 from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.watch import Action
@@ -29,7 +30,7 @@ from gpuwatch.storage.launch_admission import refusal_of_rehearsal
 if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
-    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.ports.declarations import Adapter, ProviderInfo
     from gpuwatch.settings import Settings
 
 
@@ -156,6 +157,7 @@ def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[Re
         yield _offers_line(name, watch, offers)
         if offers.matches and offers.at_limit:
             yield _admission(settings, watch, offers.matches[0], adapter)
+    yield from _own_end(watch, adapter.info, offers)
     for one in prerequisites_of(adapter.launcher, adapter.info, offers.orders):
         yield prerequisite_line(name, one)
 
@@ -171,6 +173,23 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalL
         return line(state="met", text=f"would be ordered first: {shown}")
     limit = watch.max_price_usd_gpu_hour
     return line(state="note", text=f"nothing at or under {limit} $ now; rehearsed with the cheapest that fits, {shown}")
+
+
+def _own_end(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[RehearsalLine]:
+    """What ends its instance without gpuwatch, and what that leaves on the bill."""
+    if watch.launch is None or not watch.launch.self_destruct:
+        return
+    line = partial(RehearsalLine, provider=info.name, name="self-destruct")
+    if info.self_destruct is None:
+        text = f"gpuwatch knows no honest way for an instance to end itself at {info.title}: the order would be refused"
+        yield line(state="missing", text=text, mend="set self_destruct = false, or leave it out of `providers`")
+    elif info.self_destruct.needs_onstart and not watch.launch.onstart:
+        text = f"self_destruct at {info.title} stands before a start script, and there is none"
+        yield line(state="missing", text=text, mend='set launch.onstart; without work of its own: onstart = "true"')
+    elif offers.matches:
+        best = offers.matches[0]
+        disk = disk_microusd_hour(best, watch.disk_gb)
+        yield line(state="note", text=info.self_destruct.text(disk, best.price.price_microusd_hour))
 
 
 def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter) -> RehearsalLine:

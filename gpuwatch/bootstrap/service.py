@@ -124,7 +124,7 @@ class Service:
         self.deliverer = AlertDelivery(Outbox(store), self.channels, routing=routing, log_alert=log_alert)
         self.fallback_alerts = FallbackAlerts(self.channels, new_id, log_alert)
         self._watches = {watch.name: watch for watch in settings.watches}
-        self.launch_alerts = LaunchAlerts(new_id)
+        self.launch_alerts = LaunchAlerts(new_id, self.adapters)
         self.hooks = build_hooks(settings, store, http, self.stopping, time_source)
         self.slots = LaunchSlots(run_now, ("deliver", *(f"hunt {name}" for name in self.adapters)))
         self.launchers = self._build_launchers()

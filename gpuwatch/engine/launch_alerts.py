@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -13,22 +13,26 @@ from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, LaunchState, RefusalReason
 from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
+from gpuwatch.domain.launches.stored_terms import stored_watch
 from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
 from gpuwatch.domain.market.money import distinct_prices, dollars
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.ports import Alert, AlertKind, Instance, OutboxAlert, Severity, severity_of
+from gpuwatch.ports.declarations import Adapter
 from gpuwatch.redaction import redact
 
+NONE: Mapping[str, Adapter] = {}
 _PRICE_STEP = 1.03  # prices closer than this count as one when they are reported
 
 
 class LaunchAlerts:
     """Create the alerts of launches."""
 
-    def __init__(self, new_id: Callable[[], str]) -> None:
+    def __init__(self, new_id: Callable[[], str], adapters: Mapping[str, Adapter] = NONE) -> None:
         self._new_id = new_id
+        self._ends = {name: adapter.info.self_destruct for name, adapter in adapters.items()}
 
     def for_notification(self, launch: Launch, notification: Notification, now: datetime) -> OutboxAlert:
         """Return the alert for a transition's notification.
@@ -240,7 +244,7 @@ class LaunchAlerts:
             created_at=now,
             headline=f"{launch.watch}: {headline}",
             watch=launch.watch,
-            facts=_facts(launch, now),
+            facts=(*_facts(launch, now), *self._own_end(launch)),
             why=why,
             did=_state_text(launch),
             can_do=can_do,
@@ -248,6 +252,15 @@ class LaunchAlerts:
             subject=launch.launch_id,
         )
         return outbox_alert(alert, once_key)
+
+    def _own_end(self, launch: Launch) -> tuple[tuple[str, str], ...]:
+        """How a living instance ends without gpuwatch, and what each hour costs then."""
+        watch, ends = stored_watch(launch.terms), self._ends.get(launch.provider)
+        if ends is None or watch is None or watch.launch is None or not watch.launch.self_destruct:
+            return ()
+        if launch.state in _OVER or launch.instance_id is None:
+            return ()
+        return (("Self-destruct", ends.text(launch.disk_microusd_hour, launch.price_microusd_hour)),)
 
 
 def _kind(launch: Launch) -> AlertKind:

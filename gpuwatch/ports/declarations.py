@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gpuwatch.domain.launches.labels import LABEL_LENGTH
+from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.offer import OfferKind
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.pricing import Commission, usd
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
 from gpuwatch.ports import Launcher, Market, Now, ProviderSettings
 from gpuwatch.ports.findings import Finding
@@ -36,6 +37,23 @@ class Billing(msgspec.Struct, frozen=True, kw_only=True):
     minimum_s: float = 0.0  # the shortest time that is billed
     step_s: float = 0.0  # billed in whole steps: 60 is by the minute; 0: to the second
     prepaid: bool = False  # from a balance that must be there before
+
+
+class SelfDestruct(msgspec.Struct, frozen=True, kw_only=True):
+    """What `self_destruct` does at a provider, and what is billed afterwards. source: each provider's document."""
+
+    how: str  # a clause: "a timer on the machine shuts it down"
+    needs_onstart: bool = False  # it is lines before a start script
+    leaves_disk: bool = False  # its disk is billed until the machine is deleted
+    may_leave_all: bool = False  # whether the rest is billed as well is not documented
+
+    def text(self, disk_microusd_hour: int, price_microusd_hour: int) -> str:
+        """How, and what each hour costs afterwards, for a person."""
+        if not self.leaves_disk:
+            return f"{self.how}; nothing is billed afterwards"
+        disk, price = (f"${price_text(usd(one))}" for one in (disk_microusd_hour, price_microusd_hour))
+        most = f", or up to its whole price of {price} (not documented)," if self.may_leave_all else ""
+        return f"{self.how}; afterwards its disk costs {disk}{most} an hour until it is deleted"
 
 
 class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +110,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[OfferKind, ...] = (OfferKind.LIVE,)  # of price that it gives
     spots: tuple[bool, ...] = (False,)  # rental types that it has: (False, True) is on demand and spot
     billing: Billing = Billing()
+    self_destruct: SelfDestruct | None = None  # None: an order with it is refused
     own_credentials: str | None = None  # "the AWS credential chain": where they come from, if not from `api_key`
     extra: str | None = None  # that must be installed
     options: tuple[OptionSpec, ...] = ()

@@ -267,6 +267,12 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
                     launcher.destroy(made.instance_id)
                 self.ended(place)
 
+    def test_what_ends_itself_is_declared(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
+        """`ProviderInfo.self_destruct` says what an order with it does; without one such an order is refused."""
+        wish = WISHES["self-destruction"] | WISHES["onstart"]
+        refused = self._refused(launcher, self.order(offers[0].offer_id, **wish))
+        assert (refused is None) == (self.bench.info.self_destruct is not None), refused
+
     def _refused(self, launcher: Launcher, order: Order) -> OrderRefused | None:
         try:
             launcher.create(order)

@@ -83,3 +83,13 @@ def test_no_key_is_needed_where_the_work_starts_itself_or_brings_one(shell: Shel
     text = (shell.folder / "gpuwatch.toml").read_text()
     shell.settings(f"{text}{launch}\n")
     assert shell("rehearse", "h100").code == Exit.DONE
+
+
+@pytest.mark.parametrize(("onstart", "state"), [("", "MISSING"), ('onstart = "true"', "note   ")])
+def test_self_destruct_says_how_and_what_it_needs(shell: Shell, cloud: RunPod, onstart: str, state: str) -> None:
+    settings = SETTINGS.format(folder=shell.folder, url=cloud.url, options="")
+    shell.settings(f"{settings}self_destruct = true\n{onstart}\n")
+    ran = shell("rehearse", "h100")
+    [line] = [one for one in ran.out.splitlines() if "self-destruct" in one]
+    assert line.startswith(f"{state} runpod self-destruct: ")
+    assert ("nothing is billed afterwards" in line) is bool(onstart)

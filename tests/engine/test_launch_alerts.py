@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 
 import msgspec
 import pytest
 
+from gpuwatch import providers
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
+from gpuwatch.domain.launches.stored_terms import terms_of
+from gpuwatch.domain.watches.watch import LaunchSpec
 from gpuwatch.engine.launch_alerts import LaunchAlerts
-from gpuwatch.ports import Alert
-from tests.builders import NOON
+from gpuwatch.ports import Alert, Market
+from gpuwatch.ports.declarations import Adapter
+from tests.builders import NOON, a_watch
 from tests.domain.launches.guard_values import a_running_launch
 
 RUNNING = a_running_launch(machine_id="60006")
@@ -43,3 +48,22 @@ def test_what_is_over_costs_no_more() -> None:
     over = msgspec.structs.replace(RUNNING, state=LaunchState.ENDED, ended_at=NOON + timedelta(hours=1))
     assert "Cost" in dict(alert_of(over).facts)
     assert "Cost so far" not in dict(alert_of(over).facts)
+
+
+def _fact(provider: str, **changes: object) -> str | None:
+    watch = a_watch(launch=LaunchSpec(self_destruct=True))
+    launch = msgspec.structs.replace(RUNNING, provider=provider, terms=terms_of(watch), **changes)
+    known = ("tensordock", "lambda")
+    adapters = {name: Adapter(name=name, info=providers.info(name), market=cast("Market", None)) for name in known}
+    alert = LaunchAlerts(lambda: "abc", adapters).moved(launch, "running", "", NOON).alert
+    return dict(alert.facts).get("Self-destruct")
+
+
+def test_an_instance_that_ends_itself_says_what_each_hour_costs_then() -> None:
+    said = _fact("tensordock", disk_microusd_hour=7_000, price_microusd_hour=2_000_000)
+    assert said is not None
+    assert "afterwards its disk costs $0.007, or up to its whole price of $2.00 (not documented), an hour" in said
+    assert _fact("tensordock", state=LaunchState.ENDED) is None
+    assert _fact("tensordock", instance_id=None) is None
+    assert _fact("lambda") is None
+    assert "Self-destruct" not in dict(alert_of(RUNNING).facts)

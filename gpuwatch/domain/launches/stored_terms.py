@@ -21,7 +21,7 @@ _OF_WATCH = (
 )
 _OF_LAUNCH = (
     *("bid", "relaunch", "verify", "ssh_key", "wasteful_below", "wasteful_for_s", "idle_below", "idle_for_s"),
-    *("stop_outside", "on_price_increase", "hook_timeout_s"),
+    *("stop_outside", "on_price_increase", "hook_timeout_s", "self_destruct"),
 )
 _HOOKS = ("on_running", "before_stop", "on_ended")
 

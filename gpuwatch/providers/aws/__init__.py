@@ -11,7 +11,7 @@ from typing import Final
 
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, SelfDestruct, Tools
 from gpuwatch.ports.prerequisites import declared
 from gpuwatch.ports.settings import Option
 
@@ -63,6 +63,7 @@ INFO = ProviderInfo(
     title="AWS EC2",
     base_url="https://ec2.amazonaws.com",  # stands for AWS's own endpoint of each region and service
     launches=True,
+    self_destruct=SelfDestruct(how="a timer on the machine shuts it down, which terminates it"),
     runs_images=False,
     kinds=(OfferKind.LIVE, OfferKind.LISTED),
     spots=(False, True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, SelfDestruct, Tools
 from gpuwatch.ports.prerequisites import declared
 from gpuwatch.ports.settings import Option
 
@@ -25,6 +25,9 @@ INFO = ProviderInfo(
     key_names=("RUNPOD_API_KEY",),
     searches_without_key=True,
     launches=True,
+    self_destruct=SelfDestruct(
+        how="the pod deletes itself with the key that RunPod puts into it (reported, not tried)", needs_onstart=True
+    ),
     billing=Billing(prepaid=True),
     options=(
         OptionSpec(

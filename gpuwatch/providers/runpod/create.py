@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.offer_ids import PodPlacement, read_offer_id
+from gpuwatch.providers.runpod.self_destruct import self_destruct_lines
 from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, not_sent, refuse
 from gpuwatch.providers.toolkit.validation import at
 
@@ -51,10 +53,13 @@ fi
 _AFTER: Final = "\nexec sleep infinity"
 
 
-def create_body(order: Order, registry_id: str | None, options: Mapping[str, Option] = EMPTY) -> dict[str, Any]:
+def create_body(
+    order: Order, now: datetime, registry_id: str | None, options: Mapping[str, Option] = EMPTY
+) -> dict[str, Any]:
     """The create request.
 
     Args:
+        now: the moment of the order.
         registry_id: of credentials that are saved at RunPod.
         options: the provider's; what each GPU needs of the host is among them.
 
@@ -77,7 +82,7 @@ def create_body(order: Order, registry_id: str | None, options: Mapping[str, Opt
         "templateId": order.template or None,
         "dataCenterIds": [wanted.place] if wanted.place is not None else None,
         "ports": _ports(order) or None,
-        "cmd": _command(order),
+        "cmd": _command(order, now),
         "registry": registry_id,
         "mounts": None if order.volume is None else _mounts(order.volume, wanted),
         "startSsh": True if "ssh" in order.runtype or "jupyter" in order.runtype else None,
@@ -97,7 +102,7 @@ def _check(order: Order, registry_id: str | None) -> None:
     unsaved = order.registry is not None and registry_id is None
     reasons = {
         "nothing is rented by bids there any more": order.bid_usd_hour is not None,
-        "a RunPod pod cannot end itself at a set time": order.self_destruct_at is not None,
+        'self_destruct needs an onstart and another runtype than "args"': _cannot_end_itself(order),
         "neither an image nor a template is named": not order.image and not order.template,
         f"the label has not 1 to {LABEL_LENGTH} characters": not 1 <= len(order.label) <= LABEL_LENGTH,
         "it takes the id of credentials that are saved there: set options.registry_id": unsaved,
@@ -105,6 +110,11 @@ def _check(order: Order, registry_id: str | None) -> None:
         "that is no size of a disk": not math.isfinite(order.disk_gb) or order.disk_gb > 1e6,
     }
     refuse(PROVIDER, reasons)
+
+
+def _cannot_end_itself(order: Order) -> bool:
+    """A command of ours would take the place of the image's own, and who serves by that would serve no longer."""
+    return order.self_destruct_at is not None and (not order.onstart or order.runtype == "args")
 
 
 def _ports(order: Order) -> list[str]:
@@ -121,13 +131,14 @@ def _ports(order: Order) -> list[str]:
     return list(found)
 
 
-def _command(order: Order) -> list[str] | None:
+def _command(order: Order, now: datetime) -> list[str] | None:
     """What the container runs instead of the image's command, in exec form; with runtype `args` as it stands."""
     if not order.onstart:
         return None
     if order.runtype != "args":
         server = _SSH_SERVER if order.needs_ssh else ""
-        return ["bash", "-c", _BESIDE + server + order.onstart + _AFTER]
+        ends = "" if order.self_destruct_at is None else self_destruct_lines(order.self_destruct_at, now)
+        return ["bash", "-c", ends + _BESIDE + server + order.onstart + _AFTER]
     try:
         return shlex.split(order.onstart)
     except ValueError:

@@ -42,7 +42,7 @@ class RunpodLauncher(BasicLauncher):
             OfferGone: no capacity for it; OrderRefused, OrderRateLimited: nothing was made.
             OutcomeUnknown: it may have been made.
         """
-        body = create_body(order, self._registry_id, self._options)
+        body = create_body(order, self._account.tools.now(), self._registry_id, self._options)
         self._account.require_key_to_order()
         return created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
 

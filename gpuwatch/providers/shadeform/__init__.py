@@ -6,7 +6,7 @@ source: the vendor's OpenAPI 1.0.0 and guides, and public clients, read 2026-11.
 from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, SelfDestruct, Tools
 from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
@@ -16,6 +16,7 @@ INFO = ProviderInfo(
     key_names=("SHADEFORM_API_KEY",),
     searches_without_key=True,
     launches=True,
+    self_destruct=SelfDestruct(how="Shadeform deletes it at its own deadline"),
     runs_images=False,
     image_runtype="args",
     billing=Billing(prepaid=True),

@@ -7,7 +7,7 @@ what it lists is often not there.
 from __future__ import annotations
 
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, Tools
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, SelfDestruct, Tools
 from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
@@ -18,6 +18,7 @@ INFO = ProviderInfo(
     only_if_enabled=True,
     searches_without_key=True,
     launches=True,
+    self_destruct=SelfDestruct(how="a timer on the machine shuts it down", leaves_disk=True, may_leave_all=True),
     runs_images=False,
     billing=Billing(prepaid=True),
     default_disk_gb=100.0,

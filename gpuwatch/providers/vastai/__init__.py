@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
 from gpuwatch.ports import ProviderSettings
-from gpuwatch.ports.declarations import Adapter, ProviderInfo, Tools
+from gpuwatch.ports.declarations import Adapter, ProviderInfo, SelfDestruct, Tools
 from gpuwatch.ports.prerequisites import declared
 
 INFO = ProviderInfo(
@@ -20,6 +20,7 @@ INFO = ProviderInfo(
     on_by_default=True,
     searches_without_key=True,
     launches=True,
+    self_destruct=SelfDestruct(how="it destroys itself with its own key, or stops where that fails"),
     spots=(False, True),
     rates_hosts=True,
     default_disk_gb=8.0,

@@ -17,13 +17,15 @@ from gpuwatch.providers.runpod.create import create_body, created
 from tests.clouds.runpod_pods import faults_of
 
 OFFER = "NVIDIA H100 80GB HBM3/SECURE/8/EU-RO-1"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+LATER = datetime(2026, 11, 22, tzinfo=UTC)
 RECORDED = Path(__file__).parents[2] / "recorded" / "runpod"
 LOGIN = Registry(server="ghcr.io", username="me", password="aVerySecretPassword")
 
 
 def body(registry_id: str | None = None, **values: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {"offer_id": OFFER, "label": "gpuwatch-a", "image": "pytorch/pytorch", "disk_gb": 50.0}
-    found = create_body(Order(**(plain | values)), registry_id)
+    found = create_body(Order(**(plain | values)), NOW, registry_id)
     assert faults_of(found) == [], "the specification knows every field"
     return found
 
@@ -108,7 +110,8 @@ def test_a_template_may_stand_for_the_image() -> None:
     ("values", "says"),
     [
         ({"bid_usd_hour": 1.0}, "bids"),
-        ({"self_destruct_at": datetime(2026, 11, 22, tzinfo=UTC)}, "end itself"),
+        ({"self_destruct_at": LATER}, "onstart"),
+        ({"self_destruct_at": LATER, "onstart": "python -m x", "runtype": "args"}, "args"),
         ({"image": ""}, "image"),
         ({"ports": ("8080:80",)}, "outside"),
         ({"ports": ("53/udp",)}, "TCP"),

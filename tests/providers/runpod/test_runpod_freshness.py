@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ def largest() -> dict[str, Any]:
         onstart="python train.py", env={"A": "b"}, ports=("8000",), runtype="jupyter", template="t1",
         volume=Volume(mount="/data", volume_id="vol1"),
     )  # fmt: skip
-    return create_body(order, "cred1", {"min_cuda": "12.4", "min_ram_gb_per_gpu": 64, "min_vcpus_per_gpu": 8})
+    now = datetime(2026, 11, 23, tzinfo=UTC)
+    return create_body(order, now, "cred1", {"min_cuda": "12.4", "min_ram_gb_per_gpu": 64, "min_vcpus_per_gpu": 8})
 
 
 def test_every_field_that_we_send_is_sent_by_the_newest_client_too_or_documented() -> None:
