@@ -31,7 +31,7 @@ from gpuwatch.ports import Alert, AlertKind, Channel
 from gpuwatch.redaction import redact
 from gpuwatch.settings import Settings, store_last_good
 from gpuwatch.storage.daemon_lock import claim_daemon
-from gpuwatch.storage.database import Database, require_intact
+from gpuwatch.storage.database import Database, open_database, require_intact, sqlite_path
 from gpuwatch.storage.events import EventFilter, events
 from gpuwatch.storage.migrate import upgrade
 
@@ -109,7 +109,7 @@ def serve(
     for line in first.lines:
         log.warning("%s", line)
     with (
-        claim_daemon(settings.database_url),
+        claimed_store(settings.database_url),
         keeping(settings, progress, notifier) as keeper,
         awaited_store(settings, keeper, signals, notifier) as store,
     ):
@@ -130,6 +130,22 @@ def serve(
     return 0
 
 
+@contextmanager
+def claimed_store(url: str) -> Iterator[None]:
+    """Nobody else uses the database; SQLite's file exists, if it can be made."""
+    with claim_daemon(url):
+        path = sqlite_path(url)
+        if path is not None and not path.exists():
+            rehearse(lambda: _create(url))
+        yield
+
+
+def _create(url: str) -> None:
+    created = open_database(url)
+    upgrade(created)
+    created.close()
+
+
 def _begun(settings: Settings, store: Database) -> None:
     log.info("watching", extra={"watches": len(settings.watches), "providers": list(settings.providers)})
     if settings.rescue:
@@ -148,8 +164,9 @@ def _give_up() -> None:
 def rehearse(work: Callable[[], object]) -> None:
     """Do something in a child process that ends before it is done for good.
 
-    Checking settings that changed loads pydantic: 12 MB that a daemon would keep for weeks. The child remembers the
-    result on disk, and the parent then reads that. What goes wrong, or is logged, is shown by the parent's own run.
+    Checking settings that changed loads pydantic, creating the database loads alembic: 12 MB and 8 MB that a daemon
+    would keep for weeks. The child leaves the result on disk, and the parent then reads that. What goes wrong, or is
+    logged, is shown by the parent's own run.
     """
     if threading.active_count() > 1:  # a fork copies locks that other threads hold
         return
