@@ -16,7 +16,7 @@ from sqlalchemy import (
     text,
 )
 
-from gpuwatch.storage.metadata import metadata
+from gpuwatch.storage.metadata import metadata, partial_index
 
 _UNROUTED = text("routed_at_ms IS NULL")
 
@@ -36,7 +36,7 @@ alert = Table(
     Column("routed_at_ms", BigInteger),
     UniqueConstraint("once_key"),
     Index(None, "created_at_ms"),
-    Index("ix_alert_unrouted", "created_at_ms", sqlite_where=_UNROUTED, postgresql_where=_UNROUTED),
+    partial_index("ix_alert_unrouted", "created_at_ms", where=_UNROUTED),
     comment="every event, sent or not; body is its JSON; once_key makes sure that it is stored once only;"
     " routed_at_ms NULL: not logged or given to channels yet",
 )

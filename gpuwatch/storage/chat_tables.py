@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, String, Table, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, Column, String, Table, Text, UniqueConstraint, text
 
-from gpuwatch.storage.metadata import metadata
+from gpuwatch.storage.metadata import metadata, partial_index
 
 _UNFINISHED = text("done_at_ms IS NULL")
 
@@ -29,7 +29,7 @@ chat_update = Table(
     Column("button", String(64)),
     Column("done_at_ms", BigInteger),
     UniqueConstraint("bot", "button"),
-    Index("ix_chat_update_unfinished", "received_at_ms", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    partial_index("ix_chat_update_unfinished", "received_at_ms", where=_UNFINISHED),
     comment="messages and presses of people who may send them, until they are carried out; button: the data of a "
     "press that works once; body NULL: carried out",
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, String, Table, Text, text
+from sqlalchemy import BigInteger, Column, String, Table, Text, text
 
-from gpuwatch.storage.metadata import metadata
+from gpuwatch.storage.metadata import metadata, partial_index
 
 _OPEN = text("score IS NULL")
 
@@ -18,6 +18,6 @@ forecast = Table(
     Column("due_at_ms", BigInteger, nullable=False),
     Column("statement", Text, nullable=False),
     Column("score", Text),
-    Index("ix_forecast_open", "due_at_ms", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    partial_index("ix_forecast_open", "due_at_ms", where=_OPEN),
     comment="what was stated of prices before a deadline, as JSON; score: what came true, NULL until that is known",
 )

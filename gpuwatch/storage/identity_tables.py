@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, SmallInteger, String, Table, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, SmallInteger, String, Table, text
 
-from gpuwatch.storage.metadata import metadata
+from gpuwatch.storage.metadata import metadata, partial_index
 
 _IN_USE = text("retired_at_ms IS NULL")
 
@@ -39,7 +39,7 @@ watch_identity = Table(
     Column("name", String(200), nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("retired_at_ms", BigInteger),
-    Index("uq_watch_identity_in_use", "name", unique=True, sqlite_where=_IN_USE, postgresql_where=_IN_USE),
+    partial_index("uq_watch_identity_in_use", "name", unique=True, where=_IN_USE),
     comment="a watch keeps its id when it is renamed; retired_at_ms: it is in the settings no more",
 )
 

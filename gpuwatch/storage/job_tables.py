@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Float, ForeignKey, Index, Integer, String, Table, Text, text
 
-from gpuwatch.storage.metadata import metadata
+from gpuwatch.storage.metadata import metadata, partial_index
 
 JOB_STATES = (
     *("queued", "renting", "preparing", "running", "fetching", "done"),
@@ -35,7 +35,7 @@ job = Table(
     Column("retries_left", Integer, nullable=False, server_default="0"),
     Column("version", Integer, nullable=False, server_default="0"),
     CheckConstraint("state IN ('" + "', '".join(JOB_STATES) + "')", name="state"),
-    Index("uq_job_name_open", "name", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+    partial_index("uq_job_name_open", "name", unique=True, where=_OPEN),
     Index(None, "submitted_at_ms"),
     comment="work to be done on a rented instance; version rises with every change, run_number with every run",
 )

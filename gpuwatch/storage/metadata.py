@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import MetaData
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Index, MetaData, TextClause, event
 
 metadata = MetaData(
     naming_convention={
@@ -13,3 +15,15 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+def partial_index(name: str, *columns: str, where: ColumnElement[bool] | TextClause, unique: bool = False) -> Index:
+    """An index of some rows. `postgresql_where` is set when it is needed: checking it loads that dialect, 2 MB."""
+    return Index(name, *columns, unique=unique, sqlite_where=where, info={"where": where})
+
+
+@event.listens_for(metadata, "before_create")
+def _on_create(target: MetaData, connection: Connection, **_: Any) -> None:
+    if connection.dialect.name == "postgresql":
+        for index in (one for table in target.tables.values() for one in table.indexes if "where" in one.info):
+            index.dialect_options["postgresql"]["where"] = index.info["where"]

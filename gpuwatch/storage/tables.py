@@ -41,6 +41,7 @@ from gpuwatch.storage.job_tables import job as job  # noqa: PLC0414 a part of th
 from gpuwatch.storage.job_tables import job_event as job_event  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.job_tables import job_run as job_run  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.metadata import partial_index
 from gpuwatch.storage.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import provider_hold as provider_hold  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.provider_tables import seen_value as seen_value  # noqa: PLC0414 a part of the schema
@@ -118,7 +119,7 @@ poll = Table(
     Column("elapsed_ms", Integer, nullable=False),
     Column("error", Text),
     Index(None, "provider", "at_s"),
-    Index("ix_poll_covering", "provider", "gpu", "spot", "at_s", sqlite_where=_COVERS, postgresql_where=_COVERS),
+    partial_index("ix_poll_covering", "provider", "gpu", "spot", "at_s", where=_COVERS),
     comment="every search; gpu '' = all models; completeness 'failed' = no answer: a gap, never 'no offers'; "
     "covers 1: an offer that it does not show (listed at or under complete_to_microusd, if set) is gone",
 )
@@ -238,16 +239,8 @@ launch = Table(
     Column("watch_id", String(8)),
     Column("terms", Text),  # JSON: what its watch said at admission, as far as it is needed to follow it; no secrets
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
-    Index("uq_launch_slot_alive", "watch", "slot", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
-    Index(
-        "uq_launch_offer_alive",
-        "provider",
-        "offer_id",
-        "offer_slot",
-        unique=True,
-        sqlite_where=_ALIVE,
-        postgresql_where=_ALIVE,
-    ),
+    partial_index("uq_launch_slot_alive", "watch", "slot", unique=True, where=_ALIVE),
+    partial_index("uq_launch_offer_alive", "provider", "offer_id", "offer_slot", unique=True, where=_ALIVE),
     comment="one decision to rent, from the intent to the end; version is a fencing number",
 )
 IS_ALIVE = and_(*(launch.c.state != state for state in OVER_STATES))  # NOT IN would be rendered anew at each use

@@ -36,3 +36,33 @@ def test_the_first_start_checks_new_settings_in_a_child_that_keeps_its_memory_an
         check=True,
     )
     assert (done.stdout, done.stderr) == ("['h100'] False\n", "")
+
+
+_FIRST_START = """
+import sys
+from sqlalchemy import inspect
+from gpuwatch.daemon.process import claimed_store
+from gpuwatch.storage.database import open_database
+from gpuwatch.storage.migrate import upgrade
+with claimed_store(sys.argv[1]):
+    store = open_database(sys.argv[1])
+    print(upgrade(store), inspect(store.engine).has_table("launch"))
+    print(sorted({name.split(".")[0] for name in sys.modules} & {"alembic", "mako", "pydantic"}))
+    print([name for name in sys.modules if "dialects.postgresql" in name])
+"""
+
+
+def test_what_creates_a_new_database_does_not_stay_in_memory(tmp_path: Path) -> None:
+    """alembic takes 8 MB; and PostgreSQL's half of SQLAlchemy, where SQLite is used, 2 MB."""
+    command = [sys.executable, "-c", _FIRST_START, f"sqlite:///{tmp_path}/new.db"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert printed.split("\n")[:3] == ["[] True", "[]", "[]"]
+
+
+def test_a_database_that_cannot_be_created_is_reported_by_the_daemon_itself(tmp_path: Path) -> None:
+    """The child says nothing, and leaves nothing behind."""
+    command = [sys.executable, "-c", _FIRST_START, f"sqlite:///{tmp_path}/new.db"]
+    limited = ["sh", "-c", "ulimit -f 16; trap '' XFSZ; exec \"$@\"", "sh", *command]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count("StoreError") == 1
