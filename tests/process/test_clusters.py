@@ -54,7 +54,7 @@ class Cluster:
 
     def submit(self, nodes: int = 4, limit: str = "max_price = 2.5", more: str = "") -> Any:
         (self.home.folder / "train.toml").write_text(JOB.format(nodes=nodes, limit=limit, more=more))
-        wait_for(lambda: self.home.run("job", "list", "--json").returncode == 0)
+        wait_for(lambda: self.home.run("job", "list", "--json").returncode == 0, every_s=0.3)
         ran = self.home.run("job", "submit", "train.toml", "--json")
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)[0]
@@ -70,7 +70,7 @@ class Cluster:
         return [one["severity"] for one in found if words in one["headline"]]
 
     def until(self, state: str) -> Any:
-        return wait_for(lambda: (one := self.job())["state"] == state and one)
+        return wait_for(lambda: (one := self.job())["state"] == state and one, every_s=0.3)  # each look is a process
 
     def name(self) -> str:
         """Of its one run."""

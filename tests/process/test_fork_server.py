@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 
 import pytest
@@ -16,5 +18,11 @@ def test_what_is_loaded_before_the_fork_is_ours_or_locked_for_users(module: str)
     """A library that left the locks may still be in an old venv, and hide that it is imported here."""
     locked = set(re.findall(r"(?m)^([a-z0-9-]+)", (ROOT / "requirements/runtime.txt").read_text()))
     package = module.partition(".")[0]
-    owners = {name.lower().replace("_", "-") for name in packages_distributions().get(package, ())}
+    owners = {name.lower().replace("_", "-") for name in _owners().get(package, ())}
     assert package == "gpuwatch" or owners & locked
+
+
+@cache
+def _owners() -> Mapping[str, list[str]]:
+    """Of each package the distributions; half a second of reading."""
+    return packages_distributions()
