@@ -30,7 +30,6 @@ from tests.upgraded_store import open_upgraded
 ROOT = Path(__file__).parents[2]
 VAST = ROOT / "tests/recorded/price-history/vastai-offers-2026-02-27_03-03.csv.gz"
 AWS = ROOT / "tests/recorded/price-history/aws-ondemand-us-east-1-2022-07_2024-12.csv.gz"
-NOW = real_now()
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def store(shell: Shell) -> Iterator[Database]:
 
 
 def seen(store: Database, *offers: Any, ago: timedelta = timedelta(0), provider: str = "vastai") -> None:
-    at = NOW - ago
+    at = real_now() - ago
     shown = [changed(one, observed_at=at, provider=provider) for one in offers]
     answer = an_answer(*shown, observed_at=at, provider=provider)
     SqlHistoryRecorder(store).record(answer, lane="sweep", gpu="", spot=False)
@@ -52,10 +51,11 @@ def seen(store: Database, *offers: Any, ago: timedelta = timedelta(0), provider:
 def ran(store: Database, launch_id: str, hours: float, use: float | None, **changes: Any) -> Launch:
     """It ran at 3.60 with commission until an hour ago."""
     watch = a_watch(action=Action.LAUNCH, launch=LaunchSpec())
-    began = NOW - timedelta(hours=hours + 1)
+    now = real_now()  # the suite may take an hour from when it loads this file to here
+    began = now - timedelta(hours=hours + 1)
     plain = new_launch(Intent(watch=watch, match=a_match(), launch_id=launch_id, dry_run=False), 0, began)
     life = {"state": LaunchState.ENDED, "instance_id": launch_id[0], "running_at": began}
-    launch: Launch = changed(plain, ended_at=NOW - timedelta(hours=1), **(life | changes))
+    launch: Launch = changed(plain, ended_at=now - timedelta(hours=1), **(life | changes))
     with store.write() as connection:
         connection.execute(insert(launches).values(**row_of(launch)))
     if use is not None:

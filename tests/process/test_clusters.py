@@ -70,7 +70,7 @@ class Cluster:
         return [one["severity"] for one in found if words in one["headline"]]
 
     def until(self, state: str) -> Any:
-        return wait_for(lambda: (one := self.job())["state"] == state and one, every_s=0.3)  # each look is a process
+        return wait_for(lambda: (one := self.job())["state"] == state and one, every_s=0.3)  # each time a process
 
     def name(self) -> str:
         """Of its one run."""

@@ -16,6 +16,7 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
 from gpuwatch.providers.vastai.rows import KnownRows, RowReader
+from tests.drawn import examples
 
 
 def _parse(body: bytes, chunk: int | None = None, spot: bool = False, disk_gb: float = 8.0) -> ParsedAnswer:
@@ -302,7 +303,7 @@ def _check(parsed: ParsedAnswer) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300, explore=1500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ODD_ROW | JSON, max_size=4), st.integers(1, 400), st.booleans())
 @example([a_row() | {"gpu_name": "RTX\u00a04090\u2003D"}], 400, False)
 def test_odd_rows_give_a_typed_error_or_valid_offers(rows: list[Any], chunk: int, spot: bool) -> None:
@@ -310,7 +311,7 @@ def test_odd_rows_give_a_typed_error_or_valid_offers(rows: list[Any], chunk: int
         _check(_parse(_body(*rows), chunk, spot))
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100, explore=500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(ODD_ROW, min_size=1, max_size=7))
 @example([*(a_row(id=n) | {"inner": [{}, {}, {}], f"field {n}": n} for n in range(1, 7)), a_row(id=7)])
 def test_the_names_found_without_reading_every_row_are_those_of_its_ends(rows: list[Any]) -> None:
@@ -320,7 +321,7 @@ def test_the_names_found_without_reading_every_row_are_those_of_its_ends(rows: l
         assert _parse(compact).drift == _parse(_body(*rows)).drift
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300, explore=1500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_damaged_bodies_give_a_typed_error_or_valid_offers(data: st.DataObject) -> None:
     body = bytearray(_body(*TRICKY))
@@ -336,7 +337,7 @@ def test_damaged_bodies_give_a_typed_error_or_valid_offers(data: st.DataObject) 
         _check(_parse(bytes(body), data.draw(st.integers(1, 500))))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(300, explore=1500), deadline=None)
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_other_body_is_a_typed_error(body: bytes) -> None:
     with suppress(ProviderError):
