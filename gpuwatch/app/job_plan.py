@@ -10,13 +10,15 @@ import msgspec
 
 from gpuwatch.app.watch_status import WatchStatus, watch_statuses
 from gpuwatch.bootstrap import open_store_read_only, real_now
+from gpuwatch.bootstrap.jobs import least_billing_h
 from gpuwatch.domain.jobs.job import Job
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
-from gpuwatch.domain.jobs.merge import START_H, Merge, find_merges
+from gpuwatch.domain.jobs.merge import START_H, Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, saving_usd, schedule
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
 
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
@@ -64,19 +66,19 @@ def plan_jobs(settings: Settings) -> JobPlan:
     with open_store_read_only(settings) as store:
         repository = SqlJobRepository(store)
         jobs = repository.open_jobs()
+        holders = holders_of(jobs, launches_of(jobs, SqlLaunchRepository(store).alive()))
         awaited = {name for job in jobs for name in job.definition.depends_on}
         ended = sorted(repository.ended_jobs(awaited), key=lambda job: job.submitted_at)
     states = group_states([*ended, *jobs])
     found = schedule(jobs, now, states)
     seen = _statuses(settings, [one.job for one in found if one.waits is None], now)
     prices = {job_id: price for job_id, one in seen.items() if (price := _cheapest(one)) is not None}
-    found = schedule(jobs, now, states, lambda job: prices.get(job.job_id))
-    least_h = min((one.commission.min_billing_s for one in settings.providers.values()), default=0.0) / 3600
-    queued = [one.job for one in found]
+    shared = SharedInstances(holders, now, least_billing_h(settings))
+    found = schedule(jobs, now, states, lambda job: prices.get(job.job_id), shared=shared)
     return JobPlan(
         at=now,
         starts=tuple(_start(one, seen.get(one.job.job_id)) for one in found),
-        merges=tuple(find_merges(queued, now, prices, least_h)),
+        merges=tuple(shared.merges(prices)),
         dry_run=settings.dry_run,
     )
 

@@ -252,7 +252,15 @@ def mark_cancelled(
         if job.is_over:
             raise UsageError(f"job {job.name!r} is {job.state.value}; there is nothing to cancel")
         job, changed = _move(repository, job, JobState.CANCELLED, "cancelled by the owner"), True
-    alive = [one.launch_id for one in launches.alive() if one.watch_id == job.job_id and not one.dry_run]
+    others = {
+        one.launch_id for one in repository.open_jobs() if one.job_id != job.job_id
+    }  # a shared instance is theirs
+    alive = [
+        one.launch_id
+        for one in launches.alive()
+        if job.job_id == one.watch_id or job.launch_id == one.launch_id
+        if one.launch_id not in others and not one.dry_run
+    ]
     return job, changed, alive
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.engine.instance_addresses import InstanceAddresses
 from gpuwatch.engine.job_parts import JobParts, RunBounds
+from gpuwatch.engine.job_queue import JobQueue
 from gpuwatch.engine.job_runner import JobRunner
 from gpuwatch.engine.job_threads import JobThreads
 from gpuwatch.errors import SettingsError
@@ -20,10 +21,14 @@ from gpuwatch.remote.ssh import OpenSshShells
 from gpuwatch.storage.checklists import SqlChecklistRepository
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gpuwatch.bootstrap import TimeSource
     from gpuwatch.domain.jobs.job import Job
     from gpuwatch.domain.watches.decide import Match
+    from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports import Launcher, LaunchRepository
+    from gpuwatch.ports.job_queue import JobQueueStore
     from gpuwatch.ports.jobs import JobStore
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
@@ -47,6 +52,25 @@ def job_shells(settings: Settings) -> OpenSshShells:
     return OpenSshShells(jobs_folder(settings) / "ssh")
 
 
+def least_billing_h(settings: Settings) -> float:
+    """Hours that an instance is billed at least, wherever it is rented."""
+    return min((one.commission.min_billing_s for one in settings.providers.values()), default=0.0) / 3600
+
+
+def build_job_queue(
+    settings: Settings,
+    jobs: JobQueueStore,
+    launches: LaunchRepository,
+    best_usd_gpu_hour: Callable[[str], float | None],
+) -> JobQueue:
+    """The queue of jobs in the daemon. `best_usd_gpu_hour`: the lowest price that a watch, by its name, saw last."""
+
+    def price_of(job: Job) -> float | None:
+        return best_usd_gpu_hour(WATCH_PREFIX + job.name)
+
+    return JobQueue(jobs, launches, price_of=price_of, min_billing_h=least_billing_h(settings))
+
+
 def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
     settings: Settings,
     store: Database,
@@ -55,8 +79,14 @@ def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
     launchers: Mapping[str, Launcher],
     time_source: TimeSource,
     shown: Callable[[str], Sequence[Match]],
+    with_limit: Callable[[Watch, datetime], Watch],
 ) -> JobRunner:
-    """The runner of jobs in the daemon. `shown`: what a watch, by its name, saw last."""
+    """The runner of jobs in the daemon.
+
+    Args:
+        shown: what a watch, by its name, saw last.
+        with_limit: a watch with the limit of a moment.
+    """
     checklists = SqlChecklistRepository(store)
     parts = JobParts(
         jobs=jobs,
@@ -70,6 +100,9 @@ def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
         bounds=RunBounds(),
         seen=lambda job: shown(WATCH_PREFIX + job.name),
         ticked=lambda job: checklists.items(WATCH_PREFIX + job.name),
+        limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,
+        budget=settings.budget,
+        zone=settings.timezone,
     )
     return JobRunner(parts, runner_script(), JobThreads(WORKERS), JobThreads(COPIES))
 

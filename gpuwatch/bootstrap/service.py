@@ -17,14 +17,13 @@ from gpuwatch.bootstrap.alert_log import log_alert
 from gpuwatch.bootstrap.buttons import give_buttons
 from gpuwatch.bootstrap.clusters import build_cluster_jobs, cluster_states, orchestrator
 from gpuwatch.bootstrap.commands import build_commands
-from gpuwatch.bootstrap.jobs import build_job_runner, job_shells
+from gpuwatch.bootstrap.jobs import build_job_queue, build_job_runner, job_shells
 from gpuwatch.bootstrap.keeper import obligation_file, obligations_at
 from gpuwatch.bootstrap.prerequisites import build_gates
 from gpuwatch.bootstrap.provider_access import has_credentials, is_polled_for, label_lengths, providers_to_follow
 from gpuwatch.bootstrap.renamed_watches import settle_watches
 from gpuwatch.bootstrap.rules import all_commissions, build_routing, build_rules, commissions_of, watched_gpus
 from gpuwatch.domain.jobs.cluster import TOOL
-from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.watches.watch import Action, Watch
 from gpuwatch.engine.alert_delivery import AlertDelivery
 from gpuwatch.engine.answer_recorder import AnswerRecorder
@@ -39,7 +38,6 @@ from gpuwatch.engine.gather import QuoteGathering
 from gpuwatch.engine.guard import ProviderGuard
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.hunt import Hunter
-from gpuwatch.engine.job_queue import JobQueue
 from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.engine.launch_executor import LaunchExecutor
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
@@ -159,11 +157,10 @@ class Service:
         self.reputations = MachineReputations(SqlMachineNoteRepository(store).records)
         self.past_limits = PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB)
         self.jobs = SqlJobRepository(store)
-        best = self.evaluator.best_usd_gpu_hour
-        self.job_queue = JobQueue(self.jobs, self.launch_repository, price_of=lambda job: best(WATCH_PREFIX + job.name))
-        self.job_runner = build_job_runner(
-            settings, store, self.jobs, self.launch_repository, self.launchers, time_source, self.evaluator.shown
-        )
+        kept = self.jobs, self.launch_repository
+        self.job_queue = build_job_queue(settings, *kept, self.evaluator.best_usd_gpu_hour)
+        seen = self.evaluator.shown, self._with_current_limits
+        self.job_runner = build_job_runner(settings, store, *kept, self.launchers, time_source, *seen)
         self.cluster_jobs = build_cluster_jobs(
             settings,
             self.launchers.get(TOOL),

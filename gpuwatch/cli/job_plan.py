@@ -47,8 +47,8 @@ def plan(as_json: bool, settings: Settings) -> None:
     table(_COLUMNS, [_row(one, settings.timezone) for one in found.starts])
     for merge in found.merges:
         names = ", ".join(one.name for one in merge.jobs)
-        saved = f"would save ${merge.saving_usd:.2f} of ${merge.apart_usd:.2f}"
-        click.echo(f"one after the other on one instance: {names}: {saved}; each still rents its own")
+        saved = f"saves ${merge.saving_usd:.2f} of ${merge.apart_usd:.2f}"
+        click.echo(f"one after the other on one instance: {names}: {saved}")
     if found.dry_run:
         note("dry_run = true: nothing is rented")
 

@@ -19,10 +19,13 @@ from gpuwatch.engine.job_alerts import NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_running import Running
+from gpuwatch.engine.job_sharing import InstanceSharing
 from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 
 _LOST = "results were not fetched"
+_DESTROYED = "Results were fetched and verified, then the instance was destroyed; its end is confirmed."
+_GIVEN = "Results were fetched and verified. Another job goes on with the instance."
 
 
 class Ending:
@@ -30,6 +33,7 @@ class Ending:
 
     def __init__(self, parts: JobParts, running: Running, copies: JobCopies) -> None:
         self._parts = parts
+        self._sharing = InstanceSharing(parts)
         self._copies = copies
         self._running = running
 
@@ -39,7 +43,10 @@ class Ending:
             run = self._succeeded(job, run) if run.exit_code == 0 else self._failed(job, run)
         if run.step == "ended":
             return job
-        if launch is not None and not launch.is_over:
+        is_alive = launch is not None and not launch.is_over
+        if launch is not None and is_alive and run.step == "fetched" and run.held_until is None:
+            run = self._sharing.give_to_next(job, run, launch)
+        if launch is not None and is_alive and run.held_until is None:
             end = EndReason.FINISHED if run.step == "fetched" else EndReason.CRASHED
             self._parts.end_launch(launch, end, run.end_reason or f"job {job.name}")
             return job
@@ -131,7 +138,7 @@ class Ending:
     # --- over ---------------------------------------------------------------------------------------------------------
 
     def _over(self, job: Job, run: JobRun) -> Job:
-        """The end of the instance is confirmed."""
+        """The end of the instance is confirmed, or it belongs to another job."""
         now = self._parts.clock()
         is_done = run.step == "fetched"
         if is_done and (places := _in_stores(job, run)):
@@ -140,7 +147,9 @@ class Ending:
                 return job if job.reason == NOT_STORED else self._parts.record(job, JobState.FETCHING, NOT_STORED)
             self._parts.event(run, "stored", files=sum(len(names) for _, _, names in places))
         run = msgspec.structs.replace(run, step="over")
-        self._parts.shells.forget(run.launch_id)
+        is_given = run.held_until is not None
+        if not is_given:
+            self._parts.shells.forget(run.launch_id)
         if is_done:
             names = ", ".join(str(one["path"]) for one in run.results[:5]) or "none"
             news = job_alert(
@@ -149,7 +158,7 @@ class Ending:
                 "finished",
                 kind=AlertKind.END,
                 facts=[("Results", f"{len(run.results)}: {names}")],
-                did="Results were fetched and verified, then the instance was destroyed; its end is confirmed.",
+                did=_GIVEN if is_given else _DESTROYED,
             )
             self._parts.report(news)
             return self._parts.record(job, JobState.DONE, None, run, exit_code=0, progress=1.0)

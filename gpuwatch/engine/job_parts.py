@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from gpuwatch.domain.jobs.run_sample import RunSample, sample_detail
 from gpuwatch.domain.jobs.run_status import MachineFile, parse_files
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.decide import Match
+from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.ports import LaunchRepository, OutboxAlert
 from gpuwatch.ports.jobs import JobStore
 from gpuwatch.ports.remote import ObjectStores, RemoteShell, RemoteShells, RemoteUnreachable, RunFiles, SshAddress
@@ -51,6 +53,9 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         clock: the wall clock; a step may take minutes.
         seen: offers within a job's limits, as they were seen last.
         ticked: items of a job's checklist that its owner ticked.
+        limit_now: a watch's limit in USD per GPU-hour at a moment. Raises StoreError.
+        budget: over everything that is rented.
+        zone: of the wall clock of `active` windows.
     """
 
     jobs: JobStore
@@ -64,6 +69,9 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     bounds: RunBounds = RunBounds()
     seen: Callable[[Job], Sequence[Match]] = lambda job: ()
     ticked: Callable[[Job], Collection[str]] = lambda job: ()
+    limit_now: Callable[[Watch, datetime], Decimal] = lambda watch, now: watch.max_price_usd_gpu_hour
+    budget: Budget = Budget()
+    zone: str = "UTC"
 
     def save(self, run: JobRun, **changes: Any) -> JobRun:
         """Keep a run with changes."""

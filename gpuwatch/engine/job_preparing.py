@@ -17,6 +17,7 @@ from gpuwatch.domain.jobs.run_plan import (
     is_pulled,
     job_folder,
     pull_script,
+    remove_others,
     run_folder,
     runner,
     work_folder,
@@ -78,9 +79,11 @@ class Preparing:
         folder = shlex.quote(run_folder(job.job_id, run.run_number))
         target = f"{job_folder(job.job_id)}/runner.sh"
         work = shlex.quote(work_folder(job.job_id))
+        # what a job before it left there is fetched; the disk is this one's
+        emptied = f"{remove_others(job.job_id)} && " if run.held_from is not None else ""
         self._sh(
             shell,
-            f"umask 077; mkdir -p {folder} {work} && cat > {target}.new && mv {target}.new {target}",
+            f"umask 077; {emptied}mkdir -p {folder} {work} && cat > {target}.new && mv {target}.new {target}",
             self._program,
         )
 

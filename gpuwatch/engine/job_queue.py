@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,8 +13,9 @@ from gpuwatch.domain.jobs.cluster import is_cluster
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, hours_left, price_cap, watch_of
+from gpuwatch.domain.jobs.merge import SharedInstances, holders_of, launches_of
 from gpuwatch.domain.jobs.queue import PriceOf, failed_dependency, group_states, in_order, looking_now
-from gpuwatch.domain.launches.billing import cost_microusd
+from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.job_alerts import job_alert
@@ -36,6 +37,7 @@ class JobQueue:
     Args:
         prepare: adds to a job's watch what its run needs on the instance, such as a key.
         price_of: USD per GPU-hour of the cheapest offer that a job's watch saw lately.
+        min_billing_h: hours that an instance is billed at least.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class JobQueue:
         launches: LaunchRepository,
         prepare: Callable[[Job, Watch], Watch] = lambda job, watch: watch,
         price_of: PriceOf = lambda job: None,
+        min_billing_h: float = 0.0,
     ) -> None:
         self.watches: tuple[Watch, ...] = ()  # replaced as a whole
         self._store = store
         self._launches = launches
         self._prepare = prepare
         self._price_of = price_of
+        self._min_billing_h = min_billing_h
         self._waiting: list[Job] = []
         self._in_order: list[Job] = []
         self._open_ids: set[str] = set()
@@ -63,16 +67,18 @@ class JobQueue:
         jobs = self._store.open_jobs()
         self._spent_left = SPENT_AT_ONCE
         self._spent_at = {job.job_id: at for job in jobs if (at := self._spent_at.get(job.job_id)) is not None}
-        alive = self._alive()
-        states = group_states([*self._awaited(jobs), *jobs])
+        living = self._living()
+        alive = launches_of(jobs, living)
+        states = group_states([*self._awaited(jobs, now), *jobs])
         moved = [
             self._step(job, alive.get(job.job_id), states, now) if _may_move(job, alive, now) else job for job in jobs
         ]
-        self._end_needless(alive, {job.job_id for job in moved if not job.is_over and job.state is not S.PAUSED}, now)
+        self._end_needless(living, [job for job in moved if not job.is_over and job.state is not S.PAUSED], now)
         queued = [job for job in moved if job.state is S.QUEUED and not is_cluster(job)]
         if queued != self._waiting:  # jobs that did not change are the same values: this takes no time
             self._waiting, self._in_order = queued, in_order(queued)
-        looking = looking_now(self._in_order, now, states, self._price_of)
+        shared = SharedInstances(holders_of(moved, alive), now, self._min_billing_h)
+        looking = looking_now(self._in_order, now, states, self._price_of, shared=shared)
         self.watches = tuple(self._watch(job, now) for job in looking)
 
     def _watch(self, job: Job, now: datetime) -> Watch:
@@ -82,19 +88,18 @@ class JobQueue:
             watch = msgspec.structs.replace(watch, launch=launch)
         return self._prepare(job, watch)
 
-    def _alive(self) -> dict[str, Launch]:
-        """The living launches of jobs, by the job's id."""
-        return {
-            launch.watch_id: launch
-            for launch in self._launches.alive()
-            if launch.watch.startswith(WATCH_PREFIX) and launch.watch_id is not None and not launch.dry_run
-        }
+    def _living(self) -> list[Launch]:
+        """The living launches of jobs."""
+        return [one for one in self._launches.alive() if one.watch.startswith(WATCH_PREFIX) and not one.dry_run]
 
-    def _awaited(self, jobs: Sequence[Job]) -> list[Job]:
+    def _awaited(self, jobs: Sequence[Job], now: datetime) -> list[Job]:
         """Jobs that are over and that others wait for. Each is read once: when it ends, or when it is first named."""
         ids = {job.job_id for job in jobs}
         awaited = {name for job in jobs if job.state is S.QUEUED for name in job.definition.depends_on}
         ended = [self._store.job(job_id) for job_id in self._open_ids - ids] if self._open_ids else []
+        for job in ended:
+            if job is not None:
+                self._note_spent(job, now, at_once=True)  # to the end of its part of the instance
         self._open_ids = ids
         if unknown := awaited - self._asked:
             ended += self._store.ended_jobs(unknown)
@@ -199,20 +204,24 @@ class JobQueue:
                 return
             self._spent_left -= 1
         self._spent_at[job.job_id] = now
-        ids = {run.launch_id for run in self._store.runs(job.job_id)} | {job.launch_id or ""}
-        found = [self._launches.get(launch_id) for launch_id in ids]
-        spent = sum(cost_microusd(launch, now) or 0 for launch in found if launch is not None)
+        held: dict[str, JobRun | None] = {run.launch_id: run for run in self._store.runs(job.job_id)}
+        if job.launch_id is not None:
+            held.setdefault(job.launch_id, None)
+        found = [(run, self._launches.get(launch_id)) for launch_id, run in held.items()]
+        spent = sum(run_cost_microusd(run, launch, now) for run, launch in found if launch is not None)
         if spent != job.spent_microusd:
             self._store.save_spent(job.job_id, spent)
 
     # --- launches that their jobs do not need -------------------------------------------------------------------------
 
-    def _end_needless(self, alive: Mapping[str, Launch], needed: Collection[str], now: datetime) -> None:
+    def _end_needless(self, living: Sequence[Launch], needing: Sequence[Job], now: datetime) -> None:
         """No instance is left when its job is over or paused: each is ended like `gpuwatch stop` does it."""
-        for job_id, launch in alive.items():
-            if job_id in needed or launch.state in {LaunchState.STOPPING, LaunchState.HELD}:
+        ids, held = {job.job_id for job in needing}, {job.launch_id for job in needing}
+        for launch in living:
+            is_needed = launch.watch_id in ids or launch.launch_id in held
+            if is_needed or launch.watch_id is None or launch.state in {LaunchState.STOPPING, LaunchState.HELD}:
                 continue
-            job = self._store.job(job_id)
+            job = self._store.job(launch.watch_id)
             if job is None or (job.ended_at is not None and now < job.ended_at + self._kept(job)):
                 continue
             reason = EndReason.FINISHED.text(f"job {job.name} is {job.state.value}")

@@ -73,11 +73,12 @@ class JobRunner:
         return sum(self._pool(job).start(job.job_id, partial(self._round, job.job_id)) for job in jobs)
 
     def _pool(self, job: Job) -> JobThreads:
-        """What is fetched, and whose instance is gone, may wait for its store."""
+        """What is fetched, and whose instance is gone or another job's, may wait for its store."""
         if job.state is not JobState.FETCHING:
             return self._threads
         launch = self._parts.launches.get(job.launch_id or "")
-        return self._copying if launch is None or launch.is_over else self._threads
+        is_given = any(run.held_until is not None for run in self._parts.jobs.runs(job.job_id)[-1:])
+        return self._copying if launch is None or launch.is_over or is_given else self._threads
 
     def close(self) -> None:
         """Start nothing more."""

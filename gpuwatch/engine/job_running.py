@@ -239,7 +239,7 @@ class Running:
         began = (run.started_at, 0.0) if run.run_number == 1 else (now, progress.fraction)
         before = self._first.setdefault((run.job_id, run.run_number), began)
         usd_hour = launch.price_microusd_hour / MICRO
-        return forecast(now, progress.fraction, before, usd_hour, spent_usd(job, launch, now))
+        return forecast(now, progress.fraction, before, usd_hour, spent_usd(job, run, launch, now))
 
     def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None, *, is_measured: bool = True) -> bool:
         """Without progress in this run nothing `is_measured`, however long it took: such a pilot goes on."""

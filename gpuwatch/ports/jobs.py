@@ -35,3 +35,10 @@ class JobStore(Protocol):
             JobConflict: somebody changed the job meanwhile; nothing was written.
             JobTransitionRefused: it does not follow from the job's state.
         """
+
+    def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
+        """One step of a queued job onto the instance of a job that is done with it, with both runs, as `record`.
+
+        Raises:
+            JobConflict: somebody changed the job meanwhile, it rents its own, or renting is paused; nothing is written.
+        """

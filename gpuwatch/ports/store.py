@@ -163,6 +163,11 @@ class LaunchRepository(Protocol):
             words: why the offer before was not rented.
         """
 
+    def extend(
+        self, launch: Launch, by_s: float, budget: Budget, of_watch: Budget, now: datetime
+    ) -> Launch | LaunchRefusal:
+        """Give it a later end, if the budgets allow it for that long. Raises LaunchConflict, StoreError."""
+
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
         """The last look before an order is sent: None: it may be. Raises LaunchConflict, StoreError: it may not."""
 

@@ -13,7 +13,19 @@ from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.jobs.stores import EXPECTED, is_remote, is_store
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.watches.durations import parse_duration
-from gpuwatch.domain.watches.fields import Line, Lines, Span, SpanFrom1s, SpecTable, Table, Text, Usd, Whole, Words
+from gpuwatch.domain.watches.fields import (
+    Line,
+    Lines,
+    Span,
+    SpanFrom1s,
+    SpecTable,
+    Switch,
+    Table,
+    Text,
+    Usd,
+    Whole,
+    Words,
+)
 from gpuwatch.domain.watches.job_schema import Figures
 from gpuwatch.domain.watches.launch_parts import EnvName, Reference
 from gpuwatch.domain.watches.launch_text import check_value
@@ -215,6 +227,9 @@ class JobFileTable(Table):
     action: Literal["launch", "ask"] = Field(
         default="launch", description='"ask": you approve the offer before it is rented.'
     )
+    share_instance: Switch = Field(
+        default=True, description="Whether it may run on an instance that another job is done with."
+    )
     keep_on_failure: Span = Field(
         default=0.0, description="How long the instance stays after a failed command (default 0s)."
     )
@@ -266,6 +281,7 @@ class JobFileTable(Table):
             depends_on=self.depends_on,
             max_runtime_s=self.max_runtime,
             keep_on_failure_s=self.keep_on_failure,
+            share_instance=self.share_instance,
             folder=folder,
         )
 

@@ -13,13 +13,16 @@ from sqlalchemy.exc import IntegrityError
 from gpuwatch.domain.jobs.job import ON_AN_INSTANCE, Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.domain.launches.pause import pause_refusal
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.identity_tables import watch_identity
 from gpuwatch.storage.job_tables import JOBS_OVER, job_event, job_run
 from gpuwatch.storage.job_tables import job as jobs
+from gpuwatch.storage.pauses import load_pauses, lock_reservations
 from gpuwatch.storage.remembered import Remembered
 from gpuwatch.storage.rows import AnyRow, from_ms, to_ms, upsert
+from gpuwatch.storage.tables import IS_ALIVE, launch
 
 _OPEN = jobs.c.state.not_in(JOBS_OVER)
 _OPEN_VERSIONS = (
@@ -33,6 +36,7 @@ _DEFINITION = msgspec.json.Decoder(JobDefinition)
 _IDENTITY = watch_identity.c.watch_id == bindparam("of_job")
 _IS = and_(jobs.c.job_id == bindparam("of_job"), jobs.c.version == bindparam("as_read"))
 _UPDATE = update(jobs).where(_IS)
+_RENTS = select(launch.c.launch_id).where(launch.c.watch_id == bindparam("of_job"), IS_ALIVE)
 
 
 class SqlJobRepository:
@@ -85,25 +89,24 @@ class SqlJobRepository:
             JobTransitionRefused: it does not follow from the job's state.
             StoreError: nothing was written.
         """
-        after, event = apply_transition(job, transition)
         with self._database.write() as connection:
-            values = _row_of(after) | {"of_job": job.job_id, "as_read": job.version}
-            if "spent_microusd" not in transition.changes:
-                del values["spent_microusd"]  # see save_spent
-            try:
-                changed = connection.execute(_UPDATE, values).rowcount
-            except IntegrityError:
-                raise UsageError(f"another job {job.name!r} is open; cancel it first") from None
-            if changed != 1:
-                raise JobConflict(f"job {job.name!r} was changed by somebody else")
-            connection.execute(insert(job_event), _row_of_event(event))
-            if run is not None:
-                upsert(connection, job_run, _row_of_run(run))
-            retired = to_ms(transition.at) if after.is_over else None
-            connection.execute(
-                update(watch_identity).where(_IDENTITY).values(retired_at_ms=retired), {"of_job": job.job_id}
-            )
-        return after
+            return _step(connection, job, transition, *(() if run is None else (run,)))
+
+    def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
+        """One step of a queued job onto the instance of a job that is done with it, with both runs.
+
+        Raises:
+            JobConflict: somebody changed the job meanwhile, it rents its own, or renting is paused; nothing is written.
+            StoreError: nothing was written.
+        """
+        with self._database.write() as connection:
+            lock_reservations(connection)  # a reservation looks whether the job is queued
+            if connection.execute(_RENTS, {"of_job": job.job_id}).first() is not None:
+                raise JobConflict(f"job {job.name!r} rents an instance of its own")
+            paused = pause_refusal(load_pauses(connection).by_hand, WATCH_PREFIX + job.name, transition.at)
+            if paused is not None:
+                raise JobConflict(f"job {job.name!r}: {paused.text}")
+            return _step(connection, job, transition, run, given_by)
 
     def ended_jobs(self, names: Collection[str]) -> list[Job]:
         """The jobs with one of these names, or of an array with one, that are over. Raises StoreError."""
@@ -209,6 +212,25 @@ class SqlJobRepository:
         return [_job_of(row) for row in rows]
 
 
+def _step(connection: Connection, job: Job, transition: JobTransition, *runs: JobRun) -> Job:
+    after, event = apply_transition(job, transition)
+    values = _row_of(after) | {"of_job": job.job_id, "as_read": job.version}
+    if "spent_microusd" not in transition.changes:
+        del values["spent_microusd"]  # see save_spent
+    try:
+        changed = connection.execute(_UPDATE, values).rowcount
+    except IntegrityError:
+        raise UsageError(f"another job {job.name!r} is open; cancel it first") from None
+    if changed != 1:
+        raise JobConflict(f"job {job.name!r} was changed by somebody else")
+    connection.execute(insert(job_event), _row_of_event(event))
+    for run in runs:
+        upsert(connection, job_run, _row_of_run(run))
+    retired = to_ms(transition.at) if after.is_over else None
+    connection.execute(update(watch_identity).where(_IDENTITY).values(retired_at_ms=retired), {"of_job": job.job_id})
+    return after
+
+
 def _insert(connection: Connection, job: Job) -> None:
     connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id})
     # its launches carry its id as the id of their watch
@@ -267,7 +289,7 @@ def _job_of(row: AnyRow) -> Job:
     )
 
 
-_TIMES_OF_RUN = ("started_at", "lease_until", "last_seen_at", "ended_at")
+_TIMES_OF_RUN = ("started_at", "lease_until", "last_seen_at", "ended_at", "held_from", "held_until")
 
 
 def _row_of_run(run: JobRun) -> dict[str, Any]:

@@ -59,6 +59,8 @@ job_run = Table(
     Column("results", Text, nullable=False),
     Column("ended_at_ms", BigInteger),
     Column("end_reason", Text),
+    Column("held_from_ms", BigInteger),
+    Column("held_until_ms", BigInteger),
     comment="one attempt of a job on one instance; results: JSON of what was fetched and verified",
 )
 

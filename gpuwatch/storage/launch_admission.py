@@ -15,6 +15,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, insert, not_, or_, select
 from sqlalchemy.exc import IntegrityError
 
+from gpuwatch.domain.jobs.job import JobState
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 from gpuwatch.domain.launches.admission import AdmissionState, admit_launch, alive_launches, rest_refusal
 from gpuwatch.domain.launches.budget import all_budgets_refusal
 from gpuwatch.domain.launches.launch import (
@@ -43,6 +45,7 @@ from gpuwatch.domain.watches.reputation import ProviderMachine
 from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.storage.checklists import ticked_items
 from gpuwatch.storage.installation import INSTALL_ID, load_installation
+from gpuwatch.storage.job_tables import job
 from gpuwatch.storage.launch_rows import launch_of, row_of, row_of_event
 from gpuwatch.storage.machine_notes import load_notes
 from gpuwatch.storage.pauses import PauseTable, load_pauses, lock_reservations
@@ -89,6 +92,7 @@ _STANDING = {
 _AS_RESERVED = select(launches.c.state, launches.c.version, *_DECIDED).where(
     launches.c.launch_id == bindparam("of_launch")
 )
+_JOB_STATE = select(job.c.state).where(job.c.job_id == bindparam("of_job"))
 _INSERT_LAUNCH, _INSERT_EVENT = insert(launches), insert(launch_event)
 
 
@@ -105,6 +109,10 @@ def reserve(
     watch_id = found.watch_id or _identify(connection, watch, now)
     if isinstance(watch_id, LaunchRefusal):
         return watch_id
+    if watch.name.startswith(WATCH_PREFIX):
+        state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
+        if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was made
+            return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it rents nothing")
     installation = found.install_id or load_installation(connection, now).install_id
     standing = _standing(connection, found, watch, now)
     standing = msgspec.structs.replace(standing, watch_id=watch_id, install_id=installation)

@@ -89,6 +89,7 @@ def abandoned_by(connection: Connection, name: str) -> str | None:
         return None
     of_it = watch_identity.c.name == launches.c.watch
     gone = and_(exists().where(of_it, ~_IN_USE), ~exists().where(of_it, _IN_USE))
+    gone = and_(gone, ~launches.c.watch.startswith(WATCH_PREFIX))  # a job that is over may have left its instance
     found: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, gone).limit(1)).scalar()
     return found
 

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.domain.jobs.job import Job, JobState
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
+from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.job_queue import RUNNER_GRACE, JobQueue
 from gpuwatch.ports import OutboxAlert
@@ -192,3 +193,43 @@ def test_a_spot_job_goes_on_elsewhere_after_a_preemption(world: World) -> None:
     (watch,) = world.queue.watches
     assert watch.launch is not None
     assert watch.launch.relaunch
+
+
+def small(name: str, job_id: str, **changes: Any) -> Job:
+    definition = a_definition(name=name, hours=FigureRange(0.2, 0.5), **changes)
+    return a_job(job_id=job_id, name=name, definition=definition)
+
+
+def test_a_small_job_waits_for_the_instance_of_another_and_keeps_it(world: World) -> None:
+    """From the queue to the end: nothing is rented for it, nothing of it is ended with the first job."""
+    world.submit(small("train", "jobaaaa2"), small("next", "jobbbbb2"))
+    world.after()
+    assert world.watches() == ["job:train"]
+    launch = world.launches.put(L.RUNNING, running_at=NOON, requested_at=NOON)
+    world.after()
+    assert (world.after().state, world.watches()) == (S.PREPARING, [])
+    first, second = world.jobs.open_jobs()
+    begins = JobRun(job_id=second.job_id, run_number=1, launch_id=launch.launch_id, held_from=LATER)
+    (given,) = (msgspec.structs.replace(run, held_until=LATER) for run in world.jobs.runs(first.job_id))
+    changes = {"launch_id": launch.launch_id, "run_number": 1}
+    world.jobs.take_over(second, JobTransition(to_state=S.PREPARING, at=LATER, changes=changes), begins, given)
+    for state in (S.RUNNING, S.FETCHING, S.DONE):
+        first = world.jobs.record(first, JobTransition(to_state=state, at=LATER))
+    later = LATER + timedelta(minutes=20)
+    assert world.after(later, "next").state is S.PREPARING
+    assert world.launches.rows[launch.launch_id].state is L.RUNNING
+    spent = [job.spent_microusd for job in world.jobs.recent()]
+    assert spent == [2_000_000 // 6, pytest.approx(2_000_000 // 3, abs=1)]  # 10 and 20 minutes of the same instance
+    second = world.jobs.open_jobs()[0]
+    world.jobs.record(second, JobTransition(to_state=S.CANCELLED, at=later))
+    world.after(later)
+    assert world.launches.rows[launch.launch_id].state is L.STOPPING
+
+
+@pytest.mark.parametrize("state", [S.PAUSED, S.FAILED])
+def test_who_waits_for_an_instance_looks_for_its_own_when_that_is_gone(world: World, state: JobState) -> None:
+    world.submit(small("train", "jobaaaa2"), small("next", "jobbbbb2"))
+    world.after()
+    world.jobs.record(world.jobs.open_jobs()[0], JobTransition(to_state=state, at=NOON))
+    world.after()
+    assert world.watches() == ["job:next"]

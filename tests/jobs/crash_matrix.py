@@ -14,17 +14,19 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import CheckpointSpec, JobFiles, JobLimit, JobState, PilotSpec
+from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobFiles, JobLimit, JobState, PilotSpec
+from gpuwatch.domain.planning.figures import FigureRange
+from gpuwatch.domain.watches.watch import Action, LaunchSpec
 from gpuwatch.engine.job_parts import JobParts
 from tests.builders import a_match, an_offer, changed
-from tests.jobs.job_world import JobWorld, kill
+from tests.jobs.job_world import WATCH, JobWorld, kill
 
-# in the last one its pilot breaks a limit, and it goes on by a faster GPU
-FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops", "moves")
+# "moves": its pilot breaks a limit, and it goes on by a faster GPU; "shares": another job goes on with its instance
+FAULTS = ("none", "host vanishes", "runner killed", "notice", "network drops", "moves", "shares")
 POINTS_MAX = 130  # of a world; of more, from its beginning and its end: the rest asks again while the network is away
 # Every start leaves a line, says how far it begins, and looks for other commands of the job that are alive anywhere.
 COMMAND = (
-    'W=../../../../..; mkdir -p $W/pids; echo "$GPUWATCH_RUN" >> $W/starts; for f in $W/pids/*; do'
+    'W=../../../../..; mkdir -p $W/pids; echo "$GPUWATCH_JOB-$GPUWATCH_RUN" >> $W/starts; for f in $W/pids/*; do'
     " [ -e $f ] && grep -q '^State:.[^ZX]' /proc/${f##*/}/status 2>/dev/null && echo twice >> $W/twice; done;"
     " touch $W/pids/$$; trap 'exit 143' TERM; mkdir -p ckpt out;"
     ' n=0; [ -n "${GPUWATCH_CHECKPOINT:-}" ] && n=$(cat "$GPUWATCH_CHECKPOINT"); echo "$GPUWATCH_RUN $n" >> $W/begins;'
@@ -37,6 +39,9 @@ SLOW_AT_FIRST = COMMAND.replace(
 )
 
 _FASTER = a_match(an_offer(gpu="H100 SXM", quoted_usd_hour=0.001), commission="0")
+
+
+_RENTED = changed(WATCH, action=Action.LAUNCH, launch=LaunchSpec(max_total=0))
 
 
 class Killed(BaseException):
@@ -96,8 +101,8 @@ class _Matrix:
     def wrap(self, parts: JobParts) -> JobParts:
         return msgspec.structs.replace(
             parts,
-            jobs=_Deadly(parts.jobs, self, ("save_run", "record")),
-            launches=_Deadly(parts.launches, self, ("transition", "enqueue")),
+            jobs=_Deadly(parts.jobs, self, ("save_run", "record", "take_over")),
+            launches=_Deadly(parts.launches, self, ("transition", "enqueue", "extend")),
             shells=_Deadly(parts.shells, self, ("open",)),
             files=_Deadly(parts.files, self, ("publish", "save_checkpoint", "append_log")),
         )
@@ -115,16 +120,20 @@ def play(folder: Path, point: int, after: bool, fault: str, only: str = "") -> O
     world.wrap = lambda parts: matrix.wrap(changed(parts, seen=lambda job: (_FASTER,)) if moves else parts)
     world.restarted()
     pilot = {"pilot": PilotSpec(duration_s=10.0), "limit": JobLimit(max_usd=5)} if moves else {}
-    world.submit(
-        SLOW_AT_FIRST if moves else COMMAND, results=(JobFiles(source="out/*", target="results"),),
-        checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2), retries=6, **pilot,
-    )  # fmt: skip
+    small = {"resources": _RENTED, "hours": FigureRange(0.2, 0.5)} if fault == "shares" else {}
+    for name in ("train", "two") if fault == "shares" else ("train",):
+        world.submit(
+            SLOW_AT_FIRST if moves else COMMAND, name=name,
+            results=(JobFiles(source="out/*", target=f"results/{name}"),),
+            checkpoint=CheckpointSpec(path="ckpt", every_s=1.0, keep=2), retries=6, **pilot, **small,
+        )  # fmt: skip
+    world.rents = lambda job: job.name == "train"
     waiting: list[Callable[[], None]] = [lambda: _befall(world, fault)]
 
     def wanted(job: Any) -> bool:
         if waiting and job.state is JobState.RUNNING and (world.work() / "ckpt").exists():
             waiting.pop()()
-        return bool(job.is_over)
+        return all(one.is_over for one in world.jobs.jobs.values())
 
     try:
         for _ in range(4):
@@ -161,11 +170,10 @@ def _befall(world: JobWorld, fault: str) -> None:
 
 
 def _wrong(world: JobWorld) -> Iterator[str]:
-    if world.job.state is not JobState.DONE:
-        yield f"the job is {world.job.state}: {world.job.reason}"
-    result = world.folder / "project/results/n.txt"
-    if world.job.state is JobState.DONE and (not result.exists() or result.read_text() != "10\n"):
-        yield "a result that was reported fetched is not here"
+    for job in world.jobs.jobs.values():
+        yield from _unfinished(world, job)
+    if len(world.jobs.jobs) > 1 and len(world.machines) > 1:
+        yield f"the instance was not shared: {list(world.machines)}"
     if world.alive():
         yield f"instances after the end: {world.alive()}"
     if (world.folder / "twice").exists():
@@ -176,6 +184,14 @@ def _wrong(world: JobWorld) -> Iterator[str]:
         yield "it never ran"
     if len(numbers) != len(set(numbers)):
         yield f"a run started twice: {numbers}"
+
+
+def _unfinished(world: JobWorld, job: Job) -> Iterator[str]:
+    if job.state is not JobState.DONE:
+        yield f"job {job.name} is {job.state}: {job.reason}"
+    result = world.folder / "project/results" / job.name / "n.txt"
+    if job.state is JobState.DONE and (not result.exists() or result.read_text() != "10\n"):
+        yield "a result that was reported fetched is not here"
 
 
 def _lost(world: JobWorld, stored: list[tuple[int, int]]) -> Iterator[str]:

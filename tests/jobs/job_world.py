@@ -28,7 +28,7 @@ from gpuwatch.domain.jobs.job import (
 )
 from gpuwatch.domain.jobs.job_states import JobTransition, apply_transition
 from gpuwatch.domain.launches.launch import Launch, LaunchState
-from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.domain.watches.watch import Budget, Watch
 from gpuwatch.emulator.machine_sshd import MachineSshd
 from gpuwatch.engine.job_parts import JobParts, RunBounds
 from gpuwatch.engine.job_runner import JobRunner
@@ -77,6 +77,11 @@ class MemoryJobStore:
         self.save_run(run, event) if run is not None else self.happened.append(event)
         return after
 
+    def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
+        after = self.record(job, transition, run)
+        self.save_run(given_by)
+        return after
+
 
 class MemoryLaunches:
     """As much of `ports.LaunchRepository` as runs of jobs need."""
@@ -90,6 +95,11 @@ class MemoryLaunches:
 
     def transition(self, launch: Launch, to_state: LaunchState, cause: str, now: datetime, **changes: Any) -> Launch:
         after = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
+        self.rows[launch.launch_id] = after
+        return after
+
+    def extend(self, launch: Launch, by_s: float, budget: Budget, of_watch: Budget, now: datetime) -> Launch:
+        after = msgspec.structs.replace(launch, max_runtime_s=(launch.max_runtime_s or 0) + by_s)
         self.rows[launch.launch_id] = after
         return after
 
@@ -200,6 +210,7 @@ class JobWorld:
         self.variables: Mapping[str, str] = {}
         self._numbers = count(1)
         self.gpu = "H100"
+        self.rents: Callable[[Job], bool] = lambda job: True
         self.stays: set[str] = set()  # launches whose end the provider does not carry out yet
         self.wrap: Callable[[JobParts], JobParts] = lambda parts: parts
         self.runner = self.restarted()
@@ -221,13 +232,13 @@ class JobWorld:
         self.runner = JobRunner(self.wrap(parts), runner_script())
         return self.runner
 
-    def submit(self, command: str, **wanted: Any) -> Job:
+    def submit(self, command: str, name: str = "train", **wanted: Any) -> Job:
         plain = {"resources": WATCH, "limit": JobLimit(), "folder": str(self.folder / "project")}
-        spec = JobDefinition(name="train", command=command, **(plain | wanted))  # fmt: skip
+        spec = JobDefinition(name=name, command=command, **(plain | wanted))  # fmt: skip
         (self.folder / "project").mkdir(exist_ok=True)
         job = Job(
-            job_id="abcdefgh", name="train", definition=spec, state=JobState.QUEUED, priority=0,
-            submitted_at=self.now, retries_left=spec.retries,
+            job_id="abcdefgh" if name == "train" else f"{name:x<8.8}", name=name, definition=spec,
+            state=JobState.QUEUED, priority=0, submitted_at=self.now, retries_left=spec.retries,
         )  # fmt: skip
         self.jobs.jobs[job.job_id] = job
         return job
@@ -237,7 +248,7 @@ class JobWorld:
     def rent(self) -> None:
         """The queue's part: a launch for every job that waits."""
         for job in self.jobs.open_jobs():
-            if job.state is JobState.QUEUED:
+            if job.state is JobState.QUEUED and self.rents(job):
                 launch_id = "l" + "abcdefghijklmnop"[next(self._numbers) - 1]
                 machine = (MachineSshd if self.real else LocalMachine)(self.folder / launch_id)
                 machine.start()

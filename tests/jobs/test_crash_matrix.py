@@ -27,3 +27,10 @@ def test_a_job_runs_once_and_ends_whole_whenever_gpuwatch_dies(tmp_path: Path, n
 def test_a_job_moves_once_although_gpuwatch_dies_while_its_old_instance_ends(tmp_path: Path, after: bool) -> None:
     outcome = play(tmp_path, 1, after, "moves", only="transition")
     assert (outcome.died_at, outcome.wrong) == ("transition", ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True])
+def test_two_jobs_share_an_instance_although_gpuwatch_dies_while_it_changes_hands(tmp_path: Path, after: bool) -> None:
+    outcome = play(tmp_path, 1, after, "shares", only="take_over")
+    assert (outcome.died_at, outcome.wrong) == ("take_over", ())

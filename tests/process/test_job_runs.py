@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -61,3 +62,33 @@ def test_a_job_survives_a_killed_daemon_and_ends_with_its_results(tmp_path: Path
     assert (launch["state"], launch["end_reason"].split(":")[0]) == ("ended", "finished")
     assert market.instances() == []
     assert "word-from-outside" not in home.log()
+
+
+SMALL = """
+command = "cat /proc/uptime > out.txt"
+results = [{ source = "out.txt", target = "results-%s" }]
+resources = { gpu = "A100", disk_gb = 20 }
+limit = { max_price = 2.0 }
+hours = 0.25
+"""
+
+
+@pytest.mark.timeout(300)
+def test_two_small_jobs_are_done_by_one_rent(tmp_path: Path, market: Marketplace) -> None:
+    """The second one waits for the instance of the first, says so, and goes on there; then nothing is left."""
+    home = Home(tmp_path, market.url)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(SMALL % name)
+    an_a100(market)
+    with home.daemon():
+        wait_for(lambda: home.run("launches", "--json").returncode == 0)
+        assert home.run("job", "submit", "one.toml", "two.toml").returncode == 0
+        plan = json.loads(home.run("job", "plan", "--json").stdout)
+        wait_for(lambda: {job(home, name)["state"] for name in ("one", "two")} == {"done"}, within_s=200)
+    assert [one["jobs"] for one in plan["merges"]] in ([["one", "two"]], [])  # [] once the first one is done
+    uptimes = [float((tmp_path / f"results-{name}/out.txt").read_text().split()[0]) for name in ("one", "two")]
+    assert uptimes[0] < uptimes[1]
+    (launch,) = home.launches()
+    assert (launch["state"], launch["end_reason"]) == ("ended", "finished: job two")
+    assert {job(home, name)["launch_id"] for name in ("one", "two")} == {launch["launch_id"]}
+    assert market.instances() == []

@@ -9,14 +9,20 @@ from sqlalchemy import select
 
 from gpuwatch.domain.jobs.job import JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import ALLOWED_JOB_TRANSITIONS, JobTransition, JobTransitionRefused
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.pause import Pause
+from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
 from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.identity_tables import watch_identity
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.job_tables import JOB_STATES
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.pauses import SqlPauseRepository
 from gpuwatch.storage.prune import prune
-from tests.builders import NOON
+from tests.builders import NOON, a_match, a_watch, an_offer
 from tests.builders_jobs import a_job
+from tests.reserving import launch_or_refusal
 
 S = JobState
 
@@ -97,3 +103,59 @@ def test_ended_jobs_are_pruned_and_open_ones_stay(repository: SqlJobRepository, 
     assert prune(database, timedelta(days=1), NOON + timedelta(days=30)).jobs == 1
     assert [job.name for job in repository.recent()] == ["other"]
     assert repository.events("jobaaaa2") == []
+
+
+def test_a_job_takes_over_an_instance_only_while_it_rents_none_and_renting_is_not_paused(database: Database) -> None:
+    """Both runs and the step, or nothing; a reservation at the same moment sees the one or the other."""
+    repository = SqlJobRepository(database)
+    first, second = a_job(), a_job(job_id="jobbbbb2", name="next")
+    repository.submit([first, second])
+    given = JobRun(job_id=first.job_id, run_number=1, launch_id="k" * 12, held_until=NOON)
+    begins = JobRun(job_id=second.job_id, run_number=1, launch_id="k" * 12, held_from=NOON)
+    step = to(S.PREPARING, run_number=1, launch_id="k" * 12)
+    pauses = SqlPauseRepository(database)
+    pauses.pause(Pause(watch=None, at=NOON, why="holiday"))
+    with pytest.raises(JobConflict, match="holiday"):
+        repository.take_over(second, step, begins, given)
+    pauses.resume(None, NOON, "back")
+    with database.write() as connection:
+        launch = launch_or_refusal(connection, _intent("job:next"), Budget(), NOON)
+    assert isinstance(launch, Launch)
+    with pytest.raises(JobConflict, match="rents an instance of its own"):
+        repository.take_over(second, step, begins, given)
+    assert (repository.runs(first.job_id), repository.runs(second.job_id)) == ([], [])
+    SqlLaunchRepository(database).transition(launch, LaunchState.FAILED, "gone", NOON, ended_at=NOON)
+    after = repository.take_over(second, step, begins, given)
+    assert (after.state, repository.runs(first.job_id), repository.runs(second.job_id)) == (
+        S.PREPARING, [given], [begins],
+    )  # fmt: skip
+    with pytest.raises(JobConflict, match="changed by somebody else"):
+        repository.take_over(second, step, begins, given)
+
+
+@pytest.mark.parametrize("state", [S.PREPARING, S.CANCELLED])
+def test_nothing_is_reserved_for_a_job_that_is_not_queued_any_more(database: Database, state: JobState) -> None:
+    """Its watch may be a second old: it was cancelled, or goes on with another job's instance."""
+    repository = SqlJobRepository(database)
+    repository.submit([a_job()])
+    repository.record(a_job(), to(state))
+    with database.write() as connection:
+        refused = launch_or_refusal(connection, _intent("job:train"), Budget(), NOON)
+    assert isinstance(refused, LaunchRefusal)
+
+
+def test_an_instance_that_outlives_its_job_is_no_renamed_watch(database: Database) -> None:
+    """A watch that is new was refused: it might be the new name of the job."""
+    repository = SqlJobRepository(database)
+    repository.submit([a_job()])
+    with database.write() as connection:
+        assert isinstance(launch_or_refusal(connection, _intent("job:train"), Budget(), NOON), Launch)
+    repository.record(a_job(), to(S.CANCELLED))
+    with database.write() as connection:
+        assert isinstance(launch_or_refusal(connection, _intent("h100", "2"), Budget(), NOON), Launch)
+
+
+def _intent(watch: str, offer_id: str = "1") -> Intent:
+    wanted = a_watch(name=watch, action=Action.LAUNCH, launch=LaunchSpec(max_runtime_s=3600.0, max_total=0))
+    match = a_match(an_offer(offer_id=offer_id, machine_id=f"m{offer_id}"))
+    return Intent(watch=wanted, match=match, launch_id=offer_id * 12, dry_run=False)

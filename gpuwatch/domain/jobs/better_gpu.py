@@ -40,7 +40,7 @@ def better_gpu(
     if run.run_number != 1 or job.retries_left <= 0 or not done or run.started_at is None or run.ended_at is None:
         return None
     hours = (run.ended_at - run.started_at).total_seconds() / 3600
-    spent = spent_usd(job, launch, now)
+    spent = spent_usd(job, run, launch, now)
     most, found = job.definition.limit.max_usd, []
     for match in seen:
         faster = _speed_ratio(launch.gpu, match.offer.gpu)

@@ -81,6 +81,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         keep_on_failure_s: how long the instance stays after a failed command.
         folder: where relative paths start: that of the job file.
         group: the name of the array that it is one job of.
+        share_instance: whether it may run on an instance that another job is done with.
     """
 
     name: str
@@ -107,6 +108,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     keep_on_failure_s: float = 0.0
     folder: str = "."
     group: str | None = None
+    share_instance: bool = True
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -138,7 +140,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One attempt of a job on one instance. `step` is the executor's own mark of how far it came."""
+    """One attempt of a job on one instance. `step` is the executor's own mark of how far it came.
+
+    Attributes:
+        held_from: when another job, which was done, gave it the instance; None: the instance was rented for this run.
+        held_until: when it gave the instance to another job; None: it has it to the end.
+    """
 
     job_id: str
     run_number: int
@@ -156,6 +163,8 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     results: tuple[dict[str, Any], ...] = ()  # what was fetched: path, bytes, sha256
     ended_at: datetime | None = None
     end_reason: str | None = None
+    held_from: datetime | None = None
+    held_until: datetime | None = None
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -14,7 +14,7 @@ from gpuwatch.errors import GpuwatchError
 J = JobState
 _ENDS = frozenset({J.FAILED, J.CANCELLED})
 ALLOWED_JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
-    J.QUEUED: frozenset({J.QUEUED, J.RENTING, J.PAUSED}) | _ENDS,
+    J.QUEUED: frozenset({J.QUEUED, J.RENTING, J.PREPARING, J.PAUSED}) | _ENDS,
     J.RENTING: frozenset({J.RENTING, J.QUEUED, J.PREPARING, J.PAUSED, J.PREEMPTED}) | _ENDS,
     J.PREPARING: frozenset({J.PREPARING, J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,
     J.RUNNING: frozenset({J.RUNNING, J.FETCHING, J.PAUSED, J.PREEMPTED, J.QUEUED}) | _ENDS,

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, usd_left
+from gpuwatch.domain.jobs.merge import SharedInstances
 
 URGENT_S = 3600.0
 _NEVER = float("inf")
@@ -23,6 +24,7 @@ class WaitReason(StrEnum):
     DEPENDS = "waits for another job"
     NO_MONEY = "nothing is left of max_usd"
     TURN = "waits for its turn"
+    SHARES = "goes on the instance of job"
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,7 @@ def looking_now(
     states: Mapping[str, JobState],
     price_of: PriceOf = lambda job: None,
     at_once: int = HUNTED_AT_ONCE,
+    shared: SharedInstances | None = None,
 ) -> list[Job]:
     """The queued jobs that may look for an instance now, the first to go first.
 
@@ -82,8 +85,11 @@ def looking_now(
         queued: `in_order`.
         states: the state of every job that another may wait for, by name; an array by its group's name.
         at_once: how many may look for an instance at the same time.
+        shared: who waits for the instance of another job; None: nobody does.
     """
-    ready = (job for job in queued if waits_for(job, states) is None)
+    ready = (
+        job for job in queued if waits_for(job, states) is None and (shared is None or shared.holder_for(job) is None)
+    )
     first = list(islice(ready, 2 * at_once))  # those from whom the ones that save most are chosen
 
     def by_saving(job: Job) -> tuple[int, bool, float]:
@@ -100,16 +106,26 @@ def schedule(
     states: Mapping[str, JobState],
     price_of: PriceOf = lambda job: None,
     at_once: int = HUNTED_AT_ONCE,
+    shared: SharedInstances | None = None,
 ) -> list[QueuedJob]:
-    """Every queued job with the reason why it waits: first those of `looking_now`, then the others by rank."""
+    """Every queued job with the reason why it waits: first those of `looking_now`, then the others by rank.
+
+    Args:
+        shared: who waits for the instance of another job; None: nobody does.
+    """
     queued = in_order(jobs)
-    looking = looking_now(queued, now, states, price_of, at_once)
+    reasons = {job.job_id: waits_for(job, states) for job in queued}
+    for job in queued:
+        if shared is not None and reasons[job.job_id] is None and (other := shared.holder_for(job)) is not None:
+            reasons[job.job_id] = f"{WaitReason.SHARES.value} {other.name}"
+    free = [job for job in queued if reasons[job.job_id] is None]
+    looking = looking_now(free, now, states, price_of, at_once)
     ids = {job.job_id for job in looking}
     others = [job for job in queued if job.job_id not in ids]
     return [
         *(QueuedJob(job=job, slack_s=slack_s(job, now)) for job in looking),
         *(
-            QueuedJob(job=job, slack_s=slack_s(job, now), waits=waits_for(job, states) or WaitReason.TURN.value)
+            QueuedJob(job=job, slack_s=slack_s(job, now), waits=reasons[job.job_id] or WaitReason.TURN.value)
             for job in others
         ),
     ]

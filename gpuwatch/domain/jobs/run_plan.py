@@ -28,6 +28,13 @@ def run_folder(job_id: str, run_number: int) -> str:
     return f"{job_folder(job_id)}/runs/{run_number}"
 
 
+def remove_others(job_id: str) -> str:
+    """Shell that removes the folders of all other jobs."""
+    return (
+        f"mkdir -p {job_folder(job_id)} && find gpuwatch -mindepth 1 -maxdepth 1 ! -name {job_id} -exec rm -rf {{}} +"
+    )
+
+
 def runner(job_id: str, *words: str | int) -> str:
     """A call of the runner."""
     return shlex.join(["sh", f"{job_folder(job_id)}/runner.sh", *map(str, words)])

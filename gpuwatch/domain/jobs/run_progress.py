@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.jobs.job import Job
+from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.launches.billing import cost_microusd
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import MICRO
@@ -89,9 +89,20 @@ def forecast(
     return RunForecast(ends_at=(now + timedelta(seconds=low), now + timedelta(seconds=high)), usd=usd)
 
 
-def spent_usd(job: Job, launch: Launch, now: datetime) -> float:
-    """USD until now: what is noted of all its launches, every minute, or what this one costs where that is more."""
-    return max(job.spent_microusd, cost_microusd(launch, now)) / MICRO
+def run_cost_microusd(run: JobRun | None, launch: Launch, now: datetime) -> int:
+    """What a run's part of its launch costs, by time: instances may be shared. None: it has the whole launch.
+
+    What minimum billing adds after the end falls to the last run.
+    """
+    if run is None:
+        return cost_microusd(launch, now)
+    after = 0 if run.held_until is None else cost_microusd(launch, now, since=run.held_until)
+    return cost_microusd(launch, now, since=run.held_from) - after
+
+
+def spent_usd(job: Job, run: JobRun, launch: Launch, now: datetime) -> float:
+    """USD until now: what is noted of all its runs, every minute, or what this one costs where that is more."""
+    return max(job.spent_microusd, run_cost_microusd(run, launch, now)) / MICRO
 
 
 def bottleneck(

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobLimit, JobState
 from gpuwatch.domain.jobs.job_watch import watch_of
-from gpuwatch.domain.jobs.merge import find_merges
+from gpuwatch.domain.jobs.merge import Holder, SharedInstances, costs_less_here
 from gpuwatch.domain.jobs.queue import (
     failed_dependency,
     group_states,
@@ -21,7 +21,8 @@ from gpuwatch.domain.jobs.queue import (
     schedule,
 )
 from gpuwatch.domain.planning.figures import FigureRange
-from tests.builders import NOON
+from gpuwatch.domain.watches.watch import Action
+from tests.builders import NOON, a_watch
 from tests.builders_jobs import a_definition, a_job
 
 S = JobState
@@ -98,17 +99,67 @@ def test_the_limit_rises_until_the_latest_start_by_the_advice_and_then_it_is_the
     assert watch_of(job("free"), Decimal(3), NOON).auto is None
 
 
+def merged(queued: list[Job], min_billing_h: float = 0.0, holders: tuple[Holder, ...] = ()) -> list[list[str]]:
+    shared = SharedInstances(holders, NOON, min_billing_h)
+    for one in queued:
+        shared.holder_for(one)
+    return [names(list(found.jobs)) for found in shared.merges({})]
+
+
 def test_small_jobs_share_an_instance_where_that_is_cheaper() -> None:
     jobs = [job(f"small{n}", hours=0.5) for n in range(4)]
-    (found,) = find_merges(jobs, NOON, {one.job_id: 2.0 for one in jobs}, min_billing_h=1.0)
+    shared = SharedInstances((), NOON, min_billing_h=1.0)
+    assert [shared.holder_for(one) for one in jobs] == [None, jobs[0], jobs[0], jobs[0]]
+    (found,) = shared.merges({one.job_id: 2.0 for one in jobs})
     assert (len(found.jobs), found.apart_usd, found.together_usd) == (4, 8.0, pytest.approx(2.2 * 2.0))
     assert found.saving_usd == pytest.approx(3.6)
 
 
 def test_a_job_that_would_miss_its_deadline_or_needs_something_else_stays_apart() -> None:
-    soon = job("soon", hours=0.5, in_hours=1)
-    late = job("late", hours=0.5, in_hours=1)
-    assert find_merges([soon, late], NOON, {}) == []
-    other = job("other", hours=0.5, setup="apt-get install -y jq")
-    assert find_merges([job("one", hours=0.5), other], NOON, {}) == []
-    assert find_merges([job("one", hours=30), job("two", hours=30)], NOON, {}) == []
+    assert merged([job("soon", hours=0.5, in_hours=1), job("late", hours=0.5, in_hours=1)]) == []
+    one = job("one", hours=0.5)
+    assert merged([one, job("two", hours=0.5)]) == [["one", "two"]]
+    others = [
+        job("setup", hours=0.5, setup="apt-get install -y jq"),
+        job("alone", hours=0.5, share_instance=False),
+        job("waits", hours=0.5, depends_on=("one",)),
+        job("large", hours=3),  # its set-up is a sixteenth of it
+        job("asks", hours=0.5, resources=a_watch(name="job:asks", action=Action.ASK)),
+        job("nodes", hours=0.5, nodes=2),
+    ]
+    assert [merged([one, other]) for other in others] == [[]] * len(others)
+    cheap = job("cheap", hours=0.5, limit=JobLimit(max_price_usd_gpu_hour=Decimal("3.50")))
+    assert (merged([cheap, one]), merged([one, cheap])) == ([], [["one", "cheap"]])  # nobody waits for a lower price
+    billed = [job("one", hours=3, in_hours=30), job("two", hours=2, in_hours=30)]
+    assert (merged(billed), merged(billed, 3.0)) == ([], [["one", "two"]])
+
+
+def test_work_that_waits_for_one_instance_is_bounded() -> None:
+    """An array of forty jobs must not become one queue of forty hours."""
+    found = merged([job(f"n{number:02}", hours=1) for number in range(12)])
+    assert [len(one) for one in found] == [5, 5, 2]
+
+
+def test_a_patient_job_does_not_hold_up_one_that_takes_what_comes() -> None:
+    patient, free = job("patient", hours=0.5, in_hours=99), job("free", hours=0.5)
+    assert merged([patient, free]) == []
+    assert merged([free, patient]) == [["free", "patient"]]
+
+
+def test_a_running_instance_is_waited_for_while_its_price_and_its_end_suit() -> None:
+    first, second = job("first", hours=2, state=S.RUNNING), job("second", hours=0.5)
+    at = [Holder(job=first, price_microusd_hour=price, gpu_count=1) for price in (3_600_000, 3_600_001)]
+    assert (merged([second], holders=(at[0],)), merged([second], holders=(at[1],))) == ([["first", "second"]], [])
+    assert merged([job("soon", hours=0.5, in_hours=2.6)], holders=(at[0],)) == []  # no time for one of its own after it
+    assert merged([job("soon", hours=0.5, in_hours=2.8)], holders=(at[0],)) == [["first", "soon"]]
+    assert (costs_less_here(second, 2.7, 2.0), costs_less_here(second, 2.9, 2.0)) == (True, False)
+
+
+def test_who_waits_for_an_instance_looks_for_none_and_says_so() -> None:
+    one, two = job("one", hours=0.5), job("two", hours=0.5)
+    assert names(looking_now([one, two], NOON, {}, shared=SharedInstances((), NOON))) == ["one"]
+    found = schedule([one, two], NOON, {}, shared=SharedInstances((), NOON))
+    assert [(each.job.name, each.waits) for each in found] == [
+        ("one", None),
+        ("two", "goes on the instance of job one"),
+    ]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.jobs.run_progress import bottleneck, forecast, parse_progress, spent_usd
+from gpuwatch.domain.jobs.job import JobRun
+from gpuwatch.domain.jobs.run_progress import bottleneck, forecast, parse_progress, run_cost_microusd, spent_usd
 from gpuwatch.domain.launches.launch import Intent, LaunchState, PriceSpan, new_launch
 from tests.builders import NOON, a_match, a_watch, changed
 from tests.builders_jobs import a_job
@@ -94,4 +95,25 @@ def test_what_a_run_costs_is_counted_once(noted: int, usd: float) -> None:
     changes = {"state": LaunchState.RUNNING, "requested_at": span.since, "running_at": span.since, "spans": (span,)}
     intent = Intent(watch=a_watch(), match=a_match(), launch_id="a" * 12, dry_run=False)
     launch = changed(new_launch(intent, 0, NOON), **changes)
-    assert spent_usd(a_job(spent_microusd=noted), launch, NOON) == usd
+    run = JobRun(job_id="jobaaaa2", run_number=1, launch_id=launch.launch_id)
+    assert spent_usd(a_job(spent_microusd=noted), run, launch, NOON) == usd
+
+
+def test_a_shared_instance_is_charged_to_each_run_by_its_time_and_the_rest_of_an_hour_to_the_last() -> None:
+    begin = NOON - timedelta(hours=1)
+    intent = Intent(watch=a_watch(), match=a_match(), launch_id="a" * 12, dry_run=False)
+    promised = changed(new_launch(intent, 0, NOON).promised, billing_step_s=3600.0)
+    changes = {
+        "state": LaunchState.ENDED,
+        "requested_at": begin,
+        "running_at": begin,
+        "ended_at": NOON,
+        "promised": promised,
+    }
+    span = PriceSpan(since=begin, listed_microusd_hour=2_000_000, price_microusd_hour=2_400_000)
+    launch = changed(new_launch(intent, 0, NOON), **changes, spans=(span,))
+    first = JobRun(job_id="one", run_number=1, launch_id="a" * 12, held_until=begin + timedelta(minutes=15))
+    last = JobRun(job_id="two", run_number=1, launch_id="a" * 12, held_from=first.held_until)
+    assert [run_cost_microusd(run, launch, NOON) for run in (first, last, None)] == [600_000, 1_800_000, 2_400_000]
+    launch = changed(launch, ended_at=NOON + timedelta(minutes=1))  # a second hour begins: it is billed whole
+    assert [run_cost_microusd(run, launch, NOON) for run in (first, last, None)] == [600_000, 4_200_000, 4_800_000]

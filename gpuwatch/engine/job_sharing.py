@@ -1,0 +1,100 @@
+"""A job is done, its instance still runs: the next queued job that it suits goes on there, at once and without set-up.
+
+The step is one transaction of both runs. Whoever dies around it: the instance belongs to one of the two jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gpuwatch.domain.jobs.job import Job, JobRun, JobState
+from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.jobs.merge import costs_less_here, have_same_needs, is_small, may_share
+from gpuwatch.domain.jobs.queue import in_order, waits_for
+from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
+from gpuwatch.domain.launches.obligation import latest_end
+from gpuwatch.domain.market.pricing import threshold_microusd
+from gpuwatch.domain.watches.windows import is_open
+from gpuwatch.engine.job_parts import JobParts
+from gpuwatch.errors import JobConflict
+
+log = logging.getLogger(__name__)
+
+
+class InstanceSharing:
+    """Gives instances of jobs that are done to queued ones."""
+
+    def __init__(self, parts: JobParts) -> None:
+        self._parts = parts
+
+    def give_to_next(self, job: Job, run: JobRun, launch: Launch) -> JobRun:
+        """The run as it is then: with `held_until` if another job has the instance now. Raises StoreError.
+
+        Args:
+            run: its results are fetched and verified; nothing of it runs any more.
+        """
+        if not may_share(job) or launch.state is not LaunchState.RUNNING or launch.condition is not None:
+            return run
+        now = self._parts.clock()
+        for one in in_order(self._parts.jobs.open_jobs()):
+            if not (one.job_id != job.job_id and may_share(one) and is_small(one) and have_same_needs(one, job)):
+                continue
+            if not self._suits(one, launch, now):
+                continue
+            try:
+                given = self._give(one, job, run, launch, now)
+            except (JobConflict, LaunchConflict) as conflict:
+                log.info("the instance of job %s: %s", job.name, conflict)
+                continue
+            if given is not None:
+                return given
+        return run
+
+    def _suits(self, job: Job, launch: Launch, now: datetime) -> bool:
+        """Whether it may and should go on there now: money, price, deadline, windows."""
+        if waits_for(job, {}) is not None or not is_open(job.definition.active, now, self._parts.zone):
+            return False
+        if job.deadline is not None and now + timedelta(hours=hours_left(job)) > job.deadline:
+            return False
+        limit = self._parts.limit_now(watch_of(job, price_cap(job), now), now)
+        if launch.price_microusd_hour > threshold_microusd(limit, launch.gpu_count):
+            return False
+        price = launch.price_microusd_hour / launch.gpu_count
+        return costs_less_here(
+            job, price, min((one.price_microusd_gpu_hour for one in self._parts.seen(job)), default=None)
+        )
+
+    def _give(self, job: Job, done: Job, run: JobRun, launch: Launch, now: datetime) -> JobRun | None:
+        """None: the budgets do not allow the time that it needs."""
+        launch = self._parts.launches.get(launch.launch_id) or launch
+        needed_until = now + timedelta(seconds=max_runtime_s(job, price_cap(job), now))
+        ends = latest_end(launch)
+        if ends is not None and ends < needed_until:
+            by_s = (needed_until - ends).total_seconds()
+            of_watch = watch_of(job, price_cap(job), now).budget
+            found = self._parts.launches.extend(launch, by_s, self._parts.budget, of_watch, now)
+            if isinstance(found, LaunchRefusal):
+                log.info("job %s does not go on with the instance of job %s: %s", job.name, done.name, found.text)
+                return None
+        begins = JobRun(
+            job_id=job.job_id,
+            run_number=job.run_number + 1,
+            launch_id=launch.launch_id,
+            ssh_host=run.ssh_host,
+            ssh_port=run.ssh_port,
+            ssh_user=run.ssh_user,
+            host_key=run.host_key,
+            held_from=now,
+        )
+        given = msgspec.structs.replace(run, held_until=now)
+        predicted = job.spent_microusd + round(launch.price_microusd_hour * hours_left(job))
+        changes = {"launch_id": launch.launch_id, "run_number": begins.run_number, "predicted_microusd": predicted}
+        why = f"on the instance of job {done.name}, which is done"
+        step = JobTransition(to_state=JobState.PREPARING, at=now, reason=why, changes=changes)
+        self._parts.jobs.take_over(job, step, begins, given)
+        log.info("job %s goes on with the instance of job %s", job.name, done.name)
+        return given
