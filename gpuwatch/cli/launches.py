@@ -131,7 +131,10 @@ def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings)
 
     Exit codes: 0 gone, 1 not confirmed by you, 2 usage, 3 its end could not be confirmed; the daemon keeps trying.
     """
+    import logging
+
     from gpuwatch.app.stop import stop as end
+    from gpuwatch.daemon.repeated_lines import RepeatedLines
 
     if everything == (launch_id is not None):
         raise UsageError("name the launch to stop, or use --all; see: gpuwatch launches")
@@ -142,6 +145,8 @@ def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings)
     if everything and not yes and not _is_wanted(len(ids)):
         note("nothing was stopped")
         return Exit.FAILED
+    if logging.lastResort is not None:
+        logging.lastResort.addFilter(RepeatedLines())  # it asks once a second, and may hear the same each time
     if end(settings, ids, click.echo):
         return Exit.DONE
     note("not confirmed yet: check at the provider; gpuwatch run keeps trying")

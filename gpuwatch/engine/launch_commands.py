@@ -119,7 +119,7 @@ class LaunchCommands:
         except GpuwatchError as error:
             log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
         except Exception:
-            log.exception("launch %s: its command may have run; the launch is held", launch.launch_id)
+            log.exception("launch %s: its command may have run; it is held once its time is over", launch.launch_id)
         finally:
             self._running.pop(launch.launch_id, None)
             self._slots.run_now("deliver")

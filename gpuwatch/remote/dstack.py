@@ -249,10 +249,16 @@ class Dstack:
 
     def _shown(self, said: bytes, secrets: Mapping[str, str] | None = None) -> str:
         """The last lines of what it printed, without what a job keeps secret."""
-        text = " ".join(said[-4000:].decode("utf-8", "replace").split())
-        for secret in (secrets or {}).values():
-            text = text.replace(secret, "***") if secret else text
+        text = " ".join(said.decode("utf-8", "replace").split())
+        for part in _parts_of(secrets or {}):
+            text = text.replace(part, "***")
         return clean(redact(text[-300:]), 300)
+
+
+def _parts_of(secrets: Mapping[str, str]) -> list[str]:
+    """What to look for in a text of one line: each secret, and each line of one such as a key; the longest first."""
+    found = {" ".join(one.split()) for text in secrets.values() for one in (text, *text.splitlines())}
+    return sorted(found - {""}, key=len, reverse=True)
 
 
 def _decoded(said: bytes, into: type[T]) -> T:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gpuwatch
 from gpuwatch.bootstrap import http_client, real_now
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.launches.end_rules import late_start, overdue
@@ -331,3 +335,19 @@ def test_the_stop_of_a_launch_whose_instance_is_not_known_says_what_to_do(
     assert f"gpuwatch launches resolve {launch.launch_id} --absent" in ran.out
     assert shell("launches", "resolve", launch.launch_id, "--absent").code == 0
     assert rows.state() is S.FAILED
+
+
+def test_a_list_that_fails_each_second_is_reported_once(tmp_path: Path) -> None:
+    """In a process of its own: pytest's handlers would take what a command writes to stderr."""
+    (tmp_path / "gpuwatch.toml").write_text('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 2\n')
+    code = (
+        "import logging, sys; from gpuwatch.app import stop; from gpuwatch.cli import run;"
+        " warn = logging.getLogger('gpuwatch.engine.launch_reconciler').warning;"
+        " stop.stop = lambda *_: any(warn('could not list instances: 401') for _ in range(3));"
+        " sys.argv = ['gpuwatch', 'stop', 'abcdefghijkl']; sys.exit(run())"
+    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path(gpuwatch.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr.count("could not list instances")) == (3, 1), done.stderr

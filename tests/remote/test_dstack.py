@@ -153,6 +153,25 @@ def test_a_failed_submission_is_not_known_and_tells_no_secret(program: Callable[
         engine.submit(NAME, {}, {"TOKEN": "a-secret-text"})
 
 
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [
+        ("a  secret\twith spaces", "TOKEN: a  secret\twith spaces"),
+        ("-----BEGIN KEY-----\nfirstline\nlastline\n", "KEY: -----BEGIN KEY-----\nfirstline\nlastline\n"),
+        ("-----BEGIN KEY-----\nfirstline\nlastline\n", "at 'firstline', after: lastline"),
+        ("s" * 5000, "TOKEN: " + "s" * 5000),
+    ],
+)
+def test_a_secret_of_several_words_or_lines_is_not_shown_either(
+    program: Callable[..., Dstack], secret: str, said: str
+) -> None:
+    """Its text is joined to one line, and cut, before it is shown."""
+    with pytest.raises(OutcomeUnknown) as caught:
+        program(apply=(1, said)).submit(NAME, {}, {"TOKEN": secret})
+    assert not any(word in str(caught.value) for word in ("secret", "line", "BEGIN", "sss"))
+    assert "***" in str(caught.value)
+
+
 def test_a_program_that_is_not_there_was_sent_nothing() -> None:
     with pytest.raises(ProviderUnreachable, match="there is no program 'no-such-dstack'"):
         Dstack("no-such-dstack", "", {"PATH": os.defpath}).submit(NAME, {}, {})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from decimal import ROUND_DOWN, Decimal
+from decimal import ROUND_DOWN
 from typing import Any, Final
 
 import msgspec
@@ -20,12 +20,10 @@ from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.orchestrator_task import model_name, names_at
+from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, model_name, names_at
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Verify, Watch
 
 TOOL: Final = "dstack"  # the name of its launches' provider
-_CENT: Final = Decimal("0.0001")
-_LEAST_MEMORY: Final = 0.9  # of the card's, as two lists of one card may state it
 _SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto"}
 
 
@@ -48,7 +46,7 @@ def cluster_watch(job: Job, now: datetime) -> Watch:
 def cluster_match(job: Job, watch: Watch, now: datetime) -> Match:
     """What is reserved: all machines at the highest price that dstack may pay for each."""
     nodes, gpus = job.definition.nodes, watch.gpu_count_min
-    usd_hour = (watch.max_price_usd_gpu_hour * gpus).quantize(_CENT, ROUND_DOWN) * nodes
+    usd_hour = (watch.max_price_usd_gpu_hour * gpus).quantize(STEP_USD, ROUND_DOWN) * nodes
     name = watch.gpu_names[0] if watch.gpu_names else "any"
     offer = Offer(
         provider=TOOL,
@@ -135,6 +133,6 @@ def _one_machine(job: Job) -> Job:
 def _least_memory_gib(watch: Watch) -> int | None:
     """Never the smaller card of a name: a name without its form does not say which."""
     known = [specs.memory_gib for name in watch.gpu_names if (specs := gpu_specs().get(name)) is not None]
-    of_card = min(known) * _LEAST_MEMORY if known and len(known) == len(watch.gpu_names) else 0.0
+    of_card = min(known) * LEAST_MEMORY if known and len(known) == len(watch.gpu_names) else 0.0
     least = max(watch.min_vram_gib or 0.0, of_card)
     return math.floor(least) or None

@@ -21,8 +21,8 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
 TOOLS: Final = ("skypilot", "dstack")
-_CENT: Final = Decimal("0.0001")
-_LEAST_MEMORY: Final = 0.9  # of the card's, as two lists of one card may state it
+STEP_USD: Final = Decimal("0.0001")  # of prices that are handed over
+LEAST_MEMORY: Final = 0.9  # of the card's, as two lists of one card may state it
 _NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMS: Final = re.compile(r"\s*\b(SXM\d?|PCIe|NVL|\d+GB)\b")
 
@@ -56,7 +56,7 @@ def _dstack(watch: Watch, match: Match, command: str) -> dict[str, Any]:
     offer, names = match.offer, names_at(match.offer.provider)
     gpu: dict[str, Any] = {"name": [model_name(match.offer.gpu)], "count": offer.gpu_count}
     if offer.gpu_memory_gib:
-        gpu["memory"] = f"{math.floor(offer.gpu_memory_gib * _LEAST_MEMORY)}GB.."  # never the smaller card of a name
+        gpu["memory"] = f"{math.floor(offer.gpu_memory_gib * LEAST_MEMORY)}GB.."  # never the smaller card of a name
     resources: dict[str, Any] = {"gpu": gpu}
     if watch.disk_gb:
         resources["disk"] = f"{math.ceil(watch.disk_gb)}GB.."
@@ -76,7 +76,7 @@ def _dstack(watch: Watch, match: Match, command: str) -> dict[str, Any]:
 
 def price_cap_usd_hour(watch: Watch, match: Match) -> float:
     """The watch's limit for the whole machine, USD an hour, rounded down. Neither tool adds a commission."""
-    return float((watch.max_price_usd_gpu_hour * match.offer.gpu_count).quantize(_CENT, ROUND_DOWN))
+    return float((watch.max_price_usd_gpu_hour * match.offer.gpu_count).quantize(STEP_USD, ROUND_DOWN))
 
 
 def _accelerators(match: Match) -> str:
