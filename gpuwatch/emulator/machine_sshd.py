@@ -1,8 +1,8 @@
 """A real SSH server per rented machine: Debian's sshd on loopback, with a folder of its own as the machine.
 
 It runs as whoever runs it, and lets in the keys of its own `authorized_keys` alone. Each login gets HOME and its
-working folder inside the machine's folder. Faults: it refuses, loses its network, gets notice, has a wrong clock, or
-dies with everything it ran.
+working folder inside the machine's folder, and its shell reads start-up files there alone. Faults: it refuses, loses its
+network, gets notice, has a wrong clock, or dies with everything it ran.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 SSHD = "/usr/sbin/sshd"
 _STARTS_S = 60.0
 _PORTS = range(10_000, 32_000)  # below those that systems give out: nobody gets one while its machine is offline
+# the key exchange that SSH clients prefer takes six times as long, and nobody listens on loopback
 _CONFIG = """\
 ListenAddress 127.0.0.1
 Port {port}
@@ -35,6 +36,8 @@ AllowTcpForwarding no
 X11Forwarding no
 PrintMotd no
 PrintLastLog no
+SetEnv HOME={folder}/home
+KexAlgorithms curve25519-sha256
 MaxStartups 200
 ForceCommand {folder}/etc/login
 LogLevel ERROR

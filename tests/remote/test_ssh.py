@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from io import BytesIO
 from pathlib import Path
+from pwd import getpwuid
 
 import pytest
 
@@ -17,6 +19,19 @@ def test_a_command_runs_and_reads_its_input(shell: OpenSshShell) -> None:
     """Exit code, output and error output come back."""
     answer = shell.run("cat; echo oops >&2; exit 5", timeout_s=30, stdin=b"given")
     assert (answer.exit_code, answer.stdout, answer.stderr) == (5, b"given", "oops")
+
+
+def test_the_login_shell_reads_the_machines_start_up_files_and_not_the_real_users(
+    machine: MachineSshd, shell: OpenSshShell
+) -> None:
+    """What stands there may take seconds, and change what a command does."""
+    if Path(getpwuid(os.getuid()).pw_shell).name != "bash":
+        pytest.skip("another shell has files of other names")
+    (machine.home / ".bashrc").write_text('echo "$HOME" > "$HOME/read"\n')
+    try:
+        assert shell.run("cat read", timeout_s=30).stdout.decode().strip() == str(machine.home)
+    finally:
+        (machine.home / ".bashrc").unlink()
 
 
 def test_another_host_key_is_refused(machine: MachineSshd, address: SshAddress, tmp_path: Path) -> None:
