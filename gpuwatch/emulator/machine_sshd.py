@@ -1,8 +1,8 @@
 """A real SSH server per rented machine: Debian's sshd on loopback, with a folder of its own as the machine.
 
 It runs as whoever runs it, and lets in the keys of its own `authorized_keys` alone. Each login gets HOME and its
-working folder inside the machine's folder, and its shell reads start-up files there alone. Faults: it refuses, loses its
-network, gets notice, has a wrong clock, or dies with everything it ran.
+working folder inside the machine's folder, and its shell reads start-up files there alone. Faults: it refuses, loses
+its network, gets notice, has a wrong clock, or dies with everything it ran.
 """
 
 from __future__ import annotations
