@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from gpuwatch.bootstrap.settings_loading import load_settings
+from gpuwatch.errors import GpuwatchError
 
 
 def watches(config: str | None) -> list[str]:
     """The watches of the settings."""
     return [watch.name for watch in load_settings(config).watches]
+
+
+def checklists(config: str | None) -> list[str]:
+    """Whose items are ticked: the watches, and the jobs that are not over."""
+    from gpuwatch.app.jobs import listed_jobs
+    from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+
+    try:
+        queued = [WATCH_PREFIX + job.name for job in listed_jobs(load_settings(config))]
+    except GpuwatchError:  # no database yet
+        queued = []
+    return [*watches(config), *queued]
 
 
 def gpus(_config: str | None) -> list[str]:

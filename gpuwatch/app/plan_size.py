@@ -111,7 +111,7 @@ def _model(params: str | None, shape: Path | None) -> LanguageModel:
     try:
         return model_of(params)
     except ValueError as fault:
-        raise UsageError(f"--model {params!r}: {fault}") from fault
+        raise UsageError(f"model {params!r}: {fault}") from fault
 
 
 def _shaped(path: Path, params: str | None) -> LanguageModel:

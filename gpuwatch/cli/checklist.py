@@ -54,7 +54,7 @@ def checklist(ctx: click.Context, as_json: bool, config: str | None) -> None:
 
 
 @checklist.command(examples=("gpuwatch checklist show h100-night",))
-@click.argument("watch", required=False, shell_complete=completes("watches"))
+@click.argument("watch", required=False, shell_complete=completes("checklists"))
 @json_option
 @settings_option
 def show(watch: str | None, as_json: bool, settings: Settings) -> None:
@@ -68,7 +68,7 @@ def show(watch: str | None, as_json: bool, settings: Settings) -> None:
 
 
 @checklist.command(examples=("gpuwatch checklist tick h100-night dry_epoch loss_falls",))
-@click.argument("watch", shell_complete=completes("watches"))
+@click.argument("watch", shell_complete=completes("checklists"))
 @click.argument("items", metavar="ITEM...", nargs=-1, required=True)
 @click.option("--note", default="", help="Note for your own record, such as a link to the run.")
 @json_option
@@ -83,7 +83,7 @@ def tick(watch: str, items: tuple[str, ...], note: str, as_json: bool, settings:
 @checklist.command(
     examples=("gpuwatch checklist untick h100-night dry_epoch", "gpuwatch checklist untick h100-night --all")
 )
-@click.argument("watch", shell_complete=completes("watches"))
+@click.argument("watch", shell_complete=completes("checklists"))
 @click.argument("items", metavar="ITEM...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Untick all of them, as for a new job.")
 @json_option

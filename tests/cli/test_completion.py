@@ -52,6 +52,21 @@ def test_watches_come_from_the_settings(shell: Shell) -> None:
     assert completed(shell, "pause", "h") == ["h100-night"]
 
 
+JOB = """
+command = "true"
+resources = { gpu = "A100", disk_gb = 20 }
+limit = { max_price = 2.0 }
+"""
+
+
+def test_a_checklist_is_a_watch_s_or_a_job_s(shell: Shell) -> None:
+    shell.settings(SETTINGS)
+    assert completed(shell, "checklist", "show", "") == ["h100-night", "a100"]
+    (shell.folder / "train.toml").write_text(JOB)
+    assert shell("db", "upgrade").code == shell("job", "submit", "train.toml").code == 0
+    assert completed(shell, "checklist", "show", "")[-1] == "job:train"
+
+
 def test_gpus_and_providers_are_those_that_are_known(shell: Shell) -> None:
     assert "H100-SXM" in completed(shell, "history", "h100")
     assert shell("history", "H100-SXM").code == shell("history", "H100 SXM").code
