@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final
 
-from gpuwatch.errors import OfferGone, OrderError, PayloadChanged, ProviderError
+from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.api_launcher import ordering_errors, reading_errors
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody
 from gpuwatch.providers.toolkit.validation import at, whole
 
 PROVIDER: Final = "hyperstack"
@@ -49,28 +49,12 @@ def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:
     raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
 
 
-class NoSuchHyperstackInstance(ProviderError):
-    """Hyperstack's own word that there is no such machine."""
-
-
-class HyperstackInstanceGone(OfferGone):
-    """The same, to a request that changes something."""
-
-
-def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads."""
-    if _says_gone(body, reply):
-        return NoSuchHyperstackInstance(f"{name}: {body.summary}")
-    return reading_error(name, body, reply, now)
-
-
-def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
-    """The error of an order. What is said when there is no stock is documented nowhere: the status decides."""
-    if _says_gone(body, reply):
-        return HyperstackInstanceGone(f"{name}: {body.summary}")
-    return ordering_error(name, body, reply, now)
-
-
 def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
     reason = at(body.value, "error_reason")
     return reply.status == 404 and reason == _NOT_FOUND and body.sentence.lower().startswith(_ABOUT_A_VM)
+
+
+list_error = reading_errors(_says_gone)
+order_error = ordering_errors(
+    _says_gone
+)  # what is said when there is no stock is documented nowhere: the status decides

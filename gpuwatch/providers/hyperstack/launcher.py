@@ -12,21 +12,17 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.hyperstack.client import (
     PROVIDER,
-    HyperstackClient,
-    HyperstackInstanceGone,
-    NoSuchHyperstackInstance,
     all_rows,
 )
 from gpuwatch.providers.hyperstack.offers import gpu_of
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (
-    BasicLauncher,
     created_instance,
     decoded_order,
     id_and_status,
     instance_rows,
     not_sent,
-    one_instance,
-    refuse,
+    refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.validation import at, number, objects, whole, word
@@ -48,14 +44,10 @@ _SSH_RULE: Final = {
 }  # fmt: skip
 
 
-class HyperstackLauncher(BasicLauncher):
+class HyperstackLauncher(ApiLauncher):
     """Hyperstack's renting side. The settings need the name of a key pair."""
 
-    name = PROVIDER
-
-    def __init__(self, account: HyperstackClient, options: Mapping[str, Option]) -> None:
-        self._account = account
-        self._options = options
+    name, instance_id, one_at = PROVIDER, _ID, f"{_MACHINES}/{{}}"
 
     def create(self, order: Order) -> Created:
         """Rent one machine, once.
@@ -75,30 +67,13 @@ class HyperstackLauncher(BasicLauncher):
         self._account.require_key()
         return instances_of(all_rows(self._account, _MACHINES, "instances"))
 
-    def get(self, instance_id: str) -> Instance | None:
-        """One machine; None: Hyperstack's own words say that there is none. Raises ProviderError."""
-        if not _ID.fullmatch(instance_id):
-            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
-        self._account.require_key()
-        try:
-            value = self._account.get(f"{_MACHINES}/{instance_id}", kind="instances")
-        except NoSuchHyperstackInstance:
-            return None
-        return _instance(one_instance(_with_text_id(at(value, "instance")), instance_id, PROVIDER))
+    def row_in(self, value: Any) -> object:
+        """Within an object."""
+        return _with_text_id(at(value, "instance"))
 
-    def destroy(self, instance_id: str) -> None:
-        """Delete it; what is gone already is no error.
-
-        Raises:
-            OrderError: not done, or not known. Hyperstack ends nothing that it is still creating.
-        """
-        if not _ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of an instance")
-        self._account.require_key_to_order()
-        try:
-            self._account.order("DELETE", f"{_MACHINES}/{instance_id}", kind="delete")
-        except HyperstackInstanceGone:
-            return
+    def read(self, row: Mapping[str, Any]) -> Instance:
+        """What has ended has no row."""
+        return _instance(row)
 
     def credit_usd(self) -> float | None:
         """The credit. Raises ProviderError."""
@@ -159,7 +134,7 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
         raise not_sent(PROVIDER, "that is no id of an offer")
     if not ssh_key:
         raise not_sent(PROVIDER, f'a key pair is needed: add ssh_key = "NAME" to [providers.{PROVIDER}.options]')
-    _check(order)
+    refuse_beyond_machine(order, PROVIDER, "Hyperstack", label_length=_NAME_LENGTH, ports="only SSH is opened")
     script = first_boot_script(order.onstart, order.env)
     return {
         "name": order.label,
@@ -174,20 +149,6 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
         "labels": ["gpuwatch"],
         **({} if script is None else {"user_data": script}),
     }
-
-
-def _check(order: Order) -> None:
-    lacking = {
-        "bids": order.bid_usd_hour is not None,
-        "templates": order.template is not None,
-        "private registries": order.registry is not None,
-        "volumes from here": order.volume is not None,
-        "ports (only SSH is opened)": bool(order.ports),
-        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
-        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
-    }
-    wrong = {f"the label has not 1 to {_NAME_LENGTH} characters": not 1 <= len(order.label) <= _NAME_LENGTH}
-    refuse(PROVIDER, {f"Hyperstack knows no {what}": is_wanted for what, is_wanted in lacking.items()} | wrong)
 
 
 def instances_of(rows: list[Any]) -> list[Instance]:

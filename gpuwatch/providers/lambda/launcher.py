@@ -16,7 +16,6 @@ from gpuwatch.errors import (
     OrderRateLimited,
     OrderRefused,
     OutcomeUnknown,
-    PayloadChanged,
     ProviderError,
     RefusalKind,
     RefusalScope,
@@ -26,14 +25,13 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher, InstanceNotFound
 from gpuwatch.providers.toolkit.basic_launcher import (
-    BasicLauncher,
     decoded_order,
     id_and_status,
     instance_rows,
     not_sent,
-    one_instance,
-    refuse,
+    refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
@@ -81,14 +79,13 @@ class LambdaClient(ApiClient):
         super().acquire("any", urgent)
 
 
-class LambdaLauncher(BasicLauncher):
+class LambdaLauncher(ApiLauncher):
     """Lambda's renting side. Its account needs a payment method, and the settings the name of an SSH key."""
 
-    name = PROVIDER
+    name, instance_id = PROVIDER, _ID
 
     def __init__(self, account: LambdaClient, options: Mapping[str, Option]) -> None:
-        self._account = account
-        self._options = options
+        super().__init__(account, options)
         self._ending: frozenset[str] = frozenset()  # what the newest list shows as terminating
 
     def create(self, order: Order) -> Created:
@@ -110,28 +107,20 @@ class LambdaLauncher(BasicLauncher):
         self._ending = frozenset(one.instance_id for one in found if one.status == _ENDING)
         return found
 
-    def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: it has ended, or Lambda's own code says that there is none. Raises ProviderError."""
-        if not _ID.fullmatch(instance_id):
-            raise PayloadChanged("lambda: that is no id of an instance")
-        self._account.require_key()
-        try:
-            value = self._account.get(f"/instances/{instance_id}", kind="instances")
-        except _NoSuchLambdaInstance:
-            return None
-        row = one_instance(at(value, "data"), instance_id, PROVIDER)
+    def row_in(self, value: Any) -> object:
+        """Within an object."""
+        return at(value, "data")
+
+    def read(self, row: Mapping[str, Any]) -> Instance | None:
+        """None: it is terminated, or was preempted."""
         return None if row.get("status") in _ENDED else _instance(row)
 
-    def destroy(self, instance_id: str) -> None:
-        """Terminate; what is gone already is no error. Until it is gone, the list shows it as terminating: then
-        nothing is sent again.
+    def end(self, instance_id: str) -> None:
+        """Terminate. Until it is gone, the list shows it as terminating: then nothing is sent again.
 
         Raises:
             OrderError: not done, or not known.
         """
-        if not _ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of an instance")
-        self._account.require_key_to_order()
         if instance_id in self._ending:
             return
         body = {"instance_ids": [instance_id]}
@@ -148,10 +137,6 @@ class _InstanceGone(OrderRefused):
     """What was named does not exist."""
 
 
-class _NoSuchLambdaInstance(ProviderError):
-    """The same to a request that only reads; "global/not-found" is a wrong path, and proves nothing."""
-
-
 def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     """The launch request. The label is its name and a tag; variables and start commands are user data.
 
@@ -164,7 +149,12 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
         raise not_sent(PROVIDER, "that is no id of an offer")
     if not ssh_key:
         raise not_sent(PROVIDER, 'an SSH key is needed: add ssh_key = "NAME" to [providers.lambda.options]')
-    _check(order)
+    script = first_boot_script(order.onstart, order.env)
+    too_long = {
+        "onstart and env are longer than the 1 MB that Lambda takes": len((script or "").encode()) > _USER_DATA_BYTES
+    }
+    firewall = "set them in the firewall of the account"
+    refuse_beyond_machine(order, PROVIDER, "Lambda", too_long, label_length=_NAME_LENGTH, ports=firewall)
     body: dict[str, Any] = {
         "region_name": found[2],
         "instance_type_name": found[1],
@@ -172,30 +162,11 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
         "name": order.label,
         "tags": [{"key": _TAG, "value": order.label}],
     }
-    script = first_boot_script(order.onstart, order.env)
     if script is not None:
         body["user_data"] = script
     if isinstance(image, str) and image:
         body["image"] = {"id" if _IMAGE_ID.fullmatch(image) else "family": image}
     return body
-
-
-def _check(order: Order) -> None:
-    lacking = {
-        "bids": order.bid_usd_hour is not None,
-        "templates": order.template is not None,
-        "private registries": order.registry is not None,
-        "volumes": order.volume is not None,
-        "ports (set them in the firewall of the account)": bool(order.ports),
-        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
-        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
-    }
-    script = first_boot_script(order.onstart, order.env) or ""
-    sizes = {
-        f"the label is longer than {_NAME_LENGTH} characters": len(order.label) > _NAME_LENGTH,
-        "onstart and env are longer than the 1 MB that Lambda takes": len(script.encode()) > _USER_DATA_BYTES,
-    }
-    refuse(PROVIDER, {f"Lambda knows no {what}": is_wanted for what, is_wanted in lacking.items()} | sizes)
 
 
 def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
@@ -218,8 +189,8 @@ def launch_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
 
 def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
     """The error of a request that only reads."""
-    if reply.status == 404 and body.code == _NO_OBJECT:
-        return _NoSuchLambdaInstance(f"{name}: {body.summary}")
+    if reply.status == 404 and body.code == _NO_OBJECT:  # "global/not-found" is a wrong path, and proves nothing
+        return InstanceNotFound(f"{name}: {body.summary}")
     return reading_error(name, body, reply, now)
 
 

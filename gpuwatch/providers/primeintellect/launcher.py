@@ -30,13 +30,11 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.primeintellect import INFO
 from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (
-    BasicLauncher,
     created_instance,
     decoded_order,
     id_and_status,
-    not_sent,
-    one_instance,
     refuse,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
@@ -68,18 +66,17 @@ class PrimePodGone(OfferGone):
     """The same, to a request that changes something."""
 
 
-class PrimeLauncher(BasicLauncher):
+class PrimeLauncher(ApiLauncher):
     """Prime Intellect's renting side.
 
     Args:
         listed: the offers that were shown last, or `fresh` ones.
     """
 
-    name = PROVIDER
+    name, instance_id, one_at = PROVIDER, _ID, f"{_PODS}/{{}}"
 
     def __init__(self, account: ApiClient, options: Mapping[str, Option], listed: Listing, fresh: Listing) -> None:
-        self._account = account
-        self._options = options
+        super().__init__(account, options)
         self._listed, self._fresh = listed, fresh
 
     def create(self, order: Order) -> Created:
@@ -110,25 +107,21 @@ class PrimeLauncher(BasicLauncher):
 
     def get(self, instance_id: str) -> Instance | None:
         """One pod; None: it is terminated, by its own row or by the history of pods. Raises ProviderError."""
-        if not _ID.fullmatch(instance_id):
-            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
-        self._account.require_key()
         try:
-            value = self._account.get(f"{_PODS}/{instance_id}", kind="instances")
+            return super().get(instance_id)
         except UnknownPrimePod:
             if self._is_past(instance_id):
                 return None
             raise
-        row = one_instance(value, instance_id, PROVIDER)
+
+    def read(self, row: Mapping[str, Any]) -> Instance | None:
+        """None: it is terminated."""
         return None if row.get("status") == _ENDED else instance_of(row)
 
-    def destroy(self, instance_id: str) -> None:
-        """Delete; what is gone already is no error. Raises OrderError: not done, or not known."""
-        if not _ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of an instance")
-        self._account.require_key_to_order()
+    def end(self, instance_id: str) -> None:
+        """Delete. Raises OrderError: not done, or not known."""
         try:
-            self._account.order("DELETE", f"{_PODS}/{instance_id}", kind="delete")
+            super().end(instance_id)
         except PrimePodGone as error:
             try:
                 if self._is_past(instance_id):

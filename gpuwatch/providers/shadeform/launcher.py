@@ -13,26 +13,25 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
-from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.shadeform.offers import ID_LENGTH, PROVIDER, Hardware, hardware_of
 from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher, InstanceGone
 from gpuwatch.providers.toolkit.basic_launcher import (
-    BasicLauncher,
     created_instance,
     decoded_order,
     id_and_status,
     instance_rows,
     not_sent,
-    one_instance,
     refuse,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
+from gpuwatch.providers.toolkit.validation import at, moment, number, usd_hour, whole, word
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _BEHIND_DEADLINE: Final = timedelta(minutes=30)  # Shadeform's own end comes after gpuwatch's
@@ -71,14 +70,13 @@ class ShadeformClient(ApiClient):
         super().__init__(settings, tools, headers=headers, ordering=create_error)
 
 
-class ShadeformLauncher(BasicLauncher):
+class ShadeformLauncher(ApiLauncher):
     """Shadeform's renting side. Its account needs money in its wallet."""
 
-    name = PROVIDER
+    name, instance_id, one_at = PROVIDER, _ID, "/instances/{}/info"
 
     def __init__(self, account: ShadeformClient, options: Mapping[str, Option]) -> None:
-        self._account = account
-        self._options = options
+        super().__init__(account, options)
         self._ending: frozenset[str] = frozenset()  # what the newest list shows as deleting
 
     def create(self, order: Order) -> Created:
@@ -100,37 +98,24 @@ class ShadeformLauncher(BasicLauncher):
         self._ending = frozenset(one.instance_id for one in found if one.status.partition(":")[0] == _ENDING)
         return found
 
-    def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: it is deleted. A 404 is not documented, and proves nothing. Raises ProviderError."""
-        if not _ID.fullmatch(instance_id):
-            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
-        self._account.require_key()
-        value = self._account.get(f"/instances/{instance_id}/info", kind="instances")
-        row = one_instance(value, instance_id, PROVIDER)
+    def read(self, row: Mapping[str, Any]) -> Instance | None:
+        """None: it is deleted. A 404 is not documented, and proves nothing."""
         return None if row.get("status") == _GONE else _instance(row)
 
-    def destroy(self, instance_id: str) -> None:
-        """Delete; what is gone already is no error. Until it is gone, the list shows it as deleting: then nothing is
-        sent again.
+    def end(self, instance_id: str) -> None:
+        """Delete. Until it is gone, the list shows it as deleting: then nothing is sent again.
 
         Raises:
             OrderError: not done, or not known. Some clouds delete nothing that is not yet active.
         """
-        if not _ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of an instance")
-        self._account.require_key_to_order()
         if instance_id in self._ending:
             return
         try:
             self._account.order("POST", f"/instances/{instance_id}/delete", kind="delete")
-        except _NoSuchShadeformInstance:
-            return
+        except InstanceGone:
+            raise
         except OfferGone as error:  # a 404 of a server without that address, or a word about stock
             raise OutcomeUnknown(str(error), instance_id) from error
-
-
-class _NoSuchShadeformInstance(OfferGone):
-    """A 404 of Shadeform's own, which says that there is no such instance."""
 
 
 def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> dict[str, Any]:
@@ -226,7 +211,7 @@ def create_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) ->
     line = f"{name}: {body.summary}"
     code = word(at(body.value, "error_code")) or ""
     if reply.status == 404 and isinstance(body.value, dict) and body.has("instance") and body.has(*_NOT_FOUND):
-        return _NoSuchShadeformInstance(line)
+        return InstanceGone(line)
     if 400 <= reply.status < 500 and reply.status not in (401, 403, 408, 429):
         if reply.status in (404, 410) or code.casefold() in _NO_STOCK or body.has(*_NO_STOCK):
             return OfferGone(line)
@@ -290,8 +275,5 @@ def _place(row: Mapping[str, Any]) -> str | None:
 
 def _moment(text: object) -> datetime | None:
     """A moment of this life: before it runs, the wire has the year 1."""
-    try:
-        found = datetime.fromisoformat(text).astimezone(UTC) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None
+    found = moment(text)
     return found if found is not None and found.year >= _FIRST_YEAR else None

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
-from gpuwatch.ports import Created, PriceIncrease, ProviderCharge
+from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
 
@@ -59,6 +59,40 @@ def refuse(name: str, reasons: Mapping[str, object]) -> None:
     for why, is_so in reasons.items():
         if is_so:
             raise not_sent(name, why)
+
+
+def refuse_beyond_machine(  # noqa: PLR0913 each is named
+    order: Order,
+    name: str,
+    title: str,
+    wrong: Mapping[str, object] | None = None,
+    *,
+    label_length: int,
+    ports: str = "a machine has its own address, with all of them",
+    takes_bids: bool = False,
+) -> None:
+    """Refuse what a provider of plain machines, reached by SSH and billed until they are deleted, does not have.
+
+    Args:
+        title: the provider's name for people.
+        wrong: what else is refused: why → whether that is so.
+        ports: why none is opened.
+
+    Raises:
+        OrderRefused: BAD_ORDER, with the first reason that holds.
+    """
+    lacking = {
+        "bids": order.bid_usd_hour is not None and not takes_bids,
+        "templates": order.template is not None,
+        "private registries": order.registry is not None,
+        "volumes from here": order.volume is not None,
+        f"ports ({ports})": bool(order.ports),
+        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
+        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
+    }
+    reasons: dict[str, object] = {f"{title} knows no {what}": is_wanted for what, is_wanted in lacking.items()}
+    reasons[f"the label has not 1 to {label_length} characters"] = not 1 <= len(order.label) <= label_length
+    refuse(name, reasons | dict(wrong or {}))
 
 
 def decoded_order(reply: HttpReply, name: str, instance_id: str | None = None) -> Any:

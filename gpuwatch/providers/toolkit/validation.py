@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from gpuwatch.errors import PayloadChanged
 # Not JSON or not of the type; invalid UTF-8 inside a text; 200,000 nested lists.
 _MORE: Final = ("hasMore", "has_more", "page_token")
 _TOTALS: Final = ("total", "totalCount", "total_count", "count")
+_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: beyond it a time is in another unit
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -56,6 +58,20 @@ def word(value: object, max_length: int = MAX_TEXT_LENGTH) -> str | None:
     if not isinstance(value, str):
         return None
     return clean(value, max_length).strip() or None
+
+
+def moment(value: object) -> datetime | None:
+    """The moment that a text states, in UTC; None for anything else, and without its zone."""
+    try:
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return found.astimezone(UTC) if found is not None and found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def moment_of(seconds: float | None) -> datetime | None:
+    """The moment so many seconds after 1970; None: none, or in another unit."""
+    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:

@@ -6,7 +6,6 @@ Tokens, start scripts and environments are in these rows too: they are never rea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -17,11 +16,10 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
-from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
 from gpuwatch.redaction import redact
 
 _STATUS_LENGTH: Final = 160
-_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
 _MIB: Final = 1024.0
 _MOST: Final = 1e9  # MiB, GB: beyond it a size is in another unit
 _LAST_PORT: Final = 65_535
@@ -190,8 +188,8 @@ def _instance(row: _Row) -> Instance:
         ssh_host=host,
         ssh_port=port,
         ssh_user=None if row.ssh_user is None else clean(row.ssh_user),
-        started_at=_moment(row.start_date),
-        ends_at=_moment(row.end_date),
+        started_at=moment_of(row.start_date),
+        ends_at=moment_of(row.end_date),
     )
 
 
@@ -235,10 +233,6 @@ def _price(usd_hour: float | None) -> float | None:
 def _sized(value: float | None, unit: float = 1.0) -> float | None:
     """0 means "not known" at vast.ai."""
     return value / unit if value is not None and 0 < value < _MOST else None
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None
 
 
 def _status(row: _Row) -> str:

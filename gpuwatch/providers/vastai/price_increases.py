@@ -9,7 +9,6 @@ source: the vendor's client 1.9 and its tests, and the documents of the endpoint
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -18,12 +17,11 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, PriceIncrease
-from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
 from gpuwatch.redaction import redact
 
 _SECONDS_AN_HOUR: Final = 3600.0
 _SECONDS_A_MONTH: Final = HOURS_A_MONTH * _SECONDS_AN_HOUR
-_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
 _NEAR: Final = 0.01  # two prices are the same to a hundredth of them
 _SHOWN: Final = 160
 # What else may rise: its key without "old_" and "new_", its name, the factor to the unit for people, the unit.
@@ -97,7 +95,7 @@ def _increase(row: IncreaseRow, known: Mapping[str, Instance]) -> PriceIncrease:
         increase_id=str(row.pending_price_increase_id),
         instance_id=instance_id,
         new_usd_hour=None if new is None or gpus is None else round(new * gpus, 9),
-        effective_at=_moment(row.contract_end_date),
+        effective_at=moment_of(row.contract_end_date),
         words="; ".join(words),
     )
 
@@ -136,7 +134,3 @@ def _check(row: IncreaseRow) -> None:
         raise PayloadChanged("vastai: a price increase names an impossible price")
     if row.new_gpu_costpersec is not None and row.new_gpu_costpersec * _SECONDS_AN_HOUR > MAX_USD_HOUR:
         raise PayloadChanged("vastai: a price increase names an impossible price")
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
@@ -15,14 +15,13 @@ from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferTerms, Verific
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean_word
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import UNREADABLE
+from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
 
 PROVIDER: Final = "vastai"
 _MIB: Final = 1024.0
 _LEAST_USD_HOUR: Final = 5e-7  # rounds to no micro-dollar at all
 _MOST_GPUS: Final = 1024
 _MOST_DISK_GB: Final = 1e6
-_LAST_SECOND: Final = 32_503_680_000.0  # the year 3000: beyond it a time is in another unit
 _COUNTRY_LETTERS: Final = 2
 # what copy.copy() calls in the end, in half its time
 _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
@@ -248,7 +247,7 @@ class RowReader:
             ports=row.direct_port_count if row.direct_port_count is not None and row.direct_port_count >= 0 else None,
             static_ip=row.static_ip,
             nvlink_gbps=_measured(row.bw_nvlink),
-            available_until=_moment(row.end_date),
+            available_until=moment_of(row.end_date),
             dlperf=_measured(row.dlperf),
             terms=PLAIN_TERMS if gpu.certain else _ambiguous(gpu.reason),
         )
@@ -332,7 +331,3 @@ def _measured(value: float | None) -> float | None:
 
 def _within(value: float | None, most: float) -> float | None:
     return value if value is not None and 0 <= value <= most else None
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < _LAST_SECOND else None

@@ -19,7 +19,8 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.api_launcher import ordering_errors, reading_errors
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
 from gpuwatch.providers.toolkit.validation import at, decoded, number
 from gpuwatch.redaction import register_secret
 
@@ -103,26 +104,9 @@ class VerdaClient(ApiClient):
             return True
 
 
-class NoSuchVerdaInstance(ProviderError):
-    """Verda's own word that there is no such instance."""
-
-
-class VerdaInstanceGone(OfferGone):
-    """The same, to a request that changes something."""
-
-
-def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads."""
-    if _says_gone(body, reply):
-        return NoSuchVerdaInstance(f"{name}: {body.summary}")
-    return reading_error(name, body, reply, now)
-
-
-def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """The error of an order. No stock is a 503 whose sentence says so; another 503 proves nothing."""
     line = f"{name}: {body.summary}"
-    if _says_gone(body, reply):
-        return VerdaInstanceGone(line)
     if reply.status in (400, 409, 503) and body.has(_NO_STOCK):
         return OfferGone(line)
     if 400 <= reply.status < 500 and body.code == _NO_MONEY:
@@ -132,6 +116,9 @@ def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> 
 
 def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
     return reply.status in (400, 404, 410) and isinstance(body.value, dict) and body.has(*_GONE)
+
+
+list_error, order_error = reading_errors(_says_gone), ordering_errors(_says_gone, _other_error)
 
 
 def _is_plain(token: str) -> bool:

@@ -8,26 +8,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (
-    BasicLauncher,
     created_instance,
     id_and_status,
     instance_rows,
     not_sent,
-    one_instance,
-    refuse,
+    refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
-from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
-from gpuwatch.providers.verda.client import PROVIDER, NoSuchVerdaInstance, VerdaClient, VerdaInstanceGone
+from gpuwatch.providers.toolkit.validation import at, moment, number, objects, usd_hour, whole, word
+from gpuwatch.providers.verda.client import PROVIDER, VerdaClient
 from gpuwatch.providers.verda.offers import LEAST_DISK_GB, hardware_of
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
@@ -48,14 +46,13 @@ _STATES: Final = {
 _ENDED: Final = frozenset({"discontinued", "deleted"})
 
 
-class VerdaLauncher(BasicLauncher):
+class VerdaLauncher(ApiLauncher):
     """Verda's renting side. Its account needs a balance, and the settings the id of an SSH key."""
 
-    name = PROVIDER
+    name, instance_id = PROVIDER, _ID
 
     def __init__(self, account: VerdaClient, options: Mapping[str, Option]) -> None:
-        self._account = account
-        self._options = options
+        super().__init__(account, options)
         self._volumes: dict[str, str] = {}  # instance → its system disk, as the newest answers show
         self._labels: dict[str, str] = {}  # instance → its label, the name of its start script
 
@@ -89,28 +86,13 @@ class VerdaLauncher(BasicLauncher):
             self._remember(row)
         return found
 
-    def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: it has ended, or Verda's own sentence says that there is none. Raises ProviderError."""
-        if not _ID.fullmatch(instance_id):
-            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
-        self._account.require_key()
-        try:
-            value = self._account.get(f"/instances/{instance_id}", kind="instances")
-        except NoSuchVerdaInstance:
-            return None
-        row = one_instance(value, instance_id, PROVIDER)
+    def read(self, row: Mapping[str, Any]) -> Instance | None:
+        """Learn what goes with it, too."""
         self._remember(row)
         return None if row.get("status") in _ENDED else _instance(row)
 
-    def destroy(self, instance_id: str) -> None:
-        """Delete it, its system disk and its start script; what is gone already is no error.
-
-        Raises:
-            OrderError: not done, or not known. Verda ends nothing that it is still provisioning.
-        """
-        if not _ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of an instance")
-        self._account.require_key_to_order()
+    def end(self, instance_id: str) -> None:
+        """Delete it, its system disk and its start script. Raises OrderError."""
         if instance_id not in self._volumes and self._is_gone(instance_id):
             return
         volume = self._volumes.get(instance_id)
@@ -120,10 +102,7 @@ class VerdaLauncher(BasicLauncher):
             "volume_ids": [volume] if volume else None,
             "delete_permanently": True,
         }
-        try:
-            self._account.order("PUT", "/instances", body, kind="delete")
-        except VerdaInstanceGone:
-            return
+        self._account.order("PUT", "/instances", body, kind="delete")
         self._forget_script(instance_id)
 
     def credit_usd(self) -> float | None:
@@ -195,7 +174,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     if not ssh_key:
         raise not_sent(PROVIDER, f'an SSH key is needed: add ssh_key = "ID" to [providers.{PROVIDER}.options]')
     spot = order.bid_usd_hour is not None
-    _check(order, spot is (found[3] is not None))
+    wrong = {"the offer is of the other rental type": spot is not (found[3] is not None)}
+    refuse_beyond_machine(order, PROVIDER, "Verda", wrong, label_length=_NAME_LENGTH, takes_bids=True)
     hostname = _HOSTNAME.sub("-", order.label.lower()).strip("-")
     disk_gb = math.ceil(max(order.disk_gb, LEAST_DISK_GB))
     return {
@@ -214,22 +194,6 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
             **({"on_spot_discontinue": "delete_permanently"} if spot else {}),
         },
     }
-
-
-def _check(order: Order, is_that_rental_type: bool) -> None:
-    lacking = {
-        "templates": order.template is not None,
-        "private registries": order.registry is not None,
-        "volumes from here": order.volume is not None,
-        "ports (a machine has its own address, with all of them)": bool(order.ports),
-        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
-        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
-    }
-    others = {
-        f"the label has not 1 to {_NAME_LENGTH} characters": not 1 <= len(order.label) <= _NAME_LENGTH,
-        "the offer is of the other rental type": not is_that_rental_type,
-    }
-    refuse(PROVIDER, {f"Verda knows no {what}": is_wanted for what, is_wanted in lacking.items()} | others)
 
 
 def created(reply: HttpReply) -> Created:
@@ -268,7 +232,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         ssh_host=ip,
         ssh_port=22 if ip else None,
         ssh_user="root",
-        started_at=_moment(row.get("created_at")),
+        started_at=moment(row.get("created_at")),
     )
 
 
@@ -286,11 +250,3 @@ def _name(wire: str, memory_gib: float | None) -> str:
     from gpuwatch.domain.market.gpu_names import catalog  # noqa: PLC0415 - only where something is rented
 
     return catalog().resolve(wire, memory_gib).name
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None
-    return None if found is None or found.tzinfo is None else found.astimezone(UTC)

@@ -11,7 +11,6 @@ from gpuwatch.errors import (
     OrderError,
     OrderRefused,
     PayloadChanged,
-    ProviderError,
     RefusalKind,
     RefusalScope,
 )
@@ -19,7 +18,8 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
+from gpuwatch.providers.toolkit.api_launcher import ordering_errors, reading_errors
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
 from gpuwatch.providers.toolkit.validation import at, whole
 
 PROVIDER: Final = "vultr"
@@ -62,26 +62,9 @@ def all_rows(
     raise PayloadChanged(f"{PROVIDER}: the list of {name} breaks off after {len(found)}")
 
 
-class NoSuchVultrInstance(ProviderError):
-    """Vultr's own word that there is no such instance."""
-
-
-class VultrInstanceGone(OfferGone):
-    """The same, to a request that changes something."""
-
-
-def list_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
-    """The error of a request that only reads."""
-    if _says_gone(body, reply):
-        return NoSuchVultrInstance(f"{name}: {body.summary}")
-    return reading_error(name, body, reply, now)
-
-
-def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+def _other_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
     """The error of an order. Vultr has no codes: its sentences are quoted in public."""
     line = f"{name}: {body.summary}"
-    if _says_gone(body, reply):
-        return VultrInstanceGone(line)
     if 400 <= reply.status < 500 and body.has(_NO_STOCK):
         return OfferGone(line)
     if 400 <= reply.status < 500 and body.has(_NOT_ENABLED):
@@ -91,3 +74,6 @@ def order_error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> 
 
 def _says_gone(body: ErrorBody, reply: HttpReply) -> bool:
     return reply.status in (400, 404) and isinstance(body.value, dict) and body.has(_GONE)
+
+
+list_error, order_error = reading_errors(_says_gone), ordering_errors(_says_gone, _other_error)

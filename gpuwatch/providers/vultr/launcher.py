@@ -5,30 +5,26 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpuwatch.errors import PayloadChanged, ProviderError
+from gpuwatch.errors import ProviderError
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (
-    BasicLauncher,
     created_instance,
     decoded_order,
     id_and_status,
     instance_rows,
     not_sent,
-    one_instance,
-    refuse,
+    refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
-from gpuwatch.providers.toolkit.validation import at, number, objects, word
+from gpuwatch.providers.toolkit.validation import at, moment, number, objects, word
 from gpuwatch.providers.vultr.client import (
     PROVIDER,
-    NoSuchVultrInstance,
     VultrClient,
-    VultrInstanceGone,
     all_rows,
 )
 from gpuwatch.providers.vultr.offers import VultrPlan
@@ -45,18 +41,17 @@ _STATES: Final = {"pending": InstanceState.STARTING, "suspended": InstanceState.
 PlanOf = Callable[[str], VultrPlan | None]
 
 
-class VultrLauncher(BasicLauncher):
+class VultrLauncher(ApiLauncher):
     """Vultr's renting side. The settings need the id of an SSH key.
 
     Args:
         plan_of: the plan of that name as it was read last, if it was.
     """
 
-    name = PROVIDER
+    name, instance_id = PROVIDER, _ID
 
     def __init__(self, account: VultrClient, options: Mapping[str, Option], plan_of: PlanOf) -> None:
-        self._account = account
-        self._options = options
+        super().__init__(account, options)
         self._plan_of = plan_of
 
     def create(self, order: Order) -> Created:
@@ -76,26 +71,13 @@ class VultrLauncher(BasicLauncher):
         self._account.require_key()
         return instances_of(all_rows(self._account, "/instances", "instances", kind="instances"), self._plan_of)
 
-    def get(self, instance_id: str) -> Instance | None:
-        """One instance; None: Vultr's own sentence says that there is none. Raises ProviderError."""
-        if not _ID.fullmatch(instance_id):
-            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
-        self._account.require_key()
-        try:
-            value = self._account.get(f"/instances/{instance_id}", kind="instances")
-        except NoSuchVultrInstance:
-            return None
-        return _instance(one_instance(at(value, "instance"), instance_id, PROVIDER), self._plan_of)
+    def row_in(self, value: Any) -> object:
+        """Within an object."""
+        return at(value, "instance")
 
-    def destroy(self, instance_id: str) -> None:
-        """Delete it and its disk; what is gone already is no error. Raises OrderError: not done, or not known."""
-        if not _ID.fullmatch(instance_id):
-            raise not_sent(PROVIDER, "that is no id of an instance")
-        self._account.require_key_to_order()
-        try:
-            self._account.order("DELETE", f"/instances/{instance_id}", kind="delete")
-        except VultrInstanceGone:
-            return
+    def read(self, row: Mapping[str, Any]) -> Instance:
+        """With the price of its plan."""
+        return _instance(row, self._plan_of)
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """Whether the key may rent, and the account has the SSH key of the settings. Only reads; raises nothing."""
@@ -143,7 +125,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     if not ssh_key:
         raise not_sent(PROVIDER, f'an SSH key is needed: add ssh_key = "ID" to [providers.{PROVIDER}.options]')
     image = str(options.get("image") or _UBUNTU_22_04)
-    _check(order, image)
+    wrong = {"options.image is not the number of an operating system": not (image.isascii() and image.isdigit())}
+    refuse_beyond_machine(order, PROVIDER, "Vultr", wrong, label_length=_LABEL_LENGTH)
     script = first_boot_script(order.onstart, order.env)
     return {
         "region": found[2],
@@ -157,23 +140,6 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
         "activation_email": False,
         **({} if script is None else {"user_data": b64encode(script.encode()).decode()}),
     }
-
-
-def _check(order: Order, image: str) -> None:
-    lacking = {
-        "bids": order.bid_usd_hour is not None,
-        "templates": order.template is not None,
-        "private registries": order.registry is not None,
-        "volumes from here": order.volume is not None,
-        "ports (a machine has its own address, with all of them)": bool(order.ports),
-        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
-        f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
-    }
-    others = {
-        f"the label has not 1 to {_LABEL_LENGTH} characters": not 1 <= len(order.label) <= _LABEL_LENGTH,
-        "options.image is not the number of an operating system": not (image.isascii() and image.isdigit()),
-    }
-    refuse(PROVIDER, {f"Vultr knows no {what}": is_wanted for what, is_wanted in lacking.items()} | others)
 
 
 def instances_of(rows: list[Any], plan_of: PlanOf) -> list[Instance]:
@@ -205,7 +171,7 @@ def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
         ssh_host=host,
         ssh_port=22 if host else None,
         ssh_user="root",
-        started_at=_moment(row.get("date_created")),
+        started_at=moment(row.get("date_created")),
     )
 
 
@@ -218,11 +184,3 @@ def _state(row: Mapping[str, Any], status: str) -> InstanceState:
     return {"running": InstanceState.RUNNING, "stopped": InstanceState.STOPPED}.get(
         str(row.get("power_status")), InstanceState.UNKNOWN
     )
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None
-    return None if found is None or found.tzinfo is None else found.astimezone(UTC)

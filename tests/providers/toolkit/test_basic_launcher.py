@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     instance_rows,
     refuse,
 )
+from gpuwatch.providers.toolkit.validation import moment, moment_of
 
 
 class Acme(BasicLauncher):
@@ -73,3 +74,23 @@ def test_an_instance_without_id_or_status_makes_the_list_unreadable(row: dict[st
     with pytest.raises(PayloadChanged, match=r"^acme: "):
         id_and_status(row, "acme")
     assert id_and_status({"id": "1", "status": "up"}, "acme") == ("1", "up")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-23T12:00:00+01:00", datetime(2026, 11, 23, 11, tzinfo=UTC)),
+        ("2026-11-23T12:00:00", None),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("soon", None),
+        (1_700_000_000, None),
+    ],
+)
+def test_a_moment_needs_its_zone(text: object, expected: datetime | None) -> None:
+    assert moment(text) == expected
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 1.7e12])
+def test_seconds_of_another_unit_are_no_moment(seconds: float | None) -> None:
+    assert moment_of(seconds) is None
+    assert moment_of(1.7e9) == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)

@@ -1,0 +1,106 @@
+"""The base of launchers over an `ApiClient` whose instances are rows below one path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, ClassVar
+
+from gpuwatch.errors import OfferGone, OrderError, PayloadChanged, ProviderError
+from gpuwatch.ports import Instance
+from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.toolkit.api_client import ApiClient
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent, one_instance
+from gpuwatch.providers.toolkit.error_mapping import (
+    ErrorBody,
+    OrderErrorMapper,
+    ReadErrorMapper,
+    ordering_error,
+    reading_error,
+)
+
+
+class InstanceNotFound(ProviderError):
+    """The provider's own word that there is no such instance; a 404 of a proxy is none."""
+
+
+class InstanceGone(OfferGone):
+    """The same, to a request that changes something."""
+
+
+class ApiLauncher(BasicLauncher):
+    """A launcher whose client raises `InstanceNotFound` and `InstanceGone`.
+
+    A subclass adds `create`, `list_instances` and `read`, and changes what its provider does another way.
+    """
+
+    instance_id: ClassVar[re.Pattern[str]]  # what an id looks like: nothing else is sent
+    one_at: ClassVar[str] = "/instances/{}"
+
+    def __init__(self, account: ApiClient, options: Mapping[str, Option]) -> None:
+        self._account = account
+        self._options = options
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: it has ended, or the provider says that there is none. Raises ProviderError."""
+        if not self.instance_id.fullmatch(instance_id):
+            raise PayloadChanged(f"{self.name}: that is no id of an instance")
+        self._account.require_key()
+        try:
+            value = self._account.get(self.one_at.format(instance_id), kind="instances")
+        except InstanceNotFound:
+            return None
+        return self.read(one_instance(self.row_in(value), instance_id, self.name))
+
+    def destroy(self, instance_id: str) -> None:
+        """End it for good, with its disk; what is gone already is no error.
+
+        Raises:
+            OrderError: not done, or not known. Some end nothing that they are still creating.
+        """
+        if not self.instance_id.fullmatch(instance_id):
+            raise not_sent(self.name, "that is no id of an instance")
+        self._account.require_key_to_order()
+        try:
+            self.end(instance_id)
+        except InstanceGone:
+            return
+
+    def row_in(self, value: Any) -> object:
+        """The row in the answer about one instance."""
+        return value
+
+    def read(self, row: Mapping[str, Any]) -> Instance | None:
+        """The instance of a row; None: it has ended. Raises PayloadChanged."""
+        raise NotImplementedError
+
+    def end(self, instance_id: str) -> None:
+        """Send what ends it. Raises OrderError."""
+        self._account.order("DELETE", self.one_at.format(instance_id), kind="delete")
+
+
+SaysGone = Callable[[ErrorBody, HttpReply], bool]
+
+
+def reading_errors(says_gone: SaysGone) -> ReadErrorMapper:
+    """The errors of requests that only read, `InstanceNotFound` among them."""
+
+    def error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
+        if says_gone(body, reply):
+            return InstanceNotFound(f"{name}: {body.summary}")
+        return reading_error(name, body, reply, now)
+
+    return error
+
+
+def ordering_errors(says_gone: SaysGone, others: OrderErrorMapper = ordering_error) -> OrderErrorMapper:
+    """The errors of orders, `InstanceGone` among them."""
+
+    def error(name: str, body: ErrorBody, reply: HttpReply, now: datetime) -> OrderError:
+        if says_gone(body, reply):
+            return InstanceGone(f"{name}: {body.summary}")
+        return others(name, body, reply, now)
+
+    return error
