@@ -33,6 +33,7 @@ from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 from gpuwatch.engine.balance_cache import BalanceCache
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.orders import build_order
 from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
 from gpuwatch.engine.requoter import Requoter
@@ -131,15 +132,18 @@ class CandidateLoop:
         contexts: by provider; a candidate of any other is passed over.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 each is a collaborator of its own
         self,
         repository: LaunchRepository,
         transitions: TransitionExecutor,
         contexts: Mapping[str, ProviderContext],
         watch: Watch,
         budget: Budget,
+        *,
         clock: Callable[[], datetime],
+        slots: LaunchSlots,
     ) -> None:
+        self._slots = slots
         self._repository = repository
         self._transitions = transitions
         self._contexts = contexts
@@ -159,26 +163,29 @@ class CandidateLoop:
             LaunchConflict: somebody else took the launch over; nothing more was done.
             StoreError: what happened could not be stored.
         """
-        until = self._clock() + timedelta(seconds=self._spec.try_for_s)
-        refused = _Refused(EndReason.OFFERS_GONE.text())
-        skipped: list[SkippedScope] = []
-        tries = 0
-        for match in candidates:
-            if skipped_by(skipped, match.offer, self._watch.name) or match.offer.provider not in self._contexts:
-                continue
-            try:
-                launch, outcome = self._try(launch, match, refused.why if tries else None)
-            except ProviderError as error:
-                gone = whole_provider(match.offer, str(error), self._clock())
-                outcome = _Refused(EndReason.NOT_CHECKED.text(str(error)), gone)
-            if outcome is None:
-                return launch
-            refused = outcome
-            skipped += [] if outcome.scope is None else [outcome.scope]
-            tries += 1
-            if tries >= self._spec.max_tries or self._clock() >= until:
-                break
-        return self._failed(launch, refused.why)
+        if launch.dry_run or launch.is_by_command:  # a command's launch is never an order of ours
+            return launch
+        with self._slots.requesting(launch):
+            until = self._clock() + timedelta(seconds=self._spec.try_for_s)
+            refused = _Refused(EndReason.OFFERS_GONE.text())
+            skipped: list[SkippedScope] = []
+            tries = 0
+            for match in candidates:
+                if skipped_by(skipped, match.offer, self._watch.name) or match.offer.provider not in self._contexts:
+                    continue
+                try:
+                    launch, outcome = self._try(launch, match, refused.why if tries else None)
+                except ProviderError as error:
+                    gone = whole_provider(match.offer, str(error), self._clock())
+                    outcome = _Refused(EndReason.NOT_CHECKED.text(str(error)), gone)
+                if outcome is None:
+                    return launch
+                refused = outcome
+                skipped += [] if outcome.scope is None else [outcome.scope]
+                tries += 1
+                if tries >= self._spec.max_tries or self._clock() >= until:
+                    break
+            return self._failed(launch, refused.why)
 
     def _try(self, launch: Launch, match: Match, words: str | None) -> tuple[Launch, _Refused | None]:
         """One candidate. With a refusal: nothing was created, and the next may be requested. Raises ProviderError.

@@ -235,7 +235,7 @@ class Evaluator:
 
     def _store(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[ReservedLaunch]:
         """One transaction for everything that follows; none at all when nothing does."""
-        worth = [(w, d) for w, d in decided if d.fires or self._wants(w, d) or self._is_new(w, d)]
+        worth = [(w, d) for w, d in decided if d.fires or self._wants(w, d) or d.memory != self._memory(w)]
         if not worth:
             return []
         reserved, not_ready = [], dict(self._reported_not_ready)
@@ -244,7 +244,9 @@ class Evaluator:
                 if watch.action is Action.ASK:
                     self._ask(uow, watch, decision, now)
                 else:
-                    reserved += self._launch_or_alert(uow, watch, decision, not_ready, now)
+                    outcome = self._reserve(uow, watch, decision, now)
+                    self._report(uow, watch, decision, outcome, not_ready, now)
+                    reserved += outcome[0]
                 uow.remember(watch.name, decision.memory)
             failpoint("intent.before_commit")
         failpoint("intent.after_commit")
@@ -252,15 +254,21 @@ class Evaluator:
         self._reported_not_ready = not_ready
         return reserved
 
-    def _launch_or_alert(
-        self, uow: UnitOfWork, watch: Watch, decision: Decision, not_ready: dict[str, str], now: datetime
-    ) -> list[ReservedLaunch]:
-        """Reserve what the watch may rent and alert about it.
+    def _report(
+        self,
+        uow: UnitOfWork,
+        watch: Watch,
+        decision: Decision,
+        outcome: _Outcome,
+        not_ready: dict[str, str],
+        now: datetime,
+    ) -> None:
+        """Alert about what was found, and what was or was not reserved.
 
         Args:
             not_ready: changed. A "not rented" from before anything could be tried is followed by the true reason.
         """
-        reserved, done, can_do = self._reserve(uow, watch, decision, now)
+        reserved, done, can_do = outcome
         if reserved or (decision.fires and watch.action is Action.ALERT):
             done += checklist_warning(uow.unticked(watch))
         before = not_ready.get(watch.name)
@@ -268,7 +276,7 @@ class Evaluator:
         once_key = None
         if not decision.fires:
             if not (reserved or is_news):
-                return []  # "not rented" was reported before; an offer that flaps must not flood its owner
+                return  # "not rented" was reported before; an offer that flaps must not flood its owner
             what = "renting" if reserved else f"refused:{alert_id_from(without_numbers(done))}"
             once_key = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
         shown = with_rented_offer_first(decision, reserved[0][2][0] if reserved else None)
@@ -276,7 +284,6 @@ class Evaluator:
         not_ready.pop(watch.name, None)
         if can_do == NOT_READY:
             not_ready[watch.name] = done
-        return reserved
 
     def _ask(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
         """Request an approval and alert about it, in the transaction of the decision.
@@ -298,9 +305,6 @@ class Evaluator:
         done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
         self._alert(uow, watch, request.decision, done, approval=request.ask)
 
-    def _is_new(self, watch: Watch, decision: Decision) -> bool:
-        return decision.memory != self._memory(watch)
-
     def _wants(self, watch: Watch, decision: Decision) -> bool:
         """Is there something to do while it stays true?"""
         return self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
@@ -310,9 +314,7 @@ class Evaluator:
             return False
         return decision.fires or not self._rules.dry_run  # a dry run is reported when it is news, not at every poll
 
-    def _reserve(
-        self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime
-    ) -> tuple[list[ReservedLaunch], str, tuple[str, ...]]:
+    def _reserve(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> _Outcome:
         """Fill the free slots of the watch, one offer each; what the alert says about it, and what helps."""
         if decision.best is None or not self._wants_launch(watch, decision):
             return [], _ONLY_ALERTED.get(watch.action, ""), ()
@@ -388,6 +390,7 @@ class Evaluator:
         uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))
 
 
+_Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # what was reserved, what is said of it, what helps
 _ONLY_ALERTED = {Action.ALERT: 'This watch only alerts: it does not rent (action = "alert").'}
 
 

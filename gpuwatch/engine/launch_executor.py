@@ -75,11 +75,7 @@ class LaunchExecutor:
             LaunchConflict: somebody else took the launch over; nothing more was done.
             StoreError: what happened could not be stored; the row says `requested` and is reconciled later.
         """
-        if launch.dry_run or launch.is_by_command:  # a command's launch is never an order of ours
-            return launch
-        with self._slots.requesting(launch):
-            loop = CandidateLoop(self._repository, self._transitions, self._contexts, watch, self._budget, self._clock)
-            return loop.try_candidates(launch, candidates)
+        return self._loop(watch).try_candidates(launch, candidates)
 
     def shutdown(self, wait: bool = False) -> None:
         """Start nothing more; what is under way goes on.
@@ -89,10 +85,21 @@ class LaunchExecutor:
         """
         self._threads.shutdown(wait=wait, cancel_futures=not wait)
 
+    def _loop(self, watch: Watch) -> CandidateLoop:
+        return CandidateLoop(
+            self._repository,
+            self._transitions,
+            self._contexts,
+            watch,
+            self._budget,
+            clock=self._clock,
+            slots=self._slots,
+        )
+
     def _run(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
         asked = {launch.provider}
         try:
-            done = self.execute(launch, watch, candidates)
+            done = self._loop(watch).try_candidates(launch, candidates)
             asked.add(done.provider)
             if done.state is LaunchState.FAILED:
                 self._slots.free(watch.name)

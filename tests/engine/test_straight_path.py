@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_the_path_from_search_to_create_is_straight_and_documented() -> None:
     hops = trace()
-    assert hops_to_create(hops) <= 17  # two of them decide among providers: gathered quotes, a ladder over several
-    assert len(hops) <= 22
+    assert hops_to_create(hops) <= 15
+    assert len(hops) <= 20
     assert data_forms(hops) == ["Answer", "Offer", "Observation", "Match", "Decision", "Launch", "Intent", "Order"]
     assert as_text(hops) in (ROOT / "docs/architecture.md").read_text(encoding="utf-8"), (
         "make trace prints another path"
