@@ -6,6 +6,7 @@ The step is one transaction of both runs. Whoever dies around it: the instance b
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -14,7 +15,8 @@ from gpuwatch.domain.jobs.job import Job, JobRun, JobState
 from gpuwatch.domain.jobs.job_states import JobTransition
 from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
 from gpuwatch.domain.jobs.merge import costs_less_here, have_same_needs, is_small, may_share
-from gpuwatch.domain.jobs.queue import in_order, waits_for
+from gpuwatch.domain.jobs.queue import group_states, in_order, waits_for
+from gpuwatch.domain.jobs.stores import is_store
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.obligation import latest_end
 from gpuwatch.domain.market.pricing import threshold_microusd
@@ -39,11 +41,11 @@ class InstanceSharing:
         """
         if not may_share(job) or launch.state is not LaunchState.RUNNING or launch.condition is not None:
             return run
-        now = self._parts.clock()
+        now, states = self._parts.clock(), self._states(job)
         for one in in_order(self._parts.jobs.open_jobs()):
             if not (one.job_id != job.job_id and may_share(one) and is_small(one) and have_same_needs(one, job)):
                 continue
-            if not self._suits(one, launch, now):
+            if waits_for(one, states) is not None or not self._suits(one, launch, now):
                 continue
             try:
                 given = self._give(one, job, run, launch, now)
@@ -54,9 +56,19 @@ class InstanceSharing:
                 return given
         return run
 
+    def _states(self, done: Job) -> Mapping[str, JobState]:
+        """Of all jobs that others wait for. This one is done: its results are here, unless a store waits for them."""
+        jobs = self._parts.jobs.open_jobs()
+        awaited = {name for one in jobs if one.state is JobState.QUEUED for name in one.definition.depends_on}
+        if not any(is_store(one.target) for one in done.definition.results):
+            is_done = msgspec.structs.replace(done, state=JobState.DONE)
+            jobs = [is_done if one.job_id == done.job_id else one for one in jobs]
+        ended = sorted(self._parts.jobs.ended_jobs(awaited), key=lambda one: one.submitted_at) if awaited else []
+        return group_states([*ended, *jobs])
+
     def _suits(self, job: Job, launch: Launch, now: datetime) -> bool:
-        """Whether it may and should go on there now: money, price, deadline, windows."""
-        if waits_for(job, {}) is not None or not is_open(job.definition.active, now, self._parts.zone):
+        """Whether it may and should go on there now: windows, deadline, price."""
+        if not is_open(job.definition.active, now, self._parts.zone):
             return False
         if job.deadline is not None and now + timedelta(hours=hours_left(job)) > job.deadline:
             return False

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gpuwatch.ports.jobs import JobStore
 
 if TYPE_CHECKING:
-    from gpuwatch.domain.jobs.job import Job
+    pass
 
 
 class JobQueueStore(JobStore, Protocol):
     """Jobs, as the queue reads and keeps them. Every method may raise StoreError."""
-
-    def ended_jobs(self, names: Collection[str]) -> Sequence[Job]:
-        """The jobs with one of these names, or of an array with one, that are over."""
 
     def save_spent(self, job_id: str, spent_microusd: int) -> None:
         """Keep what a job has cost so far; its version stays."""

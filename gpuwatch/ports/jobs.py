@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ class JobStore(Protocol):
 
     def open_jobs(self) -> Sequence[Job]:
         """Those that are not over, oldest first."""
+
+    def ended_jobs(self, names: Collection[str]) -> Sequence[Job]:
+        """The jobs with one of these names, or of an array with one, that are over."""
 
     def job(self, job_id: str) -> Job | None:
         """One job."""

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -54,6 +54,9 @@ class MemoryJobStore:
 
     def open_jobs(self) -> list[Job]:
         return [job for job in self.jobs.values() if not job.is_over]
+
+    def ended_jobs(self, names: Collection[str]) -> list[Job]:
+        return [job for job in self.jobs.values() if job.is_over and job.name in names]
 
     def job(self, job_id: str) -> Job | None:
         return self.jobs.get(job_id)

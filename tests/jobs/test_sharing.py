@@ -145,3 +145,18 @@ def test_the_next_job_is_interrupted_like_any_other(new_world: Callable[..., Job
     one, two = all_over(world)
     assert (one.state, two.state, two.launch_id, two.run_number) == (JobState.DONE, JobState.DONE, "lb", 2)
     assert [launch.state for launch in world.launches.rows.values()] == [LaunchState.ENDED] * 2
+
+
+@pytest.mark.parametrize(("target", "is_shared"), [("results", True), ("rclone:store:results", False)])
+def test_who_waits_for_the_results_goes_on_where_they_were_made(
+    new_world: Callable[..., JobWorld], target: str, is_shared: bool
+) -> None:
+    """Once they are here; a store that has no copy yet may be where the second job looks for them."""
+    world = new_world(real=False)
+    world.submit(WRITES, name="one", results=(JobFiles(source="out/*.txt", target=target),), **SMALL)
+    two = submit(world, "two", depends_on=("one",))
+    first_rents(world)
+    world.until(lambda job: world.run.step == "fetched" or job.is_over)
+    for _ in range(3):
+        world.round()
+    assert (world.jobs.jobs[two.job_id].launch_id == "la") is is_shared

@@ -76,7 +76,11 @@ class SharedInstances:
                 self._rented.setdefault(_needs(one.job), []).append(shared)
 
     def holder_for(self, job: Job) -> Job | None:
-        """The job whose instance a queued one waits for; None: it looks for its own, and others may wait for that."""
+        """The job whose instance a queued one waits for; None: it looks for its own, and others may wait for that.
+
+        Args:
+            job: it waits for no other job's results.
+        """
         if not may_share(job):
             return None
         needs = _needs(job)
@@ -160,7 +164,7 @@ def may_share(job: Job) -> bool:
     """Whether it may run on an instance that another job rented, or give its own to another job."""
     spec = job.definition
     ticked_by_owner = set(spec.resources.require) - set(pilot_items(spec))
-    is_free = spec.resources.action is Action.LAUNCH and not ticked_by_owner and not spec.depends_on
+    is_free = spec.resources.action is Action.LAUNCH and not ticked_by_owner
     return spec.share_instance and is_free and not is_cluster(job)
 
 

@@ -122,7 +122,6 @@ def test_a_job_that_would_miss_its_deadline_or_needs_something_else_stays_apart(
     others = [
         job("setup", hours=0.5, setup="apt-get install -y jq"),
         job("alone", hours=0.5, share_instance=False),
-        job("waits", hours=0.5, depends_on=("one",)),
         job("large", hours=3),  # its set-up is a sixteenth of it
         job("asks", hours=0.5, resources=a_watch(name="job:asks", action=Action.ASK)),
         job("nodes", hours=0.5, nodes=2),
