@@ -1,9 +1,9 @@
 """What an idle daemon's processor time goes into: calls a second of each of its tasks, and of its functions.
 
-    python -m benchmarks.idle_calls [--seconds 60] [--size 2000] [--functions 20]
+    python -m benchmarks.idle_calls [--after 22] [--seconds 60] [--size 2000] [--functions 20]
 
 The daemon of `benchmarks.idle` runs in a process whose threads are watched by `sys.setprofile`. The first 22 s are left
-out, in which it starts and sweeps. Calls of Python and of C functions count.
+out, in which it starts; its first sweep takes three minutes. Calls of Python and of C functions count.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from types import FrameType
 from typing import Any
 
 from benchmarks.idle import marketplace, settings_toml
-
-_BEGINS_S = 22.0
 
 
 class TaskCalls:
@@ -59,9 +57,9 @@ class TaskCalls:
 
         setattr(TaskProgress, run.__name__, named)
 
-    def measure(self, seconds: float, functions: int) -> None:
-        """Count for so long, print, end the process."""
-        time.sleep(_BEGINS_S)
+    def measure(self, after: float, seconds: float, functions: int) -> None:
+        """Wait, count for so long, print, end the process."""
+        time.sleep(after)
         self.active = True
         time.sleep(seconds)
         self.active = False
@@ -73,10 +71,10 @@ class TaskCalls:
         os._exit(0)
 
 
-def run_daemon(config: str, seconds: float, functions: int) -> None:
+def run_daemon(config: str, after: float, seconds: float, functions: int) -> None:
     """The daemon, in this process."""
     calls = TaskCalls()
-    threading.Thread(target=calls.measure, args=(seconds, functions), daemon=True).start()
+    threading.Thread(target=calls.measure, args=(after, seconds, functions), daemon=True).start()
     threading.setprofile(calls.on_event)
     sys.setprofile(calls.on_event)
     calls.watch_tasks()
@@ -87,20 +85,21 @@ def run_daemon(config: str, seconds: float, functions: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--after", type=float, default=22.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--size", type=int, default=2000)
     parser.add_argument("--functions", type=int, default=20)
     parser.add_argument("--config", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.config:
-        run_daemon(args.config, args.seconds, args.functions)
+        run_daemon(args.config, args.after, args.seconds, args.functions)
         return
     with tempfile.TemporaryDirectory() as name, marketplace(args.size) as url:
         config = Path(name, "gpuwatch.toml")
         config.write_text(settings_toml(url, Path(name)))
         config.chmod(0o600)
         again = [sys.executable, "-m", "benchmarks.idle_calls", "--config", str(config)]
-        options = [f"--seconds={args.seconds}", f"--functions={args.functions}"]
+        options = [f"--after={args.after}", f"--seconds={args.seconds}", f"--functions={args.functions}"]
         subprocess.run([*again, *options], env=os.environ | {"HOME": name}, stderr=subprocess.DEVNULL, check=True)
 
 

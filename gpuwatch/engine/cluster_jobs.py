@@ -28,6 +28,7 @@ from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.job_alerts import job_alert
+from gpuwatch.engine.job_parts import record_step
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import JobConflict, OutcomeUnknown, ProviderError, ProviderUnreachable, SettingsError, StoreError
@@ -309,9 +310,8 @@ class ClusterJobs:
         changes: Mapping[str, Any] | None = None,
         run: JobRun | None = None,
     ) -> Job:
-        log.info("job %s: %s%s", job.name, to_state.value, f": {reason}" if reason else "", extra={"job": job.job_id})
         step = JobTransition(to_state=to_state, at=now, reason=reason, changes=changes or {})
-        return self._jobs.record(job, step, run)
+        return record_step(self._jobs, job, step, run)
 
     def _report(
         self, job: Job, now: datetime, what: str, facts: list[tuple[str, str]], severity: Severity, kind: AlertKind

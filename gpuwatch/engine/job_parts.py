@@ -28,6 +28,14 @@ _LIST_MAX = 8 << 20
 _CONFLICTS_MAX = 5
 
 
+def record_step(jobs: JobStore, job: Job, step: JobTransition, run: JobRun | None = None) -> Job:
+    """Store one step of a job, and log it. Raises JobConflict, StoreError."""
+    after = jobs.record(job, step, run)
+    why = f": {step.reason}" if step.reason else ""
+    log.info("job %s: %s%s", job.name, step.to_state.value, why, extra={"job": job.job_id})
+    return after
+
+
 class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
     """How long things may take, in seconds."""
 
@@ -90,18 +98,14 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Job:
         """One step of the job. Raises JobConflict, StoreError."""
         step = JobTransition(to_state=to_state, at=self.clock(), reason=reason, changes=changes)
-        return self._recorded(job, step, run)
+        return record_step(self.jobs, job, step, run)
 
     def record_sample(self, job: Job, run: JobRun, sample: RunSample, line: str | None, **changes: Any) -> Job:
         """What a running job does now, with its run as it is. Raises JobConflict, StoreError."""
         step = JobTransition(
             to_state=JobState.RUNNING, at=sample.at, reason=line, changes=changes, detail=sample_detail(sample)
         )
-        return self._recorded(job, step, run)
-
-    def _recorded(self, job: Job, step: JobTransition, run: JobRun | None) -> Job:
-        log.info("job %s: %s%s", job.name, step.to_state.value, f": {step.reason}" if step.reason else "")
-        return self.jobs.record(job, step, run)
+        return record_step(self.jobs, job, step, run)
 
     def report(self, news: OutboxAlert) -> None:
         """Put an alert into the outbox; repeated, it is sent once."""

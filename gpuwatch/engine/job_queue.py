@@ -19,6 +19,7 @@ from gpuwatch.domain.jobs.run_progress import run_cost_microusd
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchConflict, LaunchState
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Watch
 from gpuwatch.engine.job_alerts import job_alert
+from gpuwatch.engine.job_parts import record_step
 from gpuwatch.errors import JobConflict
 from gpuwatch.ports import LaunchRepository, OutboxAlert, Severity
 from gpuwatch.ports.job_queue import JobQueueStore
@@ -191,10 +192,9 @@ class JobQueue:
         run: JobRun | None = None,
     ) -> Job:
         step = JobTransition(to_state=to_state, at=now, reason=reason, changes=changes or {})
-        after = self._store.record(job, step, run)
+        after = record_step(self._store, job, step, run)
         if to_state is S.FAILED:
             self._launches.enqueue(_failed_alert(after, now, reason or ""))
-        log.info("job %s: %s%s", job.name, to_state.value, f": {reason}" if reason else "", extra={"job": job.job_id})
         return after
 
     def _note_spent(self, job: Job, now: datetime, *, at_once: bool = False) -> None:

@@ -56,6 +56,7 @@ class Database:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"  # and not PostgreSQL
         self.path = Path(str(engine.url.database)) if self.is_sqlite else None  # SQLite's file
+        self._file = str(self.path)  # asked for several times a second
         self.read_only = read_only
         # called and not listened for: an engine that anybody listens to makes each statement cost twice the calls
         self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
@@ -160,7 +161,7 @@ class Database:
         if self.path is None:
             return
         try:
-            found = os.stat(self.path)
+            found = os.stat(self._file)
         except FileNotFoundError:
             found = None
         file_id = None if found is None else (found.st_dev, found.st_ino)

@@ -44,6 +44,8 @@ _UNMENTIONED = (
 _EXPIRED = select(delivery.c.channel).where(delivery.c.state == "expired", delivery.c.sent_at_ms.is_(None))
 _UNROUTED = select(alerts.c.alert_id).where(alerts.c.routed_at_ms.is_(None))
 _HAS_WORK = select(or_(_UNROUTED.exists(), _PENDING.exists(), _EXPIRED.exists()))
+_UNTAKEN = select(delivery.c.channel).where(delivery.c.state.in_(("pending", "refused")))
+_HAS_UNTAKEN = select(or_(_UNTAKEN.exists(), _EXPIRED.exists()))
 _NEW_ADDRESS = "moved_chat"  # a stored value: "old new", of one channel
 _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
@@ -70,6 +72,7 @@ class Outbox:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._has_work = Remembered(database, lambda connection: bool(connection.execute(_HAS_WORK).scalar()))
+        self._has_untaken = Remembered(database, lambda connection: bool(connection.execute(_HAS_UNTAKEN).scalar()))
 
     def has_work(self) -> bool:
         """Is anything new, waiting, or expired and not mentioned yet? If not, the other questions need not be asked."""
@@ -193,11 +196,15 @@ class Outbox:
 
     def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
         """Channels that took nothing since a try at or before then."""
+        if not self._has_untaken.get():
+            return ()
         with self._database.read() as connection:
             return undelivered.stalled_channels(connection, to_ms(before))
 
     def waiting_too_long(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
         """What waits in these channels, and what is about money and was tried in vain since then in any."""
+        if not self._has_untaken.get():
+            return ()
         with self._database.read() as connection:
             if not _any(connection, _PENDING):
                 return ()
@@ -205,6 +212,8 @@ class Outbox:
 
     def retry_untaken(self, now: datetime) -> None:
         """What is about money, was refused and is taken by nobody is tried again."""
+        if not self._has_untaken.get():
+            return
         now_ms = to_ms(now)
         with self._database.read() as connection:
             untaken = select(delivery.c.channel).where(undelivered.untaken_refusals(now_ms)).limit(1)
