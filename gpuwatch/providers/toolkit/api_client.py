@@ -244,8 +244,10 @@ class ApiClient(PacedClient):
 
     def require_key_to_order(self) -> None:
         """Before a change that needs a key. Raises OrderRefused: KEY, nothing was sent."""
-        if not self.has_key:
-            raise OrderRefused(f"{self.name}: no key is set; nothing was sent", RefusalKind.KEY)
+        try:
+            self.require_key()
+        except KeyRejected as error:
+            raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
 
     def _headers_for(self, url: str) -> dict[str, str]:
         """The key goes to the provider's own host alone: a link in a page may lead anywhere."""

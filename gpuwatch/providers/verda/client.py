@@ -79,13 +79,6 @@ class VerdaClient(ApiClient):
                 f'{PROVIDER}: the key is the secret alone; add client_id = "…" to [providers.{PROVIDER}.options]'
             )
 
-    def require_key_to_order(self) -> None:
-        """Before a change. Raises OrderRefused: KEY, nothing was sent."""
-        try:
-            self.require_key()
-        except KeyRejected as error:
-            raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
-
     def _sign_in(self) -> bool:
         """Get a token unless there is a good one; whether it is new. Raises ProviderError."""
         with self._signing:
