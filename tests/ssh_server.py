@@ -7,8 +7,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import asyncssh
+from tests.late import LateModule
+
+asyncssh: Any = LateModule("asyncssh")
 
 
 class SshServer:
@@ -21,7 +24,7 @@ class SshServer:
         self.users: list[str] = []
 
 
-async def _run(process: asyncssh.SSHServerProcess[bytes], server: SshServer, environment: Mapping[str, str]) -> None:
+async def _run(process: Any, server: SshServer, environment: Mapping[str, str]) -> None:
     server.commands.append(process.command or "")
     server.users.append(process.get_extra_info("username"))
     child = await asyncio.create_subprocess_exec(

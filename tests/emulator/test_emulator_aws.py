@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
-from botocore.exceptions import ClientError
 
 from tests.clouds.aws import Ec2
 from tests.clouds.aws_market import MARKET
+from tests.late import LateModule
+
+boto3, config, exceptions = LateModule("boto3"), LateModule("botocore.config"), LateModule("botocore.exceptions")
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def _client(place: Ec2, service: str = "ec2", region: str = "us-east-1", key: st
         endpoint_url=place.url,
         aws_access_key_id=key,
         aws_secret_access_key="demo-secret",
-        config=Config(retries={"total_max_attempts": 1}, proxies={}),
+        config=config.Config(retries={"total_max_attempts": 1}, proxies={}),
     )
 
 
-def _code(caught: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
+def _code(caught: pytest.ExceptionInfo[Any]) -> tuple[str, int]:
     response = caught.value.response
     return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
 
@@ -103,7 +103,7 @@ def test_an_instance_lives_as_the_official_client_sees_it(place: Ec2) -> None:
 def test_a_token_makes_one_instance_and_takes_no_other_values(place: Ec2) -> None:
     client = _client(place)
     assert _run(client)["InstanceId"] == _run(client)["InstanceId"]
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(exceptions.ClientError) as caught:
         _run(client, InstanceType="g6.xlarge")
     assert _code(caught) == ("IdempotentParameterMismatch", 400)
     assert len(place.instances) == 1
@@ -122,22 +122,22 @@ def test_a_token_makes_one_instance_and_takes_no_other_values(place: Ec2) -> Non
 )
 def test_refusals_are_aws_refusals(place: Ec2, values: dict[str, Any], code: tuple[str, int]) -> None:
     place.sell_out("us-east-1a", "g6.xlarge")
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(exceptions.ClientError) as caught:
         _run(_client(place), **values)
     assert _code(caught) == code
     assert place.instances == {}
 
 
 def test_a_wrong_key_is_refused_by_both_services(place: Ec2) -> None:
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(exceptions.ClientError) as caught:
         _client(place, key="other").describe_instances()
     assert _code(caught) == ("AuthFailure", 401)
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(exceptions.ClientError) as caught:
         _client(place, "pricing", key="other").get_products(ServiceCode="AmazonEC2")
     assert _code(caught) == ("UnrecognizedClientException", 400)
 
 
 def test_an_action_that_there_is_not_is_refused(place: Ec2) -> None:
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(exceptions.ClientError) as caught:
         _client(place).describe_vpcs()
     assert _code(caught) == ("InvalidAction", 400)

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
 from gpuwatch.app.dataset import onnx_models as models
 from gpuwatch.app.dataset.onnx_models import find_model
+from tests.late import LateModule
+
+onnx = LateModule("onnx")
+helper, numpy_helper = LateModule("onnx.helper"), LateModule("onnx.numpy_helper")
 
 PACKAGED = Path(models.__file__).with_name("all-minilm-l6-v2.onnx")
 PACKAGED_INT8 = Path(models.__file__).with_name("all-minilm-l6-v2-int8.onnx")
@@ -60,8 +63,8 @@ class Builder:
         graph = helper.make_graph(
             self._nodes,
             "bert",
-            [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["texts", "tokens"])],
-            [helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["texts", "tokens", None])],
+            [helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["texts", "tokens"])],
+            [helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["texts", "tokens", None])],
             list(self._initializers.values()),
         )
         versions = [helper.make_opsetid("", OPSET), helper.make_opsetid(FUSED, 1)]
@@ -107,8 +110,8 @@ class Builder:
 
     def _external(self, name: str, value: np.ndarray[Any, Any]) -> str:
         kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-        tensor = TensorProto(name=name, data_type=kind, dims=value.shape)
-        tensor.data_location = TensorProto.EXTERNAL
+        tensor = onnx.TensorProto(name=name, data_type=kind, dims=value.shape)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value="model.safetensors")
         self._initializers[name] = tensor
         return name

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
-from onnx import TensorProto, helper, load_model_from_string
 from safetensors.numpy import load_file
 
 from gpuwatch.app.dataset.onnx_models import find_model, read_tokenizer
 from tests.app.dataset.bert_graph import RANGES, Builder
+from tests.late import LateModule
+
+onnx, helper, onnxruntime = LateModule("onnx"), LateModule("onnx.helper"), LateModule("onnxruntime")
 
 _ROOT = Path(__file__).parents[3]
 _SHORTEST, _MOST_TOKENS = 200, 256
@@ -52,9 +53,9 @@ def ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Least and greatest value that goes into each product."""
     found = find_model(None)
     watched = _Watched(load_file(found.weights))
-    graph = load_model_from_string(watched.built(6))
+    graph = onnx.load_model_from_string(watched.built(6))
     for entry in watched.entries.values():
-        graph.graph.output.append(helper.make_tensor_value_info(entry, TensorProto.FLOAT, None))
+        graph.graph.output.append(helper.make_tensor_value_info(entry, onnx.TensorProto.FLOAT, None))
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     tokenizer = read_tokenizer(found.tokenizer)
     tokenizer.no_padding()

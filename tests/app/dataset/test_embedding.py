@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 from safetensors.numpy import load_file, save_file
 
 from gpuwatch.app.dataset.audit import AuditModels
@@ -21,6 +19,9 @@ from gpuwatch.errors import UsageError
 from tests.app.dataset import tiny_models
 from tests.app.dataset.bert_graph import PACKAGED, packaged_graph
 from tests.app.dataset.tiny_models import HEADS, HIDDEN, LAYERS, PLACES, words
+from tests.late import LateModule
+
+onnx, helper = LateModule("onnx"), LateModule("onnx.helper")
 
 RECORDED = json.loads((Path(__file__).parents[2] / "recorded" / "minilm.json").read_text(encoding="utf-8"))
 TEXTS = [words(list(range(start, start + count))) for start, count in ((0, 1), (5, 7), (3, 14), (40, 3), (9, 90))]
@@ -79,18 +80,19 @@ def test_a_graph_with_a_vector_for_each_token_is_pooled(tmp_path: Path) -> None:
     folder = tmp_path / "tokens"
     folder.mkdir()
     ids = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "t"]) for name in ("input_ids", "token_type_ids")
+        helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["b", "t"])
+        for name in ("input_ids", "token_type_ids")
     ]
     nodes = [
         helper.make_node("Add", ["input_ids", "token_type_ids"], ["both"]),
-        helper.make_node("Cast", ["both"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["both"], ["floats"], to=onnx.TensorProto.FLOAT),
         helper.make_node("Constant", [], ["last"], value_ints=[2]),
         helper.make_node("Unsqueeze", ["floats", "last"], ["column"]),
         helper.make_node("Sub", ["column", "column"], ["zeros"]),
         helper.make_node("Exp", ["zeros"], ["ones"]),
         helper.make_node("Concat", ["column", "ones"], ["last_hidden_state"], axis=2),
     ]
-    out = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["b", "t", 2])
+    out = helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["b", "t", 2])
     graph = helper.make_graph(nodes, "numbers", ids, [out])
     onnx.save(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "model.onnx"

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from tests.app.dataset.bert_graph import bert_graph
+from tests.late import LateModule
+
+onnx = LateModule("onnx")
+helper, numpy_helper = LateModule("onnx.helper"), LateModule("onnx.numpy_helper")
+tokenizers = LateModule("tokenizers")
 
 HIDDEN, HEADS, LAYERS, INNER, VOCAB, PLACES = 32, 4, 2, 64, 300, 64
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(VOCAB - 4))]
@@ -24,11 +26,13 @@ def words(numbers: list[int]) -> str:
 
 
 def tokenizer(path: Path, *, marks: bool = True) -> None:
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    made.normalizer = normalizers.Lowercase()
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    made.normalizer = tokenizers.normalizers.Lowercase()
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     if marks:
-        made.post_processor = processors.TemplateProcessing(
+        made.post_processor = tokenizers.processors.TemplateProcessing(
             single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
         )
     made.save(str(path))
@@ -83,13 +87,13 @@ def causal(folder: Path, table: np.ndarray[Any, Any], *, past: bool = False) -> 
         past: it also wants what it saw before, as an exported decoder does.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"])]
+    inputs = [helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["batch", "tokens"])]
     nodes = [helper.make_node("Gather", ["table", "input_ids"], ["looked"])]
     if past:
         for name in ("attention_mask", "position_ids"):
-            inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "all"]))
+            inputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["batch", "all"]))
         inputs.append(
-            helper.make_tensor_value_info("past_key_values.0.key", TensorProto.FLOAT, ["batch", 2, "past", 4])
+            helper.make_tensor_value_info("past_key_values.0.key", onnx.TensorProto.FLOAT, ["batch", 2, "past", 4])
         )
         nodes += [  # what was seen before adds its sum, which is 0 where there was nothing
             helper.make_node("ReduceSum", ["past_key_values.0.key"], ["sum"], keepdims=0),
@@ -101,7 +105,7 @@ def causal(folder: Path, table: np.ndarray[Any, Any], *, past: bool = False) -> 
         nodes,
         "bigram",
         inputs,
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "tokens", table.shape[1]])],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch", "tokens", table.shape[1]])],
         [numpy_helper.from_array(table.astype(np.float32), "table")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

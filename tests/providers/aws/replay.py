@@ -9,10 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from botocore.loaders import Loader
-from botocore.model import ServiceModel
-from botocore.parsers import create_parser
-
 from gpuwatch.providers.aws.client import AwsErrorAnswer
 from gpuwatch.providers.aws.create import created
 from gpuwatch.providers.aws.error_mapping import ordering_error, reading_error
@@ -21,6 +17,10 @@ from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import RegionZones, on_demand_offer, spot_offer
 from gpuwatch.providers.aws.prices import parse_disk, parse_machines, parse_spot
 from tests.golden import shown
+from tests.late import LateModule
+
+botocore_loaders, botocore_model = LateModule("botocore.loaders"), LateModule("botocore.model")
+botocore_parsers = LateModule("botocore.parsers")
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "aws"
 HERE = RegionZones(
@@ -79,12 +79,12 @@ def _reported(case: dict[str, Any]) -> Any:
 
 
 @cache
-def _model() -> ServiceModel:
-    return ServiceModel(Loader().load_service_model("ec2", "service-2"))
+def _model() -> Any:
+    return botocore_model.ServiceModel(botocore_loaders.Loader().load_service_model("ec2", "service-2"))
 
 
 def _parsed(operation: str) -> Any:
     words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in operation).lstrip("_")
     body = (RECORDED / f"{words}.xml").read_bytes()
     shape = _model().operation_model(operation).output_shape
-    return create_parser("ec2").parse({"body": body, "headers": {}, "status_code": 200}, shape)
+    return botocore_parsers.create_parser("ec2").parse({"body": body, "headers": {}, "status_code": 200}, shape)

@@ -9,17 +9,17 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from gpuwatch import providers
 from gpuwatch.errors import OrderRefused, RefusalKind
 from gpuwatch.ports import AccountLookup, InstanceLookup, InstanceState, Launcher, Order
 from gpuwatch.ports.prerequisites import OrderValidation, PrerequisiteProbe
 from tests.clocks import Clock
+from tests.late import LateModule
 from tests.providers.aws.aws_bench import asking, order
 
+boto3, moto = LateModule("boto3"), LateModule("moto")
 OWN = providers.info("aws").base_url
 SPOT_ID = "us-east-1/us-east-1a/g5.xlarge/spot"
 
@@ -28,7 +28,7 @@ SPOT_ID = "us-east-1/us-east-1a/g5.xlarge/spot"
 def ec2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")  # seconds for each test
-    with mock_aws():
+    with moto.mock_aws():
         yield boto3.client("ec2", region_name="us-east-1")
 
 

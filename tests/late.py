@@ -1,0 +1,18 @@
+"""Large libraries that few tests need: loaded at their first use, not by every worker that collects the tests."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class LateModule:
+    """Stands for a module; its first attribute that is asked for loads it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks through what a file holds
+            raise AttributeError(name)
+        return getattr(import_module(self._name), name)

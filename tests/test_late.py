@@ -1,0 +1,38 @@
+"""What every worker collects is small: a library that few tests need is loaded by the worker that runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.late import LateModule
+
+ROOT = Path(__file__).parents[1]
+LARGE = ("asyncssh", "boto3", "botocore", "moto", "onnx", "onnxruntime", "sklearn", "tokenizers")
+HOLDERS = (
+    "tests.app.dataset.minilm_ranges", "tests.app.dataset.test_embedding", "tests.app.dataset.tiny_models",
+    "tests.emulator.test_emulator_aws", "tests.providers.aws.replay", "tests.providers.aws.test_aws_moto",
+    "tests.ssh_server",
+)  # fmt: skip
+
+
+def test_collecting_loads_no_large_library() -> None:
+    code = (
+        "import sys\n"
+        + "".join(f"import {name}\n" for name in HOLDERS)
+        + "".join(f"for found in list(vars(sys.modules[{name!r}]).values()): getattr(found, '__test__', 0)\n"
+                  for name in HOLDERS)
+        + f"print([name for name in {LARGE} if name in sys.modules])"
+    )  # fmt: skip
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("[]\n", "")
+
+
+def test_a_late_module_is_the_module() -> None:
+    late = LateModule("json")
+    assert late.loads("[1]") == [1]
+    with pytest.raises(AttributeError):
+        late.no_such_name  # noqa: B018
