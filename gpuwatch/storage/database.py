@@ -135,6 +135,7 @@ class Database:
                 if self._versions is None:
                     assert self.path is not None, "only a file has an id"
                     self._versions = connect_read_only(self.path)
+                    self._versions.execute("PRAGMA busy_timeout=0")  # nobody waits here: the read that follows does
                 return int(self._versions.execute("PRAGMA data_version").fetchall()[0][0])
         except (StoreError, self._driver_error):
             return None  # the read that follows says why

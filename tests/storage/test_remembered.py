@@ -161,3 +161,12 @@ def test_an_alert_is_sent_by_the_next_look_whoever_wrote_it(database: Database) 
     other.close()
     assert delivery.send_due(NOON + timedelta(seconds=3)) == 1
     assert delivery.close()
+
+
+def test_a_locked_database_is_waited_for_once(sqlite_database: Database) -> None:
+    """By the read alone: a question for the version would double the time that a task hangs."""
+    write(sqlite_database, 1)
+    days = Days(sqlite_database)
+    assert [days.get() for _ in range(3)] == [[1]] * 3
+    timeout = sqlite_database._versions.execute("PRAGMA busy_timeout").fetchall()
+    assert timeout == [(0,)]
