@@ -34,7 +34,10 @@ CHILD = """
     print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024)
 """
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc"),
+]
 
 
 def _search(body: bytes, **headers: str) -> tuple[str, int]:
