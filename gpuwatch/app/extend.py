@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 
 import msgspec
 
-from gpuwatch.app.launches import known_launch, list_instances_of, open_launches
+from gpuwatch.app.launches import known_launch, launcher_of, open_launches
 from gpuwatch.bootstrap import http_client, real_now
+from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.launches.obligation import latest_end
 from gpuwatch.domain.watches.watch import Budget
-from gpuwatch.errors import ProviderStateUnknown, UsageError
+from gpuwatch.engine.instance_addresses import instance_of
+from gpuwatch.errors import ProviderError, ProviderStateUnknown, UsageError
 from gpuwatch.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _CONFLICTS_MAX = 5
 
@@ -68,6 +73,10 @@ def known_watch_name(settings: Settings, launch_id: str) -> str:
 
 def _later_end(launch: Launch, by_s: float) -> datetime:
     """When it would end. Raises UsageError: it cannot be extended."""
+    if launch.provider == TOOL:
+        raise UsageError(
+            f"launch {launch.launch_id} is a run of {TOOL}, which ends it at its max_duration all the same"
+        )
     if launch.max_runtime_s is None:
         raise UsageError(f"launch {launch.launch_id} has no max_runtime; it runs until you stop it")
     if launch.dry_run or launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
@@ -79,9 +88,14 @@ def _later_end(launch: Launch, by_s: float) -> datetime:
 
 def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> bool:
     """Whether the provider's own end is known. Raises UsageError: the provider ends it before that."""
+    found = None
     with http_client(settings) as http:
-        instances = list_instances_of(settings, http, launch.provider)
-    found = next((one for one in instances or () if one.instance_id == launch.instance_id), None)
+        launcher = launcher_of(settings, http, launch.provider)
+        if launcher is not None and launch.instance_id is not None:
+            try:
+                found = instance_of(launcher, launch.instance_id)
+            except ProviderError as error:
+                log.warning("%s", error)
     if found is not None and found.ends_at is not None and found.ends_at < ends_at:
         raise UsageError(
             f"launch {launch.launch_id} is not extended: {launch.provider} ends its contract at "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
-from gpuwatch.engine.instance_addresses import InstanceAddresses
+from gpuwatch.engine.instance_addresses import ContractEnds, InstanceAddresses
 from gpuwatch.engine.job_parts import JobParts, RunBounds
 from gpuwatch.engine.job_queue import JobQueue
 from gpuwatch.engine.job_runner import JobRunner
@@ -100,6 +100,7 @@ def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
         bounds=RunBounds(),
         seen=lambda job: shown(WATCH_PREFIX + job.name),
         ticked=lambda job: checklists.items(WATCH_PREFIX + job.name),
+        contract_end=ContractEnds(launchers),
         limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,
         budget=settings.budget,
         zone=settings.timezone,

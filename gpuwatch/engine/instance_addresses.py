@@ -1,14 +1,15 @@
-"""Where the SSH servers of instances listen, by their provider's list; asked at most every few seconds."""
+"""What a job asks of its instance at the provider: where its SSH server listens, and when the provider ends it."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, Launcher
+from gpuwatch.ports import Instance, InstanceLookup, Launcher
 from gpuwatch.ports.remote import SshAddress
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,7 @@ ASK_EVERY_S = 5.0
 
 
 class InstanceAddresses:
-    """Asked once per run: then its address is stored.
+    """Asked once per run, and the list at most every few seconds: then its address is stored.
 
     Args:
         launchers: by provider.
@@ -50,3 +51,33 @@ class InstanceAddresses:
                     log.info("%s: addresses of instances are not known yet: %s", provider, error)
                 self._listed[provider] = self._monotonic(), found
             return found
+
+
+class ContractEnds:
+    """When the provider itself ends an instance, whatever gpuwatch decides: asked where a later end is wanted.
+
+    Args:
+        launchers: by provider.
+    """
+
+    def __init__(self, launchers: Mapping[str, Launcher]) -> None:
+        self._launchers = launchers
+
+    def __call__(self, launch: Launch) -> datetime | None:
+        """None: the provider ends nothing by itself, or does not say so now."""
+        launcher = self._launchers.get(launch.provider)
+        if launcher is None or launch.instance_id is None:
+            return None
+        try:
+            found = instance_of(launcher, launch.instance_id)
+        except ProviderError as error:
+            log.info("%s: the end of the contract is not known: %s", launch.provider, error)
+            return None
+        return None if found is None else found.ends_at
+
+
+def instance_of(launcher: Launcher, instance_id: str) -> Instance | None:
+    """One instance, by itself where the provider answers that: it shows more than its list. Raises ProviderError."""
+    if isinstance(launcher, InstanceLookup):
+        return launcher.get(instance_id)
+    return next((one for one in launcher.list_instances() if one.instance_id == instance_id), None)

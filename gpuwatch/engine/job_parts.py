@@ -57,6 +57,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         address: where an instance's SSH server listens; None: not known yet.
+        contract_end: when the provider itself ends an instance; None: not known, or never.
         variables: the environment of a job's command, secrets resolved. Raises SettingsError.
         clock: the wall clock; a step may take minutes.
         seen: offers within a job's limits, as they were seen last.
@@ -77,6 +78,7 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     bounds: RunBounds = RunBounds()
     seen: Callable[[Job], Sequence[Match]] = lambda job: ()
     ticked: Callable[[Job], Collection[str]] = lambda job: ()
+    contract_end: Callable[[Launch], datetime | None] = lambda launch: None
     limit_now: Callable[[Watch, datetime], Decimal] = lambda watch, now: watch.max_price_usd_gpu_hour
     budget: Budget = Budget()
     zone: str = "UTC"

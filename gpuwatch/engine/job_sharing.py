@@ -81,9 +81,13 @@ class InstanceSharing:
         )
 
     def _give(self, job: Job, done: Job, run: JobRun, launch: Launch, now: datetime) -> JobRun | None:
-        """None: the budgets do not allow the time that it needs."""
+        """None: the budgets, or the provider, do not allow the time that it needs."""
         launch = self._parts.launches.get(launch.launch_id) or launch
         needed_until = now + timedelta(seconds=max_runtime_s(job, price_cap(job), now))
+        contract_ends = self._parts.contract_end(launch)
+        if contract_ends is not None and contract_ends < needed_until:
+            log.info("the instance of job %s is ended by its provider before job %s is done", done.name, job.name)
+            return None
         ends = latest_end(launch)
         if ends is not None and ends < needed_until:
             by_s = (needed_until - ends).total_seconds()

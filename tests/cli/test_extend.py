@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.app.extend import _later_end
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.launches.launch import Launch, LaunchConflict, LaunchRefusal, LaunchState
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Budget
 from gpuwatch.emulator import Delays, Marketplace
-from gpuwatch.errors import StoreError
+from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.obligation_file import FILE_NAME, ObligationFile
+from tests.domain.launches.guard_values import a_running_launch
 from tests.engine.launch_world import World
 from tests.process.daemon_child import Home, bargain, wait_for
 
@@ -135,6 +137,12 @@ def test_an_end_after_the_contracts_own_is_refused(market: Marketplace, tmp_path
         ran = home.run("extend", launch["launch_id"], "--by", "9h")
     assert ran.returncode == 2
     assert "ends its contract at" in ran.stderr
+
+
+def test_a_run_of_dstack_keeps_its_end() -> None:
+    """dstack's server was given its `max_duration`; a later end here would be a promise that nobody keeps."""
+    with pytest.raises(UsageError, match="max_duration"):
+        _later_end(a_running_launch(provider="dstack", max_runtime_s=3600.0), 600.0)
 
 
 def test_what_is_over_cannot_be_extended(market: Marketplace, tmp_path: Path) -> None:

@@ -131,6 +131,22 @@ def test_the_next_job_gets_the_time_that_it_needs(new_world: Callable[..., JobWo
     all_over(world)
 
 
+@pytest.mark.parametrize("minutes, is_given", [(30, False), (50, True)])
+def test_an_instance_that_its_provider_ends_before_the_next_job_is_done_is_not_given_on(
+    new_world: Callable[..., JobWorld], minutes: int, is_given: bool
+) -> None:
+    """The next one needs three quarters of an hour; gpuwatch's own end can be moved, the provider's cannot."""
+    world = new_world(real=False)
+    ends = world.now + timedelta(minutes=minutes)
+    world.wrap = lambda parts: msgspec.structs.replace(parts, contract_end=lambda launch: ends)
+    world.restarted()
+    submit(world, "one")
+    two = submit(world, "two")
+    first_rents(world)
+    world.until(lambda _: world.jobs.jobs["onexxxxx"].state is JobState.DONE)
+    assert (world.jobs.jobs[two.job_id].launch_id is not None) == is_given
+
+
 def test_the_next_job_is_interrupted_like_any_other(new_world: Callable[..., JobWorld]) -> None:
     """Its instance is lost: it goes on elsewhere, the first one stays done."""
     world = new_world(real=False)

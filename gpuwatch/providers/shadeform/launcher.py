@@ -250,6 +250,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         ssh_port=whole(row.get("ssh_port"), 1, 65_535),
         ssh_user=word(row.get("ssh_user"), 32),
         started_at=_moment(row.get("active_at")),
+        ends_at=_moment(at(row, "auto_delete", "date_threshold")),  # in the answer about one alone, not in the list
     )
 
 

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from gpuwatch import providers
+from gpuwatch.engine.instance_addresses import ContractEnds
 from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
 from gpuwatch.ports import InstanceLookup, InstanceState, Launcher, Order, ProviderSettings, Registry, Volume
 from gpuwatch.providers.shadeform.launcher import auto_delete, parse_instances
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from tests.clocks import Clock
 from tests.clouds.shadeform import Shadeform
+from tests.domain.launches.guard_values import a_running_launch
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 OFFER = "hyperstack/H100/canada-1/240"
@@ -111,6 +113,16 @@ def test_an_orphan_is_deleted_by_its_date(place: Shadeform, launcher: Launcher, 
     assert [one.state for one in launcher.list_instances()] == [InstanceState.RUNNING]
     clock.sleep(1 + 60)
     assert list(launcher.list_instances()) == []
+
+
+def test_its_date_is_the_end_of_its_contract(place: Shadeform, launcher: Launcher) -> None:
+    """It is in the answer about the one instance alone; no later end of gpuwatch's own moves it."""
+    created = launcher.create(an_order(deadline=NOW + timedelta(hours=4)))
+    assert [one.ends_at for one in launcher.list_instances()] == [None]
+    ends = ContractEnds({"shadeform": launcher})
+    rented = a_running_launch(provider="shadeform", instance_id=created.instance_id)
+    assert ends(rented) == NOW + timedelta(hours=4, minutes=30)
+    assert ends(a_running_launch(provider="shadeform", instance_id="none-such")) is None
 
 
 def test_what_costs_more_than_its_offer_said_is_deleted_by_its_spending(
