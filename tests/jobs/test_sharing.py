@@ -131,7 +131,7 @@ def test_the_next_job_gets_the_time_that_it_needs(new_world: Callable[..., JobWo
     all_over(world)
 
 
-@pytest.mark.parametrize("minutes, is_given", [(30, False), (50, True)])
+@pytest.mark.parametrize(("minutes", "is_given"), [(30, False), (50, True)])
 def test_an_instance_that_its_provider_ends_before_the_next_job_is_done_is_not_given_on(
     new_world: Callable[..., JobWorld], minutes: int, is_given: bool
 ) -> None:
