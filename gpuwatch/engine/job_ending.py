@@ -47,8 +47,11 @@ class Ending:
         if launch is not None and is_alive and run.step == "fetched" and run.held_until is None:
             run = self._sharing.give_to_next(job, run, launch)
         if launch is not None and is_alive and run.held_until is None:
-            end = EndReason.FINISHED if run.step == "fetched" else EndReason.CRASHED
-            self._parts.end_launch(launch, end, run.end_reason or f"job {job.name}")
+            # a launch carries the name of the job that rented it: another one's failure is not the launch's
+            is_own = launch.watch_id in {None, job.job_id}
+            end = EndReason.FINISHED if run.step == "fetched" or not is_own else EndReason.CRASHED
+            words = run.end_reason if is_own else f"job {job.name}: {run.end_reason or 'done'}"
+            self._parts.end_launch(launch, end, words or f"job {job.name}")
             return job
         return self._over(job, run)
 

@@ -258,7 +258,7 @@ class JobWorld:
                 _quick(machine)
                 machine.authorize(self.shells.public_key(launch_id))
                 self.machines[launch_id] = machine
-                self.launches.rows[launch_id] = launch_of(launch_id, self.now, self.gpu)
+                self.launches.rows[launch_id] = launch_of(launch_id, self.now, self.gpu, job.job_id)
                 step = JobTransition(to_state=JobState.RENTING, at=self.now, changes={"launch_id": launch_id})
                 self.jobs.record(job, step)
 
@@ -332,12 +332,12 @@ def _quick(machine: MachineSshd | LocalMachine) -> None:
         (machine.folder / "etc/environment").write_text(quick)
 
 
-def launch_of(launch_id: str, now: datetime, gpu: str = "H100") -> Launch:
+def launch_of(launch_id: str, now: datetime, gpu: str = "H100", watch_id: str | None = None) -> Launch:
     return Launch(
         launch_id=launch_id, watch="job:train", slot=0, provider="vastai", offer_id="1", machine_id="m", gpu=gpu,
         gpu_count=1, spot=True, state=LaunchState.RUNNING, dry_run=False, label=f"gpuwatch-{launch_id}",
         listed_microusd_hour=1_000_000, price_microusd_hour=1_000_000, intended_at=now, running_at=now,
-        instance_id=f"i-{launch_id}",
+        instance_id=f"i-{launch_id}", watch_id=watch_id,
     )  # fmt: skip
 
 

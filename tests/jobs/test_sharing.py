@@ -117,6 +117,17 @@ def test_an_instance_that_does_not_run_well_is_not_given_on(new_world: Callable[
     assert (failing.jobs.jobs[two.job_id].state, failing.alive()) == (JobState.QUEUED, [])
 
 
+def test_the_first_jobs_launch_has_not_failed_when_the_next_job_did(new_world: Callable[..., JobWorld]) -> None:
+    """It bears the first one's name: its owner would read that this one failed."""
+    world = new_world(real=False)
+    submit(world, "one")
+    world.submit("exit 3", name="two", **SMALL)
+    first_rents(world)
+    assert [job.state for job in all_over(world)] == [JobState.DONE, JobState.FAILED]
+    launch = world.launches.rows["la"]
+    assert launch.end_reason == "finished: job two: exit code 3"
+
+
 def test_the_next_job_gets_the_time_that_it_needs(new_world: Callable[..., JobWorld]) -> None:
     world = new_world(real=False)
     submit(world, "one")
