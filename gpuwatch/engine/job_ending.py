@@ -50,8 +50,8 @@ class Ending:
             # a launch carries the name of the job that rented it: another one's failure is not the launch's
             is_own = launch.watch_id in {None, job.job_id}
             end = EndReason.FINISHED if run.step == "fetched" or not is_own else EndReason.CRASHED
-            words = run.end_reason if is_own else f"job {job.name}: {run.end_reason or 'done'}"
-            self._parts.end_launch(launch, end, words or f"job {job.name}")
+            words = [] if is_own and run.end_reason else [f"job {job.name}"]
+            self._parts.end_launch(launch, end, ": ".join([*words, *filter(None, [run.end_reason])]))
             return job
         return self._over(job, run)
 
