@@ -15,6 +15,7 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.http import RequestOptions, StreamingReply
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
+from gpuwatch.testing.relay import Relay, relaying
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -62,6 +63,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         many: instances to rent so that their list has more than one page.
         disk_gb: of an order, in GB: a size that appears nowhere else in a request; that and 100 more are ordered.
         later: (place) → time has passed there: an end that takes a while is done.
+        relaying: (address of the stand-in) → a relay in front of it: another one where a provider speaks no HTTP/1.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     many: int = 3
     disk_gb: int = 137
     later: Callable[[Any], None] | None = None
+    relaying: Callable[[str], AbstractContextManager[Relay]] = relaying
 
     def __post_init__(self) -> None:
         unknown = sorted(self.leaves_out.keys() - PARTS.keys())

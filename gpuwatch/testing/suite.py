@@ -11,7 +11,7 @@ import pytest
 from gpuwatch import errors
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.testing.bench import PARTS, Bench
-from gpuwatch.testing.relay import Relay, relaying
+from gpuwatch.testing.relay import Relay
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ class Suite:
     @pytest.fixture
     def relay(self, place: Any) -> Iterator[Relay]:
         """The relay in front of the stand-in."""
-        with relaying(place.url) as relay:
+        with self.bench.relaying(place.url) as relay:
             yield relay
 
     @pytest.fixture

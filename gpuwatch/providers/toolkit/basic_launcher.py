@@ -70,6 +70,7 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
     label_length: int,
     ports: str = "a machine has its own address, with all of them",
     takes_bids: bool = False,
+    ends_itself: bool = False,
 ) -> None:
     """Refuse what a provider of plain machines, reached by SSH and billed until they are deleted, does not have.
 
@@ -77,6 +78,7 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
         title: the provider's name for people.
         wrong: what else is refused: why → whether that is so.
         ports: why none is opened.
+        ends_itself: a machine that is shut down is no longer billed, but for its disk.
 
     Raises:
         OrderRefused: BAD_ORDER, with the first reason that holds.
@@ -87,7 +89,8 @@ def refuse_beyond_machine(  # noqa: PLR0913 each is named
         "private registries": order.registry is not None,
         "volumes from here": order.volume is not None,
         f"ports ({ports})": bool(order.ports),
-        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None,
+        "self_destruct (a machine that is shut down is billed all the same)": order.self_destruct_at is not None
+        and not ends_itself,
         f'runtype = "{order.runtype}" (machines are reached by ssh)': order.runtype not in ("", "ssh", "ssh_direct"),
     }
     reasons: dict[str, object] = {f"{title} knows no {what}": is_wanted for what, is_wanted in lacking.items()}

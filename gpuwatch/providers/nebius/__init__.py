@@ -1,0 +1,97 @@
+"""Nebius AI Cloud: virtual machines in regions of its own, on demand and preemptible at a price that moves.
+
+source: the vendor's Python SDK 0.6.29, whose messages carry the API's documentation; its pages about billing,
+preemptible machines and capacity advice; gpuhunt 0.1.34, dstack's and SkyPilot's provisioners, read 2026-11.
+No request has been sent.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Adapter, Billing, OptionSpec, ProviderInfo, SelfDestruct, Tools
+from gpuwatch.ports.prerequisites import declared
+from gpuwatch.ports.settings import Option
+
+_PLACED: Final = re.compile(r"[a-z]{2}-[a-z]+\d+=[a-z]+-[0-9a-z]+")
+
+
+def _placed(value: Option) -> None:
+    odd = [one for one in value if not _PLACED.fullmatch(one)] if isinstance(value, tuple) else []
+    if odd:
+        raise ValueError(f"expected region=id, such as eu-north1=project-e00abc, not {odd[0][:40]!r}")
+
+
+INFO = ProviderInfo(
+    name="nebius",
+    title="Nebius",
+    base_url="https://api.nebius.cloud",
+    key_names=("NEBIUS_IAM_TOKEN",),
+    own_credentials="a service account's credentials file",
+    launches=True,
+    runs_images=False,
+    spots=(False, True),
+    billing=Billing(step_s=1.0),  # source: the vendor's pages about prices, 2026
+    self_destruct=SelfDestruct(how="a timer on the machine shuts it down", leaves_disk=True),
+    extra="nebius",
+    options=(
+        OptionSpec(
+            name="credentials_file",
+            kind="text",
+            about="Credentials of a service account (JSON); an IAM token in the key ends after half a day.",
+        ),
+        OptionSpec(name="tenant", kind="text", about="Tenant to use, if the credentials see several: tenant-…"),
+        OptionSpec(
+            name="projects",
+            kind="texts",
+            about="Projects to rent in, by region, eu-north1=project-…; default: the only one there, or default-….",
+            check=_placed,
+        ),
+        OptionSpec(
+            name="subnets",
+            kind="texts",
+            about="Subnets by region, eu-north1=vpcsubnet-…; default: the only one there, or default-subnet….",
+            check=_placed,
+        ),
+        OptionSpec(name="ssh_key", kind="text", about="Public SSH key, ssh-ed25519 …; needed for renting."),
+        OptionSpec(name="image", kind="text", about="Family of the system image.", default="ubuntu24.04-cuda13.0"),
+    ),
+    label_length=63,  # source: dstack's backend, for names of resources
+    default_disk_gb=100.0,
+    poll_every_s=60.0,
+    search_interval_s=2.0,  # no limit is published
+    console_url="https://console.nebius.com",
+    prerequisites=declared(
+        "providers/nebius.md#before-the-first-rent",
+        credentials="credentials that list instances in every project",
+        region="one project in the region",
+        network="one subnet in that project",
+        quota="GPUs left in the quota of the region, platform and rental type",
+        image="the image family in the region",
+        key_pair="the public SSH key in options.ssh_key",
+    ),
+)
+
+
+def build(settings: ProviderSettings, tools: Tools) -> Adapter:
+    """The adapter; searching and renting share one connection, one rate limiter and one set of prices.
+
+    The SDK is imported with the first request: without it every request says which extra is missing.
+    """
+    from gpuwatch.providers.nebius.account import NebiusAccount  # noqa: PLC0415 - not for start-up
+    from gpuwatch.providers.nebius.client import NebiusClient  # noqa: PLC0415
+    from gpuwatch.providers.nebius.launcher import NebiusLauncher  # noqa: PLC0415
+    from gpuwatch.providers.nebius.market import NebiusMarket  # noqa: PLC0415
+    from gpuwatch.providers.nebius.prices import NebiusPrices  # noqa: PLC0415
+
+    client = NebiusClient(settings, tools, own_endpoints=settings.base_url.rstrip("/") == INFO.base_url)
+    account = NebiusAccount(client, settings.options)
+    prices = NebiusPrices(client)
+    return Adapter(
+        name=INFO.name,
+        info=INFO,
+        market=NebiusMarket(client, account, prices),
+        launcher=NebiusLauncher(client, account, prices, settings.options),
+    )

@@ -1,0 +1,88 @@
+"""The account: its tenant, its project in each region, and the subnet of a project."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gpuwatch.errors import KeyRejected, PayloadChanged
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.nebius.client import LIST_PROJECTS, LIST_SUBNETS, LIST_TENANTS, PROVIDER, NebiusClient
+from gpuwatch.providers.toolkit.api_client import TtlCache
+
+_KEPT_S: Final = 600.0  # a new project or subnet is seen after that long
+_ID: Final = re.compile(r"[a-z][a-z0-9-]{1,80}")
+_REGION: Final = re.compile(r"[a-z0-9-]{1,30}")
+
+
+class NebiusAccount:
+    """What the credentials see. Nothing is created here."""
+
+    def __init__(self, client: NebiusClient, options: Mapping[str, Option]) -> None:
+        self._client = client
+        self._tenant = options.get("tenant")
+        self._projects, self._subnets = _by_region(options.get("projects")), _by_region(options.get("subnets"))
+        self._kept: TtlCache[object] = TtlCache(_KEPT_S, client.tools.monotonic)
+
+    def tenant(self) -> str:
+        """The tenant's id. Raises ProviderError; KeyRejected: there is none, or it must be named."""
+        if isinstance(self._tenant, str):
+            return self._tenant
+        found = self._kept.get(lambda: [_id(one.metadata.id) for one in self._client.pages(LIST_TENANTS)], "tenants")
+        assert isinstance(found, list)
+        if len(found) != 1:
+            raise KeyRejected(
+                f"{PROVIDER}: the credentials see {len(found)} tenants; name one in options.tenant of "
+                f"[providers.{PROVIDER}.options]"
+            )
+        return str(found[0])
+
+    def projects(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Region → (id, name) of every project there. Raises ProviderError."""
+
+        def fetch() -> object:
+            found: dict[str, list[tuple[str, str]]] = {}
+            for one in self._client.pages(LIST_PROJECTS, parent_id=self.tenant()):
+                if _REGION.fullmatch(one.spec.region):
+                    found.setdefault(one.spec.region, []).append((_id(one.metadata.id), str(one.metadata.name)))
+            return found
+
+        kept = self._kept.get(fetch, "projects")
+        assert isinstance(kept, dict)
+        return kept
+
+    def project(self, region: str) -> str | None:
+        """The project to rent in: as the settings say, the only one, or the default one. Raises ProviderError."""
+        return self._projects.get(region) or _only(self.projects().get(region, ()), "default-")
+
+    def subnet(self, region: str, project: str) -> str | None:
+        """The subnet of a project, found in the same way. Raises ProviderError."""
+        if region in self._subnets:
+            return self._subnets[region]
+
+        def fetch() -> object:
+            return [
+                (_id(one.metadata.id), str(one.metadata.name))
+                for one in self._client.pages(LIST_SUBNETS, parent_id=project)
+            ]
+
+        kept = self._kept.get(fetch, project)
+        assert isinstance(kept, list)
+        return _only(kept, "default-subnet")
+
+
+def _only(found: Sequence[tuple[str, str]], default: str) -> str | None:
+    named = [one for one, name in found if name.startswith(default)]
+    ids = [one for one, _ in found]
+    return ids[0] if len(ids) == 1 else named[0] if len(named) == 1 else None
+
+
+def _by_region(value: Option) -> dict[str, str]:
+    return dict(one.split("=", 1) for one in value) if isinstance(value, tuple) else {}
+
+
+def _id(value: object) -> str:
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise PayloadChanged(f"{PROVIDER}: an id of another form")
+    return value

@@ -1,0 +1,198 @@
+"""The client of Nebius, by its SDK: gRPC. gpuwatch repeats reads; the SDK sends everything once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from importlib import import_module
+from threading import Lock
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.installation import install_hint
+from gpuwatch.ports import ProviderSettings
+from gpuwatch.ports.declarations import Tools
+from gpuwatch.providers.nebius.error_mapping import ordering_error, reading_error
+from gpuwatch.providers.toolkit.api_client import PacedClient
+from gpuwatch.providers.toolkit.rate_limiter import Stopped
+
+PROVIDER: Final = "nebius"
+_PAGES_MAX: Final = 200
+_PAGE_ROWS: Final = 100
+_CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
+
+
+class UnreadableAnswer(Exception):
+    """The answer is no message of the API."""
+
+
+class Rpc(NamedTuple):
+    """One method of the API: the SDK's module, service and method, and the name of its request."""
+
+    area: str
+    service: str
+    method: str
+    request: str
+
+
+LIST_TENANTS: Final = Rpc("iam.v2", "TenantService", "list", "ListTenantsRequest")
+LIST_PROJECTS: Final = Rpc("iam.v2", "ProjectService", "list", "ListProjectsRequest")
+LIST_SUBNETS: Final = Rpc("vpc.v1", "SubnetService", "list", "ListSubnetsRequest")
+LIST_ADVICE: Final = Rpc("capacity.v1", "ResourceAdviceService", "list", "ListResourceAdviceRequest")
+LIST_SPOT_PRICES: Final = Rpc("billing.v1alpha1", "SpotPriceService", "list", "ListSpotPricesRequest")
+ESTIMATE: Final = Rpc("billing.v1alpha1", "CalculatorService", "estimate", "EstimateRequest")
+LIST_PUBLIC_IMAGES: Final = Rpc("compute.v1", "ImageService", "list_public", "ListPublicRequest")
+LIST_INSTANCES: Final = Rpc("compute.v1", "InstanceService", "list", "ListInstancesRequest")
+GET_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "get", "GetInstanceRequest")
+CREATE_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "create", "CreateInstanceRequest")
+DELETE_INSTANCE: Final = Rpc("compute.v1", "InstanceService", "delete", "DeleteInstanceRequest")
+
+
+def api(area: str) -> Any:
+    """The SDK's module of an area of the API, such as "compute.v1". Raises ProviderError: it is not installed."""
+    try:
+        return import_module(f"nebius.api.nebius.{area}")
+    except ImportError:
+        raise ProviderError(f"{PROVIDER}: its SDK is not installed: {install_hint(PROVIDER)}") from None
+
+
+class NebiusClient(PacedClient):
+    """One set of credentials.
+
+    Args:
+        own_endpoints: Nebius's own, a host for each service; False: all requests go to `base_url`.
+    """
+
+    def __init__(self, settings: ProviderSettings, tools: Tools, own_endpoints: bool) -> None:
+        super().__init__(settings, tools, {})
+        self._token = settings.api_key
+        self._file = settings.options.get("credentials_file")
+        self._address = None if own_endpoints else urlsplit(settings.base_url)
+        self._lock = Lock()
+        self._sdk: Any = None
+
+    def ask(self, rpc: Rpc, *, kind: str = "search", **values: Any) -> Any:
+        """The answer to a request that only reads, sent up to three times. `id` is what it is about.
+
+        Raises:
+            ProviderError: there is none.
+        """
+
+        def attempt(deadline_s: float) -> Any:
+            try:
+                return self._send(rpc, values, deadline_s)
+            except ProviderError:
+                raise
+            except Exception as error:  # the SDK reads hostile bytes with plain exceptions
+                raise reading_error(error, values.get("id", "")) from None
+
+        return self.read(kind, attempt)
+
+    def pages(self, rpc: Rpc, *, kind: str = "search", **values: Any) -> list[Any]:
+        """The items of all pages. Raises ProviderError: a page is missing or odd."""
+        found: list[Any] = []
+        tokens: set[str] = set()
+        for _ in range(_PAGES_MAX):
+            answer = self.ask(rpc, kind=kind, page_size=_PAGE_ROWS, **values)
+            found += answer.items
+            token = answer.next_page_token
+            if not token:
+                return found
+            if token in tokens:
+                break
+            tokens.add(token)
+            values["page_token"] = token
+        raise PayloadChanged(f"{PROVIDER}: the pages of {rpc.service} have no end")
+
+    def order(self, rpc: Rpc, *, key: str, kind: str = "order", **values: Any) -> Any:
+        """The answer to a request that changes something: sent once, whatever happens.
+
+        Args:
+            key: what makes a second sending of the same request harmless there (its idempotency key).
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        try:
+            self.acquire(kind, urgent=True)
+            self._opened()
+        except Stopped as stopped:
+            raise OrderRefused(f"{PROVIDER}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
+        except KeyRejected as error:
+            raise OrderRefused(str(error), RefusalKind.KEY) from error
+        except ProviderError as error:
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+        deadline_s = max(self._timeout_s, _CREATE_S)
+        try:
+            return self._send(rpc, values, deadline_s, (("x-idempotency-key", key),))
+        except Exception as error:  # nothing of the request may be shown: it holds secrets
+            raise ordering_error(error, values.get("id", "")) from None
+
+    def require_key(self) -> None:
+        """Before a request that needs credentials. Raises KeyRejected."""
+        if not self._token and not self._file:
+            raise KeyRejected(
+                f"{PROVIDER}: no credentials: set options.credentials_file in [providers.{PROVIDER}.options], "
+                "or put an IAM token into NEBIUS_IAM_TOKEN"
+            )
+
+    def _send(
+        self, rpc: Rpc, values: Mapping[str, Any], deadline_s: float, metadata: tuple[tuple[str, str], ...] = ()
+    ) -> Any:
+        module, sdk = api(rpc.area), self._opened()
+        service = getattr(module, f"{rpc.service}Client")(sdk)
+        request = getattr(service, rpc.method)(
+            getattr(module, rpc.request)(**values),
+            metadata=metadata,
+            timeout=deadline_s,
+            per_retry_timeout=deadline_s,
+            auth_timeout=deadline_s,
+            auth_options=self._auth_options,
+            retries=0,
+        )
+        request.wait_for_ready = False  # without a connection it fails at once
+        answer = request.wait()
+        if answer is None:  # what the SDK makes of some bytes that are no message
+            raise UnreadableAnswer
+        return answer
+
+    def _opened(self) -> Any:
+        """The SDK, with its thread and its connections. Raises ProviderError."""
+        with self._lock:
+            if self._sdk is None:
+                self.require_key()
+                self._sdk = self._made()
+            return self._sdk
+
+    def _made(self) -> Any:
+        try:
+            from nebius.aio.token.renewable import (  # noqa: PLC0415 half a second
+                OPTION_RENEW_REQUEST_TIMEOUT,
+                OPTION_REPORT_ERROR,
+            )
+            from nebius.base.options import INSECURE  # noqa: PLC0415
+            from nebius.base.resolver import Constant  # noqa: PLC0415
+            from nebius.sdk import SDK  # noqa: PLC0415
+        except ImportError:
+            raise ProviderError(f"{PROVIDER}: its SDK is not installed: {install_hint(PROVIDER)}") from None
+        logging.getLogger("nebius").setLevel(logging.CRITICAL)  # it logs requests, and every error once more
+        # A wrong key is an error of this request, and not renewed in the background for a quarter of an hour.
+        self._auth_options = {OPTION_REPORT_ERROR: "true", OPTION_RENEW_REQUEST_TIMEOUT: str(self._timeout_s)}
+        values: dict[str, Any] = {"user_agent_prefix": "gpuwatch"}
+        if self._file:
+            values["credentials_file_name"] = str(self._file)
+        else:
+            values["credentials"] = self._token
+        if self._address is not None:
+            port = self._address.port or (80 if self._address.scheme == "http" else 443)
+            values["resolver"] = Constant(f"{self._address.hostname}:{port}")
+            if self._address.scheme == "http":
+                values["options"] = [(INSECURE, True)]
+        try:
+            return SDK(**values)
+        except Exception as error:  # of reading the file: its values may be in the text
+            raise KeyRejected(
+                f"{PROVIDER}: options.credentials_file cannot be used as credentials of a service account "
+                f"({type(error).__name__})"
+            ) from None

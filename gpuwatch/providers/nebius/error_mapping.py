@@ -1,0 +1,113 @@
+"""Which error a gRPC status of Nebius means. Pure; of the SDK's errors only what they carry is looked at."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpuwatch.domain.market.text import clean
+from gpuwatch.errors import (
+    KeyRejected,
+    OfferGone,
+    OrderError,
+    OrderRateLimited,
+    OrderRefused,
+    OutcomeUnknown,
+    PayloadChanged,
+    ProviderDown,
+    ProviderError,
+    ProviderUnreachable,
+    RateLimited,
+    RefusalKind,
+    RefusalScope,
+)
+from gpuwatch.redaction import redact
+
+_SHOWN: Final = 160
+_READ: Final = 4_000
+_UNCONNECTED: Final = "failed to connect to all addresses"  # gRPC's own words: nothing was sent
+_DOWN: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED"})
+_KEY: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+_BAD: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "UNIMPLEMENTED"})
+# The fields of the vendor's ServiceError that say why a request had no resources.
+_STOCK, _QUOTA, _PACE, _MISSING = "not_enough_resources", "quota_failure", "too_many_requests", "resource_not_found"
+
+
+class NoSuchInstance(ProviderError):
+    """Nebius's own word that there is no instance of the id that was asked for."""
+
+
+class InstanceGone(OfferGone):
+    """The same, to a request that changes something."""
+
+
+def reading_error(error: Exception, about: str = "") -> ProviderError:
+    """The error of a request that only reads.
+
+    Args:
+        about: the id of the instance that was asked for.
+    """
+    code, line = code_of(error), _line(error)
+    if code in _KEY:
+        return KeyRejected(line)
+    if code == "RESOURCE_EXHAUSTED":
+        return RateLimited(line)
+    if _says_gone(error, about):
+        return NoSuchInstance(line)
+    if code == "UNAVAILABLE" and _UNCONNECTED in line:
+        return ProviderUnreachable(line)
+    return ProviderDown(line) if code in _DOWN else PayloadChanged(line)
+
+
+def ordering_error(error: Exception, about: str = "") -> OrderError:
+    """The error of an order; only a status that refuses proves that nothing was made."""
+    code, line, reasons = code_of(error), _line(error), _reasons(error)
+    if code in _KEY:
+        return OrderRefused(line, RefusalKind.KEY)
+    if code == "UNAVAILABLE" and _UNCONNECTED in line:
+        return OrderRefused(f"not sent: {line}", RefusalKind.NOT_SENT)
+    if code in {"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"}:
+        return _lacking(code, line, reasons)
+    if _says_gone(error, about):
+        return InstanceGone(line)
+    # ALREADY_EXISTS: an instance with this label, perhaps of an earlier sending.
+    return OrderRefused(line, RefusalKind.BAD_ORDER) if code in _BAD else OutcomeUnknown(line)
+
+
+def _lacking(code: str, line: str, reasons: set[str]) -> OrderError:
+    """What a refusal for want of something means. source: the vendor's ServiceError, and dstack's reading of it."""
+    if _QUOTA in reasons or "quota" in line.lower():
+        text = f"{line} (a quota of the account)"
+        return OrderRefused(text, RefusalKind.OTHER, RefusalScope.REGION_FAMILY)
+    if _PACE in reasons:
+        return OrderRateLimited(line)
+    if _STOCK in reasons or code == "RESOURCE_EXHAUSTED":
+        return OfferGone(line)
+    return OrderRefused(line, RefusalKind.BAD_ORDER)
+
+
+def _says_gone(error: Exception, about: str) -> bool:
+    """Whether it is Nebius's own word about that instance, and not a gateway's about a path."""
+    if code_of(error) != "NOT_FOUND" or not about:
+        return False
+    return _MISSING in _reasons(error) or about in str(getattr(error.status, "message", ""))  # type: ignore[attr-defined]
+
+
+def code_of(error: Exception) -> str:
+    """The name of the gRPC status; empty: it is no answer of Nebius."""
+    name = getattr(getattr(getattr(error, "status", None), "code", None), "name", "")
+    return name if isinstance(name, str) else ""
+
+
+def _line(error: Exception) -> str:
+    """The error for people, on one line, without secrets. Of errors that are no status the name alone."""
+    code, status = code_of(error), getattr(error, "status", None)
+    if not code:
+        return f"nebius: {type(error).__name__}"
+    sentence = str(getattr(status, "message", None) or "")[:_READ]
+    return f"nebius: {clean(redact(' '.join(f'{code} {sentence}'.split())), _SHOWN)}"
+
+
+def _reasons(error: Exception) -> set[str]:
+    found: Any = getattr(getattr(error, "status", None), "service_errors", None) or []
+    fields = [getattr(getattr(one, "details", None), "field", None) for one in found]
+    return {one for one in fields if isinstance(one, str)}

@@ -1,0 +1,206 @@
+"""Nebius's renting side: one instance with a system disk of its own, which is deleted with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.ports import Created, Instance, InstanceState, Order
+from gpuwatch.ports.prerequisites import Prerequisite
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.nebius.account import NebiusAccount
+from gpuwatch.providers.nebius.client import (
+    CREATE_INSTANCE,
+    DELETE_INSTANCE,
+    GET_INSTANCE,
+    LIST_INSTANCES,
+    PROVIDER,
+    NebiusClient,
+)
+from gpuwatch.providers.nebius.create import create_request, read_offer_id
+from gpuwatch.providers.nebius.error_mapping import InstanceGone, NoSuchInstance
+from gpuwatch.providers.nebius.market import gpu_of
+from gpuwatch.providers.nebius.prerequisites import NebiusPrerequisites
+from gpuwatch.providers.nebius.prices import NebiusPrices
+from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, created_instance, not_sent
+from gpuwatch.providers.toolkit.validation import whole, word
+
+_ID: Final = re.compile(r"[a-z][a-z0-9-]{1,63}")
+_PRESET: Final = re.compile(r"(\d{1,3})gpu-")
+_STATES: Final = {
+    "CREATING": InstanceState.STARTING,
+    "STARTING": InstanceState.STARTING,
+    "RUNNING": InstanceState.RUNNING,
+    "UPDATING": InstanceState.RUNNING,
+    "STOPPING": InstanceState.STOPPED,
+    "STOPPED": InstanceState.STOPPED,
+    "ERROR": InstanceState.FAILED,
+}
+
+
+class NebiusLauncher(BasicLauncher):
+    """Rents in the project of the offer's region. The settings need a public SSH key."""
+
+    name = PROVIDER
+
+    def __init__(
+        self, client: NebiusClient, account: NebiusAccount, prices: NebiusPrices, options: Mapping[str, Option]
+    ) -> None:
+        self._client = client
+        self._account = account
+        self._prices = prices
+        self._options = options
+        self._prerequisites = NebiusPrerequisites(client, account, self.list_instances, options)
+
+    def create(self, order: Order) -> Created:
+        """Rent one instance, once: on demand, or preemptible at whatever the spot price is.
+
+        Raises:
+            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
+            OutcomeUnknown: it may have been made.
+        """
+        wanted = read_offer_id(order.offer_id)
+        if wanted is None:
+            raise not_sent(PROVIDER, "that is no id of an offer")
+        try:
+            self._client.require_key()
+            project = self._account.project(wanted.region)
+            subnet = None if project is None else self._account.subnet(wanted.region, project)
+        except ProviderError as error:
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+        if project is None:
+            raise not_sent(PROVIDER, f"which project of {wanted.region}? Name one in options.projects")
+        if subnet is None:
+            raise not_sent(PROVIDER, f"which subnet of {wanted.region}? Name one in options.subnets")
+        request = create_request(order, wanted, project, subnet, self._options, self._client.tools.now())
+        # The vendor does not carry out a request twice that has the same key.
+        key = str(uuid5(NAMESPACE_URL, f"gpuwatch:{order.label}:{order.offer_id}"))
+        operation = self._client.order(CREATE_INSTANCE, key=key, **request)
+        made = created_instance(str(getattr(operation, "resource_id", "")), _ID, PROVIDER)
+        is_over = operation.done() and not operation.successful()
+        return Created(instance_id=made.instance_id, starting=not is_over)
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of every project of the tenant; preemptible ones with their current price.
+
+        Raises:
+            ProviderError: a project did not answer, or oddly.
+        """
+        self._client.require_key()
+        found = []
+        for region, projects in self._account.projects().items():
+            for project, _ in projects:
+                rows = self._client.pages(LIST_INSTANCES, kind="instances", parent_id=project)
+                found += [self._priced(one, region, row) for row in rows if (one := instance_of(row, region))]
+        return found
+
+    def get(self, instance_id: str) -> Instance | None:
+        """One instance; None: it is being deleted, or Nebius says that there is none. Raises ProviderError."""
+        if not _ID.fullmatch(instance_id):
+            raise PayloadChanged(f"{PROVIDER}: that is no id of an instance")
+        self._client.require_key()
+        try:
+            row = self._client.ask(GET_INSTANCE, kind="instances", id=instance_id)
+        except NoSuchInstance:
+            return None
+        if row.metadata.id != instance_id:
+            raise PayloadChanged(f"{PROVIDER}: asked for instance {instance_id}, it answered about another")
+        region = self._region_of(row.metadata.parent_id)
+        one = instance_of(row, region)
+        return None if one is None else self._priced(one, region, row)
+
+    def destroy(self, instance_id: str) -> None:
+        """Delete it, with its disk; an instance that is already gone is no error.
+
+        Raises:
+            OrderError: not done, or not known.
+        """
+        if not _ID.fullmatch(instance_id):
+            raise not_sent(PROVIDER, "that is no id of an instance")
+        # A key of its own each time: a deletion that failed must be tried again.
+        key = f"gpuwatch-delete-{instance_id}-{self._client.tools.now().timestamp():.0f}"
+        try:
+            operation = self._client.order(DELETE_INSTANCE, key=str(uuid5(NAMESPACE_URL, key)), id=instance_id)
+        except InstanceGone:
+            return
+        if operation.done() and not operation.successful():
+            raise OutcomeUnknown(f"{PROVIDER}: the deletion failed", instance_id)
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """What the account has and lacks for these orders. Only reads; raises nothing."""
+        return self._prerequisites.look(orders)
+
+    def _region_of(self, project: str) -> str:
+        for region, projects in self._account.projects().items():
+            if any(project == one for one, _ in projects):
+                return region
+        return ""
+
+    def _priced(self, one: Instance, region: str, row: Any) -> Instance:
+        """With what it costs now: of a preemptible instance that moves. No price is no reason to hide it."""
+        if not (one.spot and one.gpu_count and (one.label or "").startswith("gpuwatch")):
+            return one
+        try:
+            per_gpu = self._prices.spot().get((region, row.spec.resources.platform))
+            disk = self._prices.disk_usd_gb_month(row.metadata.parent_id)
+        except ProviderError:
+            return one
+        if per_gpu is None or disk is None or one.disk_gb is None:
+            return one
+        disk_usd = disk * one.disk_gb / HOURS_A_MONTH
+        return msgspec.structs.replace(
+            one, listed_usd_hour=per_gpu * one.gpu_count + disk_usd, stopped_usd_hour=disk_usd
+        )
+
+
+def instance_of(row: Any, region: str) -> Instance | None:
+    """One instance; None: it is being deleted. Pure. Raises PayloadChanged: it has no id."""
+    instance_id, status = row.metadata.id, str(getattr(row.status.state, "name", "UNSPECIFIED"))
+    if not _ID.fullmatch(instance_id):
+        raise PayloadChanged(f"{PROVIDER}: an instance with an id of another form")
+    if status == "DELETING":
+        return None
+    state = _STATES.get(status, InstanceState.UNKNOWN)
+    if state is InstanceState.STOPPED and row.status.reconciling and status == "STOPPED":
+        state = InstanceState.STARTING  # so every instance begins
+    address = _public_address(row)
+    if state is InstanceState.RUNNING and address is None:
+        state = InstanceState.STARTING
+    platform, preset = word(row.spec.resources.platform, 40), word(row.spec.resources.preset, 40)
+    gpu = None if platform is None else gpu_of(platform)
+    count = _PRESET.match(preset or "")
+    return Instance(
+        instance_id=instance_id,
+        label=word(row.metadata.name),
+        state=state,
+        status=status,
+        machine_id=f"{platform}/{preset}/{region}" if platform and preset and region else None,
+        gpu=None if gpu is None else gpu.name,
+        gpu_wire=platform,
+        gpu_count=int(count[1]) if count and int(count[1]) else None,
+        disk_gb=_disk_gb(row),
+        spot=row.spec.check_presence("preemptible"),  # the SDK shows an empty message for a missing one
+        ssh_host=address,
+        ssh_port=22 if address else None,
+        ssh_user="ubuntu",
+        started_at=row.metadata.created_at,
+    )
+
+
+def _public_address(row: Any) -> str | None:
+    for one in row.status.network_interfaces:
+        if address := word(one.public_ip_address.address, 64):
+            return address.partition("/")[0]
+    return None
+
+
+def _disk_gb(row: Any) -> float | None:
+    managed = row.spec.boot_disk.managed_disk
+    size = None if managed is None else whole(managed.spec.size_gibibytes, 1, 1_000_000)
+    return None if size is None else float(size)

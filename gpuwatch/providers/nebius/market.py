@@ -1,0 +1,211 @@
+"""Nebius's offers: what its capacity advice says can be had now, in each region, on demand and preemptible."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.pricing import HOURS_A_MONTH
+from gpuwatch.ports import Answer, Query
+from gpuwatch.providers.nebius.account import NebiusAccount
+from gpuwatch.providers.nebius.client import LIST_ADVICE, PROVIDER, NebiusClient
+from gpuwatch.providers.nebius.prices import NebiusPrices
+from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.catalogue import FRESH_S
+from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped, build_answer
+from gpuwatch.providers.toolkit.validation import whole
+
+LEAST_DISK_GB: Final = 50.0  # assumed: images need 40 GiB or less
+_NAME: Final = re.compile(r"[a-z0-9.-]{1,40}")
+_ENDING: Final = re.compile(r"-[a-z]$")  # gpu-b200-sxm-a: the same card in another generation of machines
+_FRESH: Final = "DATA_STATE_FRESH"
+_FULL: Final = "AVAILABILITY_LEVEL_LIMIT_REACHED"
+_RISKY: Final = "AVAILABILITY_LEVEL_LOW"
+_COUNTRIES: Final = {  # source: the vendor's page about regions
+    "eu-north1": "FI", "eu-north2": "IS", "eu-west1": "FR", "me-west1": "IL", "uk-south1": "GB", "uk-south2": "GB",
+    "us-central1": "US",
+}  # fmt: skip
+
+
+class NebiusStock(msgspec.Struct, kw_only=True):
+    """One preset of a platform in a region, over all its fabrics.
+
+    Attributes:
+        machines: how many can be had now, by rental type: False is on demand. A type that is missing is not known.
+        at_limit: rental types whose quota is used up.
+        risky: rental types of which the vendor says that an order may find no machine.
+    """
+
+    region: str
+    platform: str
+    preset: str
+    gpu_count: int
+    gpu_memory_gib: float | None
+    vcpu: float | None
+    ram_gib: float | None
+    machines: dict[bool, int] = msgspec.field(default_factory=dict)
+    at_limit: set[bool] = msgspec.field(default_factory=set)
+    risky: set[bool] = msgspec.field(default_factory=set)
+
+    @property
+    def offer_id(self) -> str:
+        """Of the offer on demand; the preemptible one has "/spot" behind it."""
+        return f"{self.platform}/{self.preset}/{self.region}"
+
+
+class NebiusMarket:
+    """The search side. One answer serves all watches for a few seconds."""
+
+    name = PROVIDER
+
+    def __init__(self, client: NebiusClient, account: NebiusAccount, prices: NebiusPrices) -> None:
+        self._client = client
+        self._account = account
+        self._prices = prices
+        self._kept: TtlCache[tuple[ParseResult, datetime]] = TtlCache(FRESH_S, client.tools.monotonic)
+
+    def search(self, query: Query) -> Answer:
+        """Offers that fit. Raises ProviderError."""
+        self._client.require_key()
+        began_s = self._client.tools.monotonic()
+        seen, observed_at = self._kept.get(self._fetch)
+        elapsed_s = self._client.tools.monotonic() - began_s
+        return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
+
+    def _fetch(self) -> tuple[ParseResult, datetime]:
+        rows = self._client.pages(LIST_ADVICE, parent_id=self._account.tenant())
+        seen = ParseResult(rows=len(rows))
+        stock = read_advice(rows, seen)
+        spot = self._prices.spot() if any(one.machines.get(True) for one in stock) else {}
+        now = self._client.tools.now()
+        for one in stock:
+            with seen.skipping():
+                seen.offers += self._offers(one, spot, now)
+        if rows and not stock and seen.skipped:
+            raise seen.none_understood(f"{PROVIDER}: none of {len(rows)} rows of capacity advice can be used")
+        return seen, now
+
+    def _offers(self, one: NebiusStock, spot: Mapping[tuple[str, str], float], now: datetime) -> Iterable[Offer]:
+        free = [kind for kind in (False, True) if one.machines.get(kind)]
+        project = self._account.project(one.region) if free else None
+        if project is None:  # nothing is free, or nothing can be rented there
+            return []
+        disk = self._prices.disk_usd_gb_month(project)
+        if disk is None:
+            raise RowSkipped("no price of a disk")
+        found = []
+        for kind in free:
+            if kind:
+                per_gpu = spot.get((one.region, one.platform))
+                price = None if per_gpu is None else per_gpu * one.gpu_count
+            else:
+                price = self._prices.on_demand(project, one.platform, one.preset)
+            if price is None:
+                raise RowSkipped("no price of a preemptible GPU" if kind else "no price on demand")
+            found.append(_offer(one, kind, price, disk, now))
+        return found
+
+
+def read_advice(rows: Iterable[Any], seen: ParseResult) -> list[NebiusStock]:
+    """The presets with GPUs in an answer of capacity advice, one for each region; fabrics are joined. Pure."""
+    found: dict[str, NebiusStock] = {}
+    for row in rows:
+        with seen.skipping():
+            one = _read(row)
+            if one is not None:
+                kept = found.setdefault(one.offer_id, one)
+                _add(kept, row.status, seen)
+    return list(found.values())
+
+
+def gpu_of(platform: str, memory_gib: float | None = None) -> GpuName:
+    """The GPU of a platform, such as gpu-h100-sxm."""
+    return catalog().resolve(_ENDING.sub("", platform.removeprefix("gpu-")), memory_gib)
+
+
+def _read(row: Any) -> NebiusStock | None:
+    """One row; None: no GPU. Raises RowSkipped."""
+    details = row.spec.compute_instance
+    if details is None:
+        return None
+    resources = details.preset.resources
+    count = whole(resources.gpu_count, 0, 1_000)
+    if count is None:
+        raise RowSkipped("no number of GPUs")
+    if not count:
+        return None
+    names = (row.spec.region, details.platform, details.preset.name)
+    if not all(_NAME.fullmatch(name) for name in names):
+        raise RowSkipped("no name of its region, platform or preset")
+    memory = whole(details.gpu_memory_gigabytes, 1, 10_000)
+    vcpu, ram = whole(resources.vcpu_count, 1, 10_000), whole(resources.memory_gibibytes, 1, 100_000)
+    return NebiusStock(
+        region=names[0],
+        platform=names[1],
+        preset=names[2],
+        gpu_count=count,
+        gpu_memory_gib=None if memory is None else float(memory),
+        vcpu=vcpu,
+        ram_gib=ram,
+    )
+
+
+def _add(stock: NebiusStock, status: Any, seen: ParseResult) -> None:
+    """Add what one fabric has. What is not fresh says nothing: then the answer is a part."""
+    for spot, stated in ((False, status.on_demand), (True, status.preemptible)):
+        level, state = _enum(stated.availability_level), _enum(stated.data_state)
+        if level == _FULL:
+            stock.at_limit.add(spot)
+        elif state == "DATA_STATE_UNSPECIFIED":  # the platform is not rented in this way
+            continue
+        elif state != _FRESH:
+            seen.lacks(f"{stock.region}: what is free is not known")
+        else:
+            stock.machines[spot] = max(stock.machines.get(spot, 0), whole(stated.available, 0, 10**9) or 0)
+            if level == _RISKY:
+                stock.risky.add(spot)
+
+
+def _enum(value: Any) -> str:
+    return str(getattr(value, "name", ""))
+
+
+def _offer(one: NebiusStock, spot: bool, usd_hour: float, disk_usd: float, now: datetime) -> Offer:
+    gpu = gpu_of(one.platform, one.gpu_memory_gib)
+    risk = "Nebius: an order may find no machine" if spot in one.risky else None
+    return Offer(
+        provider=PROVIDER,
+        offer_id=f"{one.offer_id}/spot" if spot else one.offer_id,
+        machine_id=one.offer_id,
+        gpu=gpu.name,
+        gpu_family=gpu.family,
+        gpu_wire=one.platform,
+        gpu_known=gpu.known,
+        gpu_count=one.gpu_count,
+        gpu_memory_gib=one.gpu_memory_gib,
+        spot=spot,
+        quoted_usd_hour=usd_hour + disk_usd * LEAST_DISK_GB / HOURS_A_MONTH,
+        quoted_disk_gb=LEAST_DISK_GB,
+        disk_usd_gb_month=disk_usd,
+        observed_at=now,
+        region=one.region,
+        country=_COUNTRIES.get(one.region),
+        datacenter=True,
+        vcpu=one.vcpu,
+        ram_gib=one.ram_gib,
+        terms=OfferTerms(
+            instance_type=f"{one.platform} {one.preset}",
+            fungible=True,
+            interconnect="NVLink" if "-sxm" in one.platform and one.gpu_count > 1 else None,
+            multi_node=False,
+            tax_included=False,
+            least_disk_gb=LEAST_DISK_GB,
+            note=gpu.reason or risk,
+        ),
+    )

@@ -1,0 +1,116 @@
+"""What must be in place before the first rent at Nebius, found out by reading alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports import Instance, Order
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
+from gpuwatch.ports.settings import Option
+from gpuwatch.providers.nebius.account import NebiusAccount
+from gpuwatch.providers.nebius.client import LIST_ADVICE, LIST_PUBLIC_IMAGES, PROVIDER, NebiusClient
+from gpuwatch.providers.nebius.create import OfferParts, read_offer_id
+from gpuwatch.providers.nebius.market import read_advice
+from gpuwatch.providers.toolkit.post_processing import ParseResult
+
+
+class NebiusPrerequisites:
+    """The probes. `list_instances` is the launcher's: what it may not list it could not end."""
+
+    def __init__(
+        self,
+        client: NebiusClient,
+        account: NebiusAccount,
+        list_instances: Callable[[], Sequence[Instance]],
+        options: Mapping[str, Option],
+    ) -> None:
+        self._client = client
+        self._account = account
+        self._list_instances = list_instances
+        self._options = options
+
+    def look(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """What is there and what is missing; a question that fails is "not known". Raises nothing."""
+        found = [self._credentials(), self._ssh_key()]
+        if found[0].met is not True:
+            return found
+        regions: dict[str, list[tuple[str, OfferParts]]] = {}
+        for order in orders:
+            if wanted := read_offer_id(order.offer_id):
+                regions.setdefault(wanted.region, []).append((order.offer_id, wanted))
+        for region, wanted_there in regions.items():
+            ids = tuple(offer_id for offer_id, _ in wanted_there)
+            found += [look(region, ids) for look in (self._place, self._image)]
+        return found + (self._quota(regions) if regions else [])
+
+    def _credentials(self) -> Prerequisite:
+        name = PrerequisiteName.CREDENTIALS
+        try:
+            count = len(self._list_instances())
+        except ProviderError as error:
+            mend = "give the service account the role of an editor in the tenant's projects, or name its tenant"
+            return Prerequisite(name=name, met=False, text=str(error), mend=mend)
+        return Prerequisite(name=name, met=True, text=f"they list the instances of every project ({count} now)")
+
+    def _ssh_key(self) -> Prerequisite:
+        met = bool(self._options.get("ssh_key"))
+        text = "options.ssh_key is set" if met else "options.ssh_key is not set"
+        mend = "" if met else f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{PROVIDER}.options]'
+        return Prerequisite(name=PrerequisiteName.KEY_PAIR, met=met, text=text, mend=mend)
+
+    def _place(self, region: str, ids: tuple[str, ...]) -> Prerequisite:
+        said = partial(Prerequisite, place=region, offer_ids=ids)
+        try:
+            project = self._account.project(region)
+            if project is None:
+                text = "which project to rent in is not clear: there is none, or several and no default-… among them"
+                mend = f'add "{region}=project-…" to options.projects'
+                return said(name=PrerequisiteName.REGION, met=False, text=text, mend=mend)
+            subnet = self._account.subnet(region, project)
+        except ProviderError as error:
+            return said(name=PrerequisiteName.REGION, met=None, text=str(error))
+        if subnet is None:
+            text = f"which subnet of {project} to use is not clear"
+            mend = f'add "{region}=vpcsubnet-…" to options.subnets'
+            return said(name=PrerequisiteName.NETWORK, met=False, text=text, mend=mend)
+        return said(name=PrerequisiteName.NETWORK, met=True, text=f"{project}, {subnet}")
+
+    def _image(self, region: str, ids: tuple[str, ...]) -> Prerequisite:
+        family = str(self._options.get("image"))
+        said = partial(Prerequisite, name=PrerequisiteName.IMAGE, place=region, offer_ids=ids)
+        try:
+            images = self._client.pages(LIST_PUBLIC_IMAGES, kind="images", region=region)
+        except ProviderError as error:
+            return said(met=None, text=str(error))
+        if any(one.spec.image_family == family for one in images):
+            return said(met=True, text=f"the image family {family[:60]} is there")
+        mend = "set options.image to a family of `nebius compute image list-public`"
+        return said(met=False, text=f"there is no image family {family[:60]!r}", mend=mend)
+
+    def _quota(self, regions: Mapping[str, Sequence[tuple[str, OfferParts]]]) -> list[Prerequisite]:
+        """By capacity advice, which is cut to the account's quota."""
+        try:
+            rows = self._client.pages(LIST_ADVICE, parent_id=self._account.tenant())
+        except ProviderError as error:
+            return [Prerequisite(name=PrerequisiteName.QUOTA, met=None, text=str(error))]
+        stock = {one.offer_id: one for one in read_advice(rows, ParseResult())}
+        found = []
+        for region, wanted in regions.items():
+            for offer_id, parts in wanted:
+                one = stock.get(f"{parts.platform}/{parts.preset}/{region}")
+                full = one is not None and parts.spot in one.at_limit and not one.machines.get(parts.spot)
+                text = f"{parts.platform} {parts.preset}: " + ("the quota is used up" if full else "within the quota")
+                mend = "ask for a higher quota in Nebius's console, under Limits" if full else ""
+                found.append(
+                    Prerequisite(
+                        name=PrerequisiteName.QUOTA,
+                        met=None if one is None else not full,
+                        text=text if one is not None else f"{parts.platform} {parts.preset}: not in capacity advice",
+                        mend=mend,
+                        place=region,
+                        offer_ids=(offer_id,),
+                    )
+                )
+        return found

@@ -1,0 +1,78 @@
+"""Nebius's prices: on demand and disks by its calculator, preemptible machines by its spot market."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpuwatch.errors import PayloadChanged
+from gpuwatch.providers.nebius.client import ESTIMATE, LIST_SPOT_PRICES, PROVIDER, NebiusClient, api
+from gpuwatch.providers.toolkit.api_client import TtlCache
+from gpuwatch.providers.toolkit.catalogue import FRESH_S
+from gpuwatch.providers.toolkit.validation import number, usd_hour
+
+_LISTED_S: Final = 3600.0  # list prices; what is preemptible is asked for anew each time
+_HOURS: Final = 720.0  # of a month, as `Offer.disk_usd_gb_month` has it
+_DISK_GIB: Final = 1024
+
+
+class NebiusPrices:
+    """All in US dollars an hour, as listed: what the account's contract takes off is not known here."""
+
+    def __init__(self, client: NebiusClient) -> None:
+        self._client = client
+        self._listed: TtlCache[float | None] = TtlCache(_LISTED_S, client.tools.monotonic)
+        self._spot: TtlCache[dict[tuple[str, str], float]] = TtlCache(FRESH_S, client.tools.monotonic)
+
+    def on_demand(self, project: str, platform: str, preset: str) -> float | None:
+        """A machine without its disk; None: the calculator has no price for it. Raises ProviderError."""
+
+        def fetch() -> float | None:
+            compute = api("compute.v1")
+            spec = compute.InstanceSpec(resources=compute.ResourcesSpec(platform=platform, preset=preset))
+            request = compute.CreateInstanceRequest(metadata=_in(project), spec=spec)
+            return usd_hour(self._estimated(compute_instance_spec=request))
+
+        return self._listed.get(fetch, (project, platform, preset))
+
+    def disk_usd_gb_month(self, project: str) -> float | None:
+        """A GB of system disk for a month of 720 hours; None: the calculator has no price. Raises ProviderError."""
+
+        def fetch() -> float | None:
+            compute = api("compute.v1")
+            spec = compute.DiskSpec(size_gibibytes=_DISK_GIB, type=compute.DiskSpec.DiskType.NETWORK_SSD)
+            hourly = number(
+                self._estimated(compute_disk_spec=compute.CreateDiskRequest(metadata=_in(project), spec=spec))
+            )
+            return None if hourly is None or not 0 <= hourly < _DISK_GIB else hourly * _HOURS / _DISK_GIB
+
+        return self._listed.get(fetch, project)
+
+    def spot(self) -> Mapping[tuple[str, str], float]:
+        """(Region, platform) → one preemptible GPU now. Raises ProviderError."""
+
+        def fetch() -> dict[tuple[str, str], float]:
+            found: dict[tuple[str, str], float] = {}
+            for row in self._client.pages(LIST_SPOT_PRICES):
+                price = usd_hour(row.price.value)
+                per_gpu = row.price.unit_title.casefold() in {"", "gpu hour"}
+                if price is not None and per_gpu and row.price.currency.casefold() == "usd":
+                    found[row.region, row.compute_instance.platform] = price
+            return found
+
+        return self._spot.get(fetch)
+
+    def _estimated(self, **spec: Any) -> object:
+        """The calculator's price of an hour. Raises ProviderError."""
+        try:
+            answer = self._client.ask(ESTIMATE, resource_spec=api("billing.v1alpha1").ResourceSpec(**spec))
+        except PayloadChanged:  # it refuses what is not sold in that region
+            return None
+        general = answer.hourly_cost.general
+        if general is None:
+            raise PayloadChanged(f"{PROVIDER}: an estimate without its hourly cost")
+        return general.total.cost
+
+
+def _in(project: str) -> Any:
+    return api("common.v1").ResourceMetadata(parent_id=project)
