@@ -17,7 +17,7 @@ EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 DOCS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-_VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_|[A-Z]+_CLIENT_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
+_VARIABLE = re.compile(r"^# ((?:GPUWATCH_|[A-Z]+_API_|[A-Z]+_CLIENT_|[A-Z]+_IAM_)[A-Z0-9_]+)=(.*)$", re.MULTILINE)
 
 
 def by_key(row: SettingRow) -> str:

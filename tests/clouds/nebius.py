@@ -22,42 +22,12 @@ from nebius.api.nebius.iam import v2 as iam
 from nebius.api.nebius.vpc import v1 as vpc
 from nebius.base._service_error import pbrpc_status_of_errors
 
+from tests.clouds.nebius_market import FRESH, FULL, HIGH, PRESETS, SPOT, Availability, Preset, advised, listed_platforms
+
 TENANT: Final = "tenant-e00demo"
 SSH_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDemoDemoDemoDemoDemoDemoDemoDemoDemoDemo demo"
 IMAGE: Final = "ubuntu24.04-cuda13.0"
 DISK_USD_GIB_HOUR: Final = 0.0001
-_Availability: Final = capacity.ResourceAdviceStatus.Availability
-FRESH: Final = _Availability.DataState.DATA_STATE_FRESH
-STALE: Final = _Availability.DataState.DATA_STATE_STALE
-HIGH: Final = _Availability.AvailabilityLevel.AVAILABILITY_LEVEL_HIGH
-LOW: Final = _Availability.AvailabilityLevel.AVAILABILITY_LEVEL_LOW
-FULL: Final = _Availability.AvailabilityLevel.AVAILABILITY_LEVEL_LIMIT_REACHED
-
-
-class Preset(NamedTuple):
-    """A row of the market: dollars an hour on demand, machines free by rental type."""
-
-    region: str
-    platform: str
-    preset: str
-    gpus: int
-    memory: int
-    usd: float
-    on_demand: int
-    preemptible: int
-    fabric: str = "fabric-1"
-
-
-PRESETS: Final = (
-    Preset("eu-north1", "gpu-h100-sxm", "1gpu-16vcpu-200gb", 1, 80, 2.95, 4, 9),
-    Preset("eu-north1", "gpu-h100-sxm", "8gpu-128vcpu-1600gb", 8, 80, 23.6, 0, 1, "fabric-2"),
-    Preset("eu-north1", "gpu-h100-sxm", "8gpu-128vcpu-1600gb", 8, 80, 23.6, 2, 0, "fabric-3"),
-    Preset("eu-north1", "gpu-l40s-a", "1gpu-8vcpu-32gb", 1, 48, 1.55, 3, 0),
-    Preset("us-central1", "gpu-h200-sxm", "1gpu-16vcpu-200gb", 1, 141, 3.5, 0, 2),
-    Preset("us-central1", "gpu-rtx6000", "1gpu-24vcpu-218gb", 1, 96, 1.8, 7, 0),
-    Preset("eu-north1", "cpu-d3", "4vcpu-16gb", 0, 0, 0.1, 50, 0),
-)
-SPOT: Final = {("eu-north1", "gpu-h100-sxm"): 1.25, ("us-central1", "gpu-h200-sxm"): 1.61}
 
 
 class ReceivedCall(NamedTuple):
@@ -258,29 +228,13 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
     def advice(self, request: Any, _: Any) -> Any:
         if request.parent_id != TENANT:
             raise RefusedCall(grpc.StatusCode.PERMISSION_DENIED, "no such tenant")
-        items, token = self._page(request, [self._advised(one) for one in self.presets])
+        items, token = self._page(request, [advised(one, self._free) for one in self.presets])
         return capacity.ListResourceAdviceResponse(items=items, next_page_token=token)
-
-    def _advised(self, one: Preset) -> Any:
-        details = capacity.ComputeInstanceDetails
-        resources = details.Preset.Resources(vcpu_count=16, memory_gibibytes=200, gpu_count=one.gpus)
-        instance = details(
-            platform=one.platform,
-            preset=details.Preset(name=one.preset, resources=resources),
-            gpu_memory_gigabytes=one.memory,
-        )
-        return capacity.ResourceAdvice(
-            spec=capacity.ResourceAdviceSpec(region=one.region, fabric=one.fabric, compute_instance=instance),
-            status=capacity.ResourceAdviceStatus(
-                on_demand=self._free(one.platform, False, one.on_demand),
-                preemptible=self._free(one.platform, True, one.preemptible),
-            ),
-        )
 
     def _free(self, platform: str, spot: bool, machines: int) -> Any:
         if (platform, spot) in self.at_limit:
-            return _Availability(data_state=self.state, available=0, availability_level=FULL)
-        return _Availability(data_state=self.state, available=machines, limit=10, availability_level=self.level)
+            return Availability(data_state=self.state, available=0, availability_level=FULL)
+        return Availability(data_state=self.state, available=machines, limit=10, availability_level=self.level)
 
     def spot_prices(self, request: Any, _: Any) -> Any:
         rows = [
@@ -307,31 +261,7 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def platforms(self, request: Any, _: Any) -> Any:
         region = self.projects[request.parent_id][0]
-        found: dict[str, list[Preset]] = {}
-        for one in self.presets:
-            if one.region == region and one.preset not in {other.preset for other in found.get(one.platform, [])}:
-                found.setdefault(one.platform, []).append(one)
-        return compute.ListPlatformsResponse(
-            items=[
-                compute.Platform(
-                    metadata=common.ResourceMetadata(name=platform),
-                    spec=compute.PlatformSpec(
-                        gpu_memory_gigabytes=presets[0].memory,
-                        presets=[
-                            compute.Preset(
-                                name=one.preset,
-                                resources=compute.PresetResources(
-                                    vcpu_count=16, memory_gibibytes=200, gpu_count=one.gpus
-                                ),
-                            )
-                            for one in presets
-                        ],
-                    ),
-                    status=compute.PlatformStatus(allowed_for_preemptibles=False),
-                )
-                for platform, presets in found.items()
-            ]
-        )
+        return listed_platforms([one for one in self.presets if one.region == region])
 
     def images(self, request: Any, _: Any) -> Any:
         rows = [compute.Image(spec=compute.ImageSpec(image_family=one)) for one in ("ubuntu24.04-driverless", IMAGE)]

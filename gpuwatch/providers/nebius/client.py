@@ -19,7 +19,7 @@ from gpuwatch.providers.toolkit.rate_limiter import Stopped
 
 PROVIDER: Final = "nebius"
 _PAGES_MAX: Final = 200
-_PAGE_ROWS: Final = 100
+_PAGE_ROWS: Final = 500
 _CREATE_S: Final = 60.0  # giving up on an order early costs more than waiting
 
 
@@ -72,7 +72,7 @@ class NebiusClient(PacedClient):
         self._lock = Lock()
         self._sdk: Any = None
 
-    def ask(self, rpc: Rpc, *, kind: str = "search", **values: Any) -> Any:
+    def ask(self, rpc: Rpc, *, kind: str = "account", **values: Any) -> Any:
         """The answer to a request that only reads, sent up to three times. `id` is what it is about.
 
         Raises:
@@ -89,8 +89,8 @@ class NebiusClient(PacedClient):
 
         return self.read(kind, attempt)
 
-    def pages(self, rpc: Rpc, *, kind: str = "search", **values: Any) -> list[Any]:
-        """The items of all pages. Raises ProviderError: a page is missing or odd."""
+    def pages(self, rpc: Rpc, *, kind: str = "account", **values: Any) -> list[Any]:
+        """The items of all pages; the first is paced as `kind`. Raises ProviderError: one is missing or odd."""
         found: list[Any] = []
         tokens: set[str] = set()
         for _ in range(_PAGES_MAX):
@@ -102,7 +102,7 @@ class NebiusClient(PacedClient):
             if token in tokens:
                 break
             tokens.add(token)
-            values["page_token"] = token
+            values["page_token"], kind = token, "pages"
         raise PayloadChanged(f"{PROVIDER}: the pages of {rpc.service} have no end")
 
     def order(self, rpc: Rpc, *, key: str, kind: str = "order", **values: Any) -> Any:

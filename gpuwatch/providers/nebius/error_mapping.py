@@ -20,6 +20,7 @@ from gpuwatch.errors import (
     RefusalKind,
     RefusalScope,
 )
+from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
 from gpuwatch.redaction import redact
 
 _SHOWN: Final = 160
@@ -30,14 +31,6 @@ _KEY: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 _BAD: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "UNIMPLEMENTED"})
 # The fields of the vendor's ServiceError that say why a request had no resources.
 _STOCK, _QUOTA, _PACE, _MISSING = "not_enough_resources", "quota_failure", "too_many_requests", "resource_not_found"
-
-
-class NoSuchInstance(ProviderError):
-    """Nebius's own word that there is no instance of the id that was asked for."""
-
-
-class InstanceGone(OfferGone):
-    """The same, to a request that changes something."""
 
 
 def reading_error(error: Exception, about: str = "") -> ProviderError:
@@ -52,7 +45,7 @@ def reading_error(error: Exception, about: str = "") -> ProviderError:
     if code == "RESOURCE_EXHAUSTED":
         return RateLimited(line)
     if _says_gone(error, about):
-        return NoSuchInstance(line)
+        return InstanceNotFound(line)
     if code == "UNAVAILABLE" and _UNCONNECTED in line:
         return ProviderUnreachable(line)
     return ProviderDown(line) if code in _DOWN else PayloadChanged(line)

@@ -24,10 +24,10 @@ from gpuwatch.providers.nebius.client import (
     NebiusClient,
 )
 from gpuwatch.providers.nebius.create import create_request, read_offer_id
-from gpuwatch.providers.nebius.error_mapping import InstanceGone, NoSuchInstance
 from gpuwatch.providers.nebius.market import gpu_of
 from gpuwatch.providers.nebius.prerequisites import NebiusPrerequisites
 from gpuwatch.providers.nebius.prices import NebiusPrices
+from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, created_instance, not_sent
 from gpuwatch.providers.toolkit.validation import whole, word
 
@@ -107,7 +107,7 @@ class NebiusLauncher(BasicLauncher):
         self._client.require_key()
         try:
             row = self._client.ask(GET_INSTANCE, kind="instances", id=instance_id)
-        except NoSuchInstance:
+        except InstanceNotFound:
             return None
         if row.metadata.id != instance_id:
             raise PayloadChanged(f"{PROVIDER}: asked for instance {instance_id}, it answered about another")

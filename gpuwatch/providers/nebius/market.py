@@ -79,7 +79,7 @@ class NebiusMarket:
         return build_answer(seen, query, PROVIDER, observed_at=observed_at, elapsed_s=elapsed_s)
 
     def _fetch(self) -> tuple[ParseResult, datetime]:
-        rows = self._client.pages(LIST_ADVICE, parent_id=self._account.tenant())
+        rows = self._client.pages(LIST_ADVICE, kind="search", parent_id=self._account.tenant())
         seen = ParseResult(rows=len(rows))
         stock = read_advice(rows, seen)
         spot = self._prices.spot() if any(one.machines.get(True) for one in stock) else {}

@@ -34,7 +34,7 @@ BENCH = Bench(
         "losses": _NO_HTTP,
         "hostile": _NO_HTTP,
         "lists": _NO_HTTP,
-        "disk": "sizes are no text in its messages: test_nebius_launcher.py",
+        "disk": "its messages hold sizes as bytes: test_nebius_launcher.py",
         "image": "a system image is a setting of the provider",
     },
     creates=r"^POST /nebius\.compute\.v1\.InstanceService/Create ",

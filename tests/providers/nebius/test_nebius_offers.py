@@ -14,7 +14,8 @@ from nebius.sdk import SDK
 from gpuwatch.errors import KeyRejected, NoRowUnderstood
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter
-from tests.clouds.nebius import DISK_USD_GIB_HOUR, FULL, LOW, STALE, Nebius, Preset
+from tests.clouds.nebius import DISK_USD_GIB_HOUR, Nebius
+from tests.clouds.nebius_market import LOW, STALE, Preset
 from tests.providers.nebius.bench import BENCH
 
 H100_8 = "gpu-h100-sxm/8gpu-128vcpu-1600gb/eu-north1"
@@ -87,7 +88,6 @@ def test_a_quota_that_is_used_up_is_no_offer_and_no_fault(place: Nebius, adapter
     answer = adapter.market.search(Query())
     assert {one.gpu for one in answer.offers} == {"L40S", "RTX PRO 6000"}
     assert (answer.skipped, answer.completeness) == ({}, Completeness.COMPLETE)
-    assert FULL.name.endswith("LIMIT_REACHED")
 
 
 def test_an_offer_that_may_find_no_machine_says_so(place: Nebius, adapter: Adapter) -> None:
@@ -129,8 +129,6 @@ def test_another_reader_of_nebius_finds_the_same_list_prices(
 
     address = place.url.removeprefix("http://")
     monkeypatch.setattr(judge, "SDK", partial(SDK, resolver=Constant(address), options=[(INSECURE, True)]))
-    for one in place.presets:
-        assert one.platform.count("-") <= 2
     priced = {
         (item.location, item.instance_name): item.price
         for item in judge.NebiusProvider("demo-key").get()
