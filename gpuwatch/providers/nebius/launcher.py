@@ -56,7 +56,7 @@ class NebiusLauncher(BasicLauncher):
         self._account = account
         self._prices = prices
         self._options = options
-        self._prerequisites = NebiusPrerequisites(client, account, self.list_instances, options)
+        self._prerequisites = NebiusPrerequisites(client, account, options)
 
     def create(self, order: Order) -> Created:
         """Rent one instance, once: on demand, or preemptible at whatever the spot price is.

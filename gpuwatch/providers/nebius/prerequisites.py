@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gpuwatch.errors import ProviderError
-from gpuwatch.ports import Instance, Order
+from gpuwatch.ports import Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.nebius.account import NebiusAccount
@@ -17,25 +17,16 @@ from gpuwatch.providers.toolkit.post_processing import ParseResult
 
 
 class NebiusPrerequisites:
-    """The probes. `list_instances` is the launcher's: what it may not list it could not end."""
+    """The probes, beside the list of instances, which is asked for at every provider."""
 
-    def __init__(
-        self,
-        client: NebiusClient,
-        account: NebiusAccount,
-        list_instances: Callable[[], Sequence[Instance]],
-        options: Mapping[str, Option],
-    ) -> None:
+    def __init__(self, client: NebiusClient, account: NebiusAccount, options: Mapping[str, Option]) -> None:
         self._client = client
         self._account = account
-        self._list_instances = list_instances
         self._options = options
 
     def look(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """What is there and what is missing; a question that fails is "not known". Raises nothing."""
-        found = [self._credentials(), self._ssh_key()]
-        if found[0].met is not True:
-            return found
+        found = [self._ssh_key()]
         regions: dict[str, list[tuple[str, OfferParts]]] = {}
         for order in orders:
             if wanted := read_offer_id(order.offer_id):
@@ -44,15 +35,6 @@ class NebiusPrerequisites:
             ids = tuple(offer_id for offer_id, _ in wanted_there)
             found += [look(region, ids) for look in (self._place, self._image)]
         return found + (self._quota(regions) if regions else [])
-
-    def _credentials(self) -> Prerequisite:
-        name = PrerequisiteName.CREDENTIALS
-        try:
-            count = len(self._list_instances())
-        except ProviderError as error:
-            mend = "give the service account the role of an editor in the tenant's projects, or name its tenant"
-            return Prerequisite(name=name, met=False, text=str(error), mend=mend)
-        return Prerequisite(name=name, met=True, text=f"they list the instances of every project ({count} now)")
 
     def _ssh_key(self) -> Prerequisite:
         met = bool(self._options.get("ssh_key"))

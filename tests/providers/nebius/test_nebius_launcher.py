@@ -177,7 +177,7 @@ def test_nothing_is_missing_in_an_account_that_can_rent(place: Nebius, adapter: 
     found = launcher(adapter).prerequisites([order()])
     assert {one.met for one in found} == {True}
     assert {one.name for one in found} == {
-        PrerequisiteName.CREDENTIALS, PrerequisiteName.KEY_PAIR, PrerequisiteName.NETWORK, PrerequisiteName.IMAGE,
+        PrerequisiteName.KEY_PAIR, PrerequisiteName.NETWORK, PrerequisiteName.IMAGE,
         PrerequisiteName.QUOTA,
     }  # fmt: skip
     assert place.instances == {}
@@ -192,8 +192,12 @@ def test_each_prerequisite_that_is_missing_is_named_with_its_mend(place: Nebius)
     assert "options.subnets" in _lacking(place)["network"]
     place.projects["project-e00demo"] = ("eu-west1", "moved")
     assert "options.projects" in _lacking(place)["region"]
-    place.key = "another"
-    assert list(_lacking(place)) == ["credentials"]
+
+
+def test_what_cannot_be_found_out_is_not_known(place: Nebius) -> None:
+    with BENCH.pointed_at(place.url, "another-token") as adapter:
+        found = launcher(adapter).prerequisites([order()])
+    assert {one.met for one in found if one.name is not PrerequisiteName.KEY_PAIR} == {None}
 
 
 def test_a_service_accounts_credentials_are_exchanged_for_a_token(place: Nebius, tmp_path: Path) -> None:
