@@ -22,7 +22,7 @@ from gpuwatch.bootstrap.jobs import job_shells
 from gpuwatch.bootstrap.keeper import obligation_file
 from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
 from gpuwatch.domain.jobs.job import JobState
-from gpuwatch.domain.jobs.job_watch import price_cap, watch_of
+from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX, price_cap, watch_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.engine.approval_handler import ApprovalHandler, ApprovalReply
 from gpuwatch.engine.approval_requests import ApprovalTerms
@@ -95,7 +95,7 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
         {watch.name: watch for watch in (*settings.watches, *_job_watches(store))},
         terms,
         market_of=lambda name: _adapter(settings, http, name).market,
-        executor_of=lambda name: _executor(settings, store, http, name, accounts),
+        executor_of=lambda name, watch: _executor(settings, store, http, name, watch, accounts),
         clock=real_now,
     )
 
@@ -114,9 +114,9 @@ def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:
 
 
 def _executor(
-    settings: Settings, store: Database, http: HttpClient, name: str, accounts: dict[str, str]
+    settings: Settings, store: Database, http: HttpClient, name: str, watch: str, accounts: dict[str, str]
 ) -> LaunchExecutor:
-    """Who rents at a provider; its account is noted in `accounts`."""
+    """Who rents at a provider for a watch; its account is noted in `accounts`."""
     adapter = _adapter(settings, http, name)
     if adapter.launcher is None:
         raise UsageError(f"gpuwatch cannot rent at {name}")
@@ -126,7 +126,7 @@ def _executor(
     elsewhere = [one for one in SqlLaunchRepository(store).alive(name) if account.is_elsewhere(one)]
     if (reason := other_account_reason(elsewhere)) is not None:
         raise UsageError(f"nothing was rented: {reason}")
-    if lacks := why_held(SqlHolds(store), name, real_now()):
+    if lacks := why_held(SqlHolds(store), name, real_now(), is_job=watch.startswith(WATCH_PREFIX)):
         raise UsageError(f"nothing was rented: {lacks}")
     accounts[name] = account.identify(real_now())
     balance = BalanceCache(adapter.launcher, monotonic)

@@ -37,7 +37,7 @@ def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Find
         text = "no offer of a watch that rents: what depends on the offer is not checked"
         yield Finding(area=adapter.name, state="note", text=text)
     docs = {spec.name: spec.docs for spec in info.prerequisites}
-    for one in prerequisites_of(launcher, info, {order.offer_id: order for order in orders}.values()):
+    for one in prerequisites_of(launcher, info, orders):
         where = f" ({one.place})" if one.place else ""
         mend = f"{one.mend} (see {docs[one.name]})" if one.mend and one.met is False and one.name in docs else one.mend
         text = f"{one.name.value}{where}: {one.text}"

@@ -38,8 +38,8 @@ def build_gates(
 
         def look() -> tuple[Sequence[Prerequisite], Sequence[str]]:
             found = [rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in mine]
-            orders = {order.offer_id: order for one in found for order in one.orders}
-            return prerequisites_of(launcher, adapter.info, orders.values()), tuple(orders)
+            orders = [order for one in found for order in one.orders]
+            return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
 
         return look
 

@@ -62,7 +62,7 @@ class ApprovalHandler:
 
     Args:
         market_of: where a provider's offers are searched.
-        executor_of: who rents at a provider. Both raise UsageError where the settings do not allow it.
+        executor_of: who rents at a provider for a watch, by their names. Both raise UsageError where the settings do not allow it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ApprovalHandler:
         watches: Mapping[str, Watch],
         terms: ApprovalTerms,
         market_of: Callable[[str], Market],
-        executor_of: Callable[[str], RunsLaunch],
+        executor_of: Callable[[str, str], RunsLaunch],
         clock: Callable[[], datetime],
     ) -> None:
         self._approvals = approvals
@@ -96,7 +96,7 @@ class ApprovalHandler:
         if query is None:
             return self._refused(ask, f"watch {watch.name!r} does not want this rental type any more")
         market = self._market_of(ask.provider)
-        executor = None if self._terms.dry_run else self._executor_of(ask.provider)
+        executor = None if self._terms.dry_run else self._executor_of(ask.provider, ask.watch)
         try:
             answer, offer = find_offer(market.search, query, ask.match.offer.identity)
         except ProviderError as error:

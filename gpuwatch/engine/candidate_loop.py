@@ -98,12 +98,12 @@ class ProviderContext(msgspec.Struct, frozen=True):
         is_job = launch.watch.startswith(WATCH_PREFIX) and self.public_key is not None
         return self.public_key(launch.launch_id) if is_job and self.public_key else None
 
-    def not_ready(self, price_microusd_hour: int) -> str | None:
-        """Why nothing may be rented here at this price now, in one line; None: it may. Raises StoreError.
+    def not_ready(self, price_microusd_hour: int, watch: str) -> str | None:
+        """Why nothing may be rented here at this price for this watch now; None: it may. Raises StoreError.
 
         What was rented before must be reconciled first, and the balance must cover one hour.
         """
-        lacks = self.why_nothing or (self.gate.why_not() if self.gate else None)
+        lacks = self.why_nothing or (self.gate.why_not(is_job=watch.startswith(WATCH_PREFIX)) if self.gate else None)
         if lacks:
             return lacks
         unreconciled = self.reconciler.not_ready() if self.reconciler else None
@@ -222,7 +222,7 @@ class CandidateLoop:
         provider = quote.offer.provider
         if provider == launch.provider:
             return None
-        why = self._contexts[provider].not_ready(quote.price.price_microusd_hour)
+        why = self._contexts[provider].not_ready(quote.price.price_microusd_hour, launch.watch)
         return None if why is None else _Refused(EndReason.NOT_SENT.text(why))
 
     def _retarget(self, launch: Launch, match: Match, words: str | None) -> Launch | LaunchRefusal:

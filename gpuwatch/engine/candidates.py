@@ -12,14 +12,15 @@ from gpuwatch.domain.launches.launch import Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Decision, Match
 from gpuwatch.domain.watches.watch import Watch
 
-WhyNotReady = Callable[[str, int], str | None]  # (provider, micro-dollars an hour) → why nothing is rented there now
+# (provider, micro-dollars an hour, name of the watch) → why nothing is rented there now
+WhyNotReady = Callable[[str, int, str], str | None]
 
 
 class StartsLaunches(Protocol):
     """Rents what was reserved (see `launch_executor`)."""
 
-    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
-        """Why nothing may be rented there at this price now; None: it may. Raises StoreError."""
+    def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
+        """Why nothing may be rented there at this price for this watch now; None: it may. Raises StoreError."""
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
         """Rent it soon, on another thread; the reserved candidate comes first."""
@@ -54,7 +55,7 @@ class UnavailableProviders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_candidates(
-    found: Sequence[Match], unable: UnavailableProviders, not_ready: WhyNotReady, dry_run: bool
+    found: Sequence[Match], unable: UnavailableProviders, not_ready: WhyNotReady, dry_run: bool, watch: str
 ) -> tuple[list[Match], str]:
     """The matches that may be rented now, cheapest first. A dry run needs neither a balance nor a list of instances.
 
@@ -68,7 +69,7 @@ def select_candidates(
     are_able = {id(match) for match in able}
     if not able:
         return [], unable.why_none(found)
-    checked = [(m, None if dry_run else not_ready(m.offer.provider, m.price.price_microusd_hour)) for m in able]
+    checked = [(m, None if dry_run else not_ready(m.offer.provider, m.price.price_microusd_hour, watch)) for m in able]
     ready = [match for match, why in checked if why is None]
     if not ready:
         reasons = [why for _, why in checked if why is not None]

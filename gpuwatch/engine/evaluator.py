@@ -320,7 +320,7 @@ class Evaluator:
             return [], _ONLY_ALERTED.get(watch.action, ""), ()
         rules = self._rules
         not_ready = self._starter(watch).not_ready
-        left, why = select_candidates(decision.matches, rules.unable_for(watch), not_ready, rules.dry_run)
+        left, why = select_candidates(decision.matches, rules.unable_for(watch), not_ready, rules.dry_run, watch.name)
         if not left:
             self._slots.hold(watch.name)
             return [], f"Not rented: {why}.", NOT_READY

@@ -70,7 +70,7 @@ class LaunchCommands:
         self._why_nothing = why_nothing
         self._running: dict[str, threading.Thread] = {}  # by launch
 
-    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+    def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
         """Return why nothing may be rented now, or None. What the tool can rent where, gpuwatch cannot know."""
         return self._why_nothing or None
 

@@ -52,10 +52,15 @@ class LaunchExecutor:
         self._slots = slots or LaunchSlots()
         self._threads = ProviderExecutors()
 
-    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
-        """Why nothing may be rented there at this price now, in one line; None: it may. Raises StoreError."""
+    def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
+        """Why nothing may be rented there at this price for this watch now, in one line; None: it may.
+
+        Raises StoreError.
+        """
         context = self._contexts.get(provider)
-        return f"gpuwatch cannot rent at {provider}" if context is None else context.not_ready(price_microusd_hour)
+        if context is None:
+            return f"gpuwatch cannot rent at {provider}"
+        return context.not_ready(price_microusd_hour, watch)
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
         """Rent it soon, on a thread of its provider. The arguments are those of `execute`."""

@@ -1,6 +1,7 @@
 """Refuses to rent at a provider while something is missing there that every rent needs; reported once, and when mended.
 
-The verdict is kept as a hold of the provider, so that a restart reports nothing twice.
+The verdict is kept as a hold of the provider, so that a restart reports nothing twice. It is about the watches of the
+settings; for jobs, which ask for other offers and bring their own key pair, only what every rent needs counts.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from gpuwatch.engine.alerts import outbox_alert
 from gpuwatch.errors import GpuwatchError, StoreError
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 from gpuwatch.ports.holds import Hold, HoldStore
-from gpuwatch.ports.prerequisites import Prerequisite, is_blocked
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, is_blocked
 
 log = logging.getLogger(__name__)
 
-RENTING = "renting"  # the kind of its hold
+RENTING, RENTING_JOBS = "renting", "renting jobs"  # the kinds of its holds
 LOOK_EVERY_S = 3600.0
 LOOK_AGAIN_S = 60.0  # while something is missing or unknown: the owner mends it, and wants to see that
 _KEPT_FOR = timedelta(days=365)
@@ -48,12 +49,13 @@ class PrerequisiteGate:
         self._enqueue = enqueue
         self._new_id = new_id
         self._next_at: datetime | None = None
-        self._reason = "its prerequisites are being checked"
+        self._reason = self._job_reason = "its prerequisites are being checked"
         self.has_looked = False
 
-    def why_not(self) -> str | None:
+    def why_not(self, *, is_job: bool = False) -> str | None:
         """Why nothing may be rented there, in one line; None: nothing is known to be missing."""
-        return f"{self._provider}: {self._reason}" if self._reason else None
+        reason = self._job_reason if is_job else self._reason
+        return f"{self._provider}: {reason}" if reason else None
 
     def run_if_due(self, now: datetime) -> bool:
         """Look again if it is time; whether it did."""
@@ -89,10 +91,14 @@ class PrerequisiteGate:
         """Keep the verdict, and report a change of it. Without an answer, that of before stands."""
         held = self._held(now)
         if not known:
-            self._reason = held.reason if held is not None else ""
+            self._reason, self._job_reason = (
+                _reason_of(self._holds, self._provider, kind, now) for kind in (RENTING, RENTING_JOBS)
+            )
             return
         reason = summary(missing)[:_REASON_LENGTH]
         self._reason = reason
+        of_every_rent = [one for one in missing if not one.offer_ids and one.name is not PrerequisiteName.KEY_PAIR]
+        self._job_reason = summary(of_every_rent)[:_REASON_LENGTH]
         try:
             if reason and held is None:
                 self._enqueue(outbox_alert(_missing_alert(self._provider, missing, self._new_id(), now)))
@@ -104,17 +110,27 @@ class PrerequisiteGate:
             log.warning("the alert about prerequisites was not stored: %s", error)
             return
         if reason or held is not None:
-            until = now + _KEPT_FOR if reason else now
-            self._holds.save(Hold(provider=self._provider, kind=RENTING, set_at=now, until=until, reason=reason))
+            for kind, why in ((RENTING, reason), (RENTING_JOBS, self._job_reason)):
+                until = now + _KEPT_FOR if why else now
+                self._holds.save(Hold(provider=self._provider, kind=kind, set_at=now, until=until, reason=why))
 
     def _held(self, now: datetime) -> Hold | None:
-        return next((one for one in self._holds.load(self._provider) if one.kind == RENTING and one.until > now), None)
+        return _hold_of(self._holds, self._provider, RENTING, now)
 
 
-def why_held(holds: HoldStore, provider: str, now: datetime) -> str:
+def why_held(holds: HoldStore, provider: str, now: datetime, *, is_job: bool = False) -> str:
     """What a daemon last found missing there, in one line; empty: nothing."""
-    held = next((one for one in holds.load(provider) if one.kind == RENTING and one.until > now), None)
-    return "" if held is None else f"{provider}: {held.reason}"
+    reason = _reason_of(holds, provider, RENTING_JOBS if is_job else RENTING, now)
+    return f"{provider}: {reason}" if reason else ""
+
+
+def _hold_of(holds: HoldStore, provider: str, kind: str, now: datetime) -> Hold | None:
+    return next((one for one in holds.load(provider) if one.kind == kind and one.until > now), None)
+
+
+def _reason_of(holds: HoldStore, provider: str, kind: str, now: datetime) -> str:
+    held = _hold_of(holds, provider, kind, now)
+    return "" if held is None else held.reason
 
 
 def summary(missing: Sequence[Prerequisite]) -> str:

@@ -57,7 +57,11 @@ def rehearsal_intent(watch: Watch, match: Match, info: ProviderInfo) -> Intent:
 
 
 def prerequisites_of(launcher: Launcher, info: ProviderInfo, orders: Collection[Order]) -> list[Prerequisite]:
-    """All that is known about the prerequisites of a provider: what every account needs, and the provider's own."""
+    """All that is known about the prerequisites of a provider: what every account needs, and the provider's own.
+
+    Orders of several watches for one offer are looked at once, unless the ways into their machines differ.
+    """
+    orders = {(one.offer_id, one.runtype, bool(one.onstart), "PUBLIC_KEY" in one.env): one for one in orders}.values()
     found = [_credentials(launcher, info)]
     if found[0].met is not False:
         if any(one.name is PrerequisiteName.BALANCE for one in info.prerequisites):

@@ -80,7 +80,7 @@ class Office:
             {named.name: named},
             terms,
             self._market,
-            lambda _: self.world.executor,
+            lambda provider, watch: self.world.executor,
             lambda: self.world.now,
         )
 

@@ -146,3 +146,25 @@ def test_no_answer_to_the_question_is_no_mend() -> None:
     world.gate.run_if_due(NOON + 2 * MINUTE)
     assert world.gate.why_not() is None
     assert world.kinds == [AlertKind.REFUSED, AlertKind.RECOVERED]
+
+
+KEY = Prerequisite(name=PrerequisiteName.KEY_PAIR, met=False, text="no SSH key", mend="add one")
+BALANCE = Prerequisite(name=PrerequisiteName.BALANCE, met=False, text="0 $", mend="add credit")
+
+
+def test_a_job_is_refused_only_for_what_every_rent_needs() -> None:
+    """It brings its own key pair, and may want other offers than the watches."""
+    for found in ((KEY,), (QUOTA,)):
+        world = World(*found)
+        assert world.gate.why_not(is_job=True) is not None, "before the first look nothing is known"
+        world.gate.run_if_due(NOON)
+        assert (world.gate.why_not() is None, world.gate.why_not(is_job=True)) == (False, None)
+        assert why_held(world.holds, "cloud", NOON, is_job=True) == ""
+    world = World(KEY, BALANCE)
+    world.gate.run_if_due(NOON)
+    said = "cloud: balance: 0 $ → add credit"
+    assert world.gate.why_not(is_job=True) == why_held(world.holds, "cloud", NOON, is_job=True) == said
+    later = World(holds=world.holds)
+    later.found = ProviderDown("cloud: 502")
+    later.gate.run_if_due(NOON + MINUTE)
+    assert later.gate.why_not(is_job=True) == said

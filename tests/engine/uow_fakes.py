@@ -168,7 +168,7 @@ class FakeExecutor:
         self.why = why
         self.started: list[Started] = []
 
-    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+    def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
         return self.why(provider, price_microusd_hour)
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:

@@ -19,7 +19,7 @@ from gpuwatch.providers.aws.create import PROVIDER, created, read_instance_id, r
 from gpuwatch.providers.aws.error_mapping import NO_INSTANCE, NoSuchInstance
 from gpuwatch.providers.aws.instances import parse_instances
 from gpuwatch.providers.aws.offers import read_offer_id
-from gpuwatch.providers.aws.prerequisites import AwsPrerequisites
+from gpuwatch.providers.aws.prerequisites import AwsPrerequisites, require_public_address
 from gpuwatch.providers.aws.prices import PriceList, SpotKey, SpotPrice
 from gpuwatch.providers.aws.ssh_group import SshGroups
 from gpuwatch.providers.toolkit.api_client import TtlCache
@@ -57,6 +57,8 @@ class AwsLauncher(BasicLauncher):
         if wanted is None:
             raise not_sent(PROVIDER, "that is no id of an offer of AWS")
         run_request(order, wanted, self._options, self._account.tools.now())  # what cannot be sent makes no group
+        if order.needs_ssh:
+            require_public_address(self._account, self._options, wanted.zone, wanted.region)
         try:
             group = self._ssh_groups.ensure(wanted.region, wanted.zone, needs_ssh=order.needs_ssh)
         except OutcomeUnknown as error:  # a group costs nothing, and the next order finds it

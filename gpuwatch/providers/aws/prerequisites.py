@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
+from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
@@ -142,9 +142,7 @@ class AwsPrerequisites:
         public = self._network.public_ip
 
         def look() -> Prerequisite:
-            wish = {"Name": "subnet-id", "Values": [own]} if own else {"Name": "default-for-az", "Values": ["true"]}
-            filters = [wish, {"Name": "availability-zone", "Values": [zone]}]
-            rows = objects(self._account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
+            rows = _subnets(self._account, own, zone, region)
             if not rows and own:
                 mend = "mend options.subnets"
                 return _missing(N.NETWORK, zone, wanted, f"there is no subnet {own} in {zone}", mend)
@@ -154,7 +152,7 @@ class AwsPrerequisites:
                 return _missing(N.NETWORK, zone, wanted, f"there is no default subnet in {zone}", mend)
             gives = public if public is not None else rows[0].get("MapPublicIpOnLaunch") is True
             if not gives and self._options.get("key_name"):
-                mend = "set options.public_ip = true, or use a subnet that gives public addresses"
+                mend = 'set options.public_ip = "yes", or use a subnet that gives public addresses'
                 text = f"machines in {rows[0].get('SubnetId')} get no public address: no SSH from outside"
                 return _missing(N.NETWORK, zone, wanted, text, mend)
             return _met(N.NETWORK, zone, wanted, f"subnet {rows[0].get('SubnetId')}")
@@ -231,6 +229,35 @@ class AwsPrerequisites:
             return _missing(N.TERMS, "spot", wanted, "the account has no service-linked role for spot yet", mend)
 
         return _answered(look, N.TERMS, "spot", wanted, "iam:ListRoles")
+
+
+def require_public_address(account: AwsClient, options: Mapping[str, Option], zone: str, region: str) -> None:
+    """A job logs in from outside: a machine without a public address would be paid for in vain; unknown is no.
+
+    Raises:
+        OrderRefused: nothing was sent.
+    """
+    network = network_options(options)
+    gives = network.public_ip
+    if gives is None:
+        try:
+            rows = _subnets(account, network.subnets.get(zone), zone, region)
+        except ProviderError as error:
+            raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
+        gives = not rows or rows[0].get("MapPublicIpOnLaunch") is True  # without a subnet EC2 refuses by itself
+    if not gives:
+        raise OrderRefused(
+            f"aws: nothing was sent: a job logs in by SSH, and machines in {zone} get no public address: set"
+            ' options.public_ip = "yes", or use a subnet that gives them',
+            RefusalKind.NOT_SENT,
+        )
+
+
+def _subnets(account: AwsClient, own: str | None, zone: str, region: str) -> list[Mapping[str, Any]]:
+    """The owner's subnet in a zone, else its default one. Raises ProviderError."""
+    wish = {"Name": "subnet-id", "Values": [own]} if own else {"Name": "default-for-az", "Values": ["true"]}
+    filters = [wish, {"Name": "availability-zone", "Values": [zone]}]
+    return objects(account.pages("ec2", region, "describe_subnets", "Subnets", Filters=filters))
 
 
 def _answered(

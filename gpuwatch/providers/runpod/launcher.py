@@ -8,7 +8,7 @@ from typing import Final
 
 from gpuwatch.errors import KeyRejected, OfferGone, OrderRefused, PayloadChanged
 from gpuwatch.ports import Created, Instance, Order, ProviderCharge, ProviderSettings
-from gpuwatch.ports.prerequisites import Prerequisite
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.providers.runpod.catalogue import PROVIDER
 from gpuwatch.providers.runpod.charges import charges_of, charges_params
 from gpuwatch.providers.runpod.client import RunpodClient
@@ -16,7 +16,7 @@ from gpuwatch.providers.runpod.create import POD_ID, create_body, created
 from gpuwatch.providers.runpod.error_mapping import NoSuchPod, PodGone
 from gpuwatch.providers.runpod.keyless import ACCOUNT, BALANCE, parse_account, parse_balance
 from gpuwatch.providers.runpod.pods import RestartDetector, parse_pod, parse_pods
-from gpuwatch.providers.runpod.prerequisites import look
+from gpuwatch.providers.runpod.prerequisites import has_no_other_way_in, look
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
 from gpuwatch.providers.toolkit.validation import decoded
 
@@ -34,6 +34,7 @@ class RunpodLauncher(BasicLauncher):
         self._registry_id = registry_id if isinstance(registry_id, str) else None
         self._options = settings.options
         self._restarts = RestartDetector()
+        self._key: Prerequisite | None = None  # the account's SSH key, when it was last looked for
 
     def create(self, order: Order) -> Created:
         """Rent, once.
@@ -44,11 +45,15 @@ class RunpodLauncher(BasicLauncher):
         """
         body = create_body(order, self._account.tools.now(), self._registry_id, self._options)
         self._account.require_key_to_order()
+        if self._key is not None and self._key.met is False and has_no_other_way_in(order):
+            raise not_sent(PROVIDER, f"{self._key.text}: {self._key.mend}")
         return created(self._account.order("POST", "/v2/pods", body, deadline_s=_CREATE_DEADLINE_S))
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """What the account has and lacks for these orders. Only reads; raises nothing."""
-        return look(self._account, self._registry_id, orders)
+        found = look(self._account, self._registry_id, orders)
+        self._key = next((one for one in found if one.name is PrerequisiteName.KEY_PAIR), self._key)
+        return found
 
     def list_instances(self) -> Sequence[Instance]:
         """Every pod of the account, those of clusters too. Raises ProviderError."""

@@ -22,16 +22,29 @@ _KEY_VARIABLES: Final = frozenset({"PUBLIC_KEY", "SSH_PUBLIC_KEY"})  # the conve
 def look(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]) -> list[Prerequisite]:
     """What is met and what is missing for these orders. Raises nothing: no usable answer is `met` None."""
     found = []
-    opened = [order for order in orders if "ssh" in order.runtype or "jupyter" in order.runtype]
-    keyless = [order for order in opened if not order.onstart and not _KEY_VARIABLES & order.env.keys()]
-    if keyless or not orders:
-        found.append(_ssh_key(account))
+    if not orders or any(_by_account_key(order, "ssh", "jupyter") for order in orders):
+        # a watch whose machines are of use without it goes on; the orders of the others are refused one by one
+        found.append(_ssh_key(account, is_blocking=all(has_no_other_way_in(order) for order in orders)))
     if registry_id is not None:
         found.append(_registry(account, registry_id))
     return found
 
 
-def _ssh_key(account: RunpodClient) -> Prerequisite:
+def has_no_other_way_in(order: Order) -> bool:
+    """Whether the account's SSH key is the one thing by which such a pod is of use.
+
+    A job brings the key of its launch in its start script, and needs none of the account.
+    """
+    return _by_account_key(order, "ssh")
+
+
+def _by_account_key(order: Order, *runtypes: str) -> bool:
+    """Whether the pod starts no work by itself, and lets in nobody but the account's own key."""
+    opened = any(one in order.runtype for one in runtypes)
+    return opened and not order.onstart and not _KEY_VARIABLES & order.env.keys()
+
+
+def _ssh_key(account: RunpodClient, *, is_blocking: bool) -> Prerequisite:
     name = PrerequisiteName.KEY_PAIR
     try:
         has_key = parse_ssh_keys(account.graphql(SSH_KEYS))
@@ -40,9 +53,8 @@ def _ssh_key(account: RunpodClient) -> Prerequisite:
     if has_key:
         return Prerequisite(name=name, met=True, text="the account has an SSH key")
     text = "the account has no SSH key: nobody can log in by SSH"
-    mend = "add one in RunPod's settings, or set launch.env.PUBLIC_KEY"
-    # a pod is of use without it: the daemon rents, and only a person asks
-    return Prerequisite(name=name, met=False, text=text, mend=mend, is_blocking=False)
+    mend = "add one in RunPod's settings, or set launch.env.PUBLIC_KEY, or onstart, or another runtype"
+    return Prerequisite(name=name, met=False, text=text, mend=mend, is_blocking=is_blocking)
 
 
 def _registry(account: RunpodClient, registry_id: str) -> Prerequisite:

@@ -198,7 +198,7 @@ class Daemon:
         else:
             self.history.record(answer, lane="hunt", gpu=gpu, spot=query.spot)
 
-    def not_ready(self, provider: str, price_microusd_hour: int) -> str | None:
+    def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
         return None
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:

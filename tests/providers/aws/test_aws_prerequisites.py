@@ -57,7 +57,7 @@ LACKS: list[tuple[Callable[[Ec2Account], Any], dict[str, Any], PrerequisiteName,
     (lambda one: None, {"security_groups": ("us-east-1=sg-9",)}, N.NETWORK, "options.security_groups"),
     (lambda one: one.zones_without_subnet.add("us-east-1a"), {}, N.NETWORK, "create-default-subnet"),
     (lambda one: None, {"subnets": ("us-east-1a=subnet-9",)}, N.NETWORK, "options.subnets"),
-    (lambda one: one.private_zones.add("us-east-1a"), {}, N.NETWORK, "options.public_ip"),
+    (lambda one: one.private_zones.add("us-east-1a"), {}, N.NETWORK, 'options.public_ip = "yes"'),
     (lambda one: setattr(one, "parameters_missing", True), {}, N.IMAGE, "options.image"),
     (lambda one: None, {"image": "ami-9"}, N.IMAGE, "options.images"),
     (lambda one: one.quotas.update({("us-east-1", "L-DB2E81BA"): 0.0}), {}, N.QUOTA, "L-DB2E81BA of EC2 in us-east-1"),
@@ -297,5 +297,17 @@ def test_a_job_that_nothing_lets_in_is_not_ordered(strict: Ec2, key_name: str | 
 
 def test_a_job_is_let_in_by_a_group_of_the_owner(strict: Ec2) -> None:
     with asking(strict.url, **READY) as adapter:
+        launcher_of(adapter).create(order(onstart="let in", needs_ssh=True))
+    assert len(strict.instances) == 1
+
+
+@pytest.mark.parametrize(("options", "words"), [({}, "get no public address"), ({"public_ip": "no"}, "public address")])
+def test_a_job_is_not_ordered_where_no_address_reaches_it(strict: Ec2, options: dict[str, Any], words: str) -> None:
+    strict.account.private_zones.add("us-east-1a")
+    with asking(strict.url, **READY, **options) as adapter, pytest.raises(OrderRefused, match=words) as refused:
+        launcher_of(adapter).create(order(onstart="let in", needs_ssh=True))
+    assert 'options.public_ip = "yes"' in str(refused.value)
+    assert strict.instances == {}
+    with asking(strict.url, **READY, public_ip="yes") as adapter:
         launcher_of(adapter).create(order(onstart="let in", needs_ssh=True))
     assert len(strict.instances) == 1

@@ -18,6 +18,7 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports import AccountLookup, InstanceState, Launcher, Order
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.providers.runpod.client import RunpodClient
 from gpuwatch.providers.runpod.quota import RESERVED, Quota, windows_of
 from gpuwatch.testing.relay import relaying
@@ -268,3 +269,51 @@ def test_without_graphql_an_account_has_no_name_and_is_no_outage(place: RunPod, 
         relay.fail("/v2/pods", status, b"<html>")
         with pytest.raises(ProviderError):
             adapter.launcher.account_id()
+
+
+# --- a way in ---------------------------------------------------------------------------------------------------------
+KEYED, STARTED, JUPYTER = {"env": {"PUBLIC_KEY": "ssh-ed25519 A"}}, {"onstart": "true"}, {"runtype": "jupyter"}
+JOB = {"onstart": "let the key of the launch in", "env": {"PUBLIC_KEY": "ssh-ed25519 B"}, "needs_ssh": True}
+
+
+def the_key(launcher: Launcher, *orders: Order) -> list[Prerequisite]:
+    assert isinstance(launcher, PrerequisiteProbe)
+    return [one for one in launcher.prerequisites(orders) if one.name is PrerequisiteName.KEY_PAIR]
+
+
+def test_without_a_key_in_the_account_nothing_is_rented_that_only_ssh_opens(place: RunPod, launcher: Launcher) -> None:
+    place.ssh_key = ""
+    (lack,) = the_key(launcher, an_order())
+    assert (lack.met, lack.is_blocking) == (False, True)
+    with pytest.raises(OrderRefused, match="not sent|nothing was sent") as refused:
+        launcher.create(an_order())
+    assert "add one in RunPod's settings" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert place.pods == {}
+    place.ssh_key = "ssh-ed25519 AAAA me"
+    the_key(launcher, an_order())
+    launcher.create(an_order())
+    assert len(place.pods) == 1
+
+
+@pytest.mark.parametrize("values", [KEYED, STARTED, JUPYTER, JOB])
+def test_a_pod_that_is_of_use_without_the_account_s_key_is_rented(
+    place: RunPod, launcher: Launcher, values: dict[str, Any]
+) -> None:
+    place.ssh_key = ""
+    found = the_key(launcher, an_order(), an_order(**values))
+    assert [(one.met, one.is_blocking) for one in found] == [(False, False)], "one of the two may be rented"
+    launcher.create(an_order(**values))
+    with pytest.raises(OrderRefused):
+        launcher.create(an_order(label="gpuwatch-b"))
+    assert len(place.pods) == 1
+
+
+def test_a_job_asks_for_no_key_of_the_account_and_brings_its_own(place: RunPod, launcher: Launcher) -> None:
+    place.ssh_key = ""
+    assert the_key(launcher, an_order(**JOB)) == []
+    launcher.create(an_order(**JOB))
+    (pod,) = place.pods.values()
+    assert pod.body["startSsh"] is True
+    assert "22/tcp" in pod.body["ports"]
+    assert JOB["onstart"] in pod.body["cmd"][-1]
