@@ -62,7 +62,8 @@ class ApprovalHandler:
 
     Args:
         market_of: where a provider's offers are searched.
-        executor_of: who rents at a provider for a watch, by their names. Both raise UsageError where the settings do not allow it.
+        executor_of: who rents at a provider for a watch, by their names. Both raise UsageError where the settings do
+            not allow it.
     """
 
     def __init__(
