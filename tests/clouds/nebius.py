@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
 import grpc
@@ -296,7 +297,11 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._by_key[key] = one
         self.ready_at[one] = self.clock() + self.boots_s
         made = common.ResourceMetadata(
-            id=one, parent_id=request.metadata.parent_id, name=request.metadata.name, labels=request.metadata.labels
+            id=one,
+            parent_id=request.metadata.parent_id,
+            name=request.metadata.name,
+            labels=request.metadata.labels,
+            created_at=datetime.fromtimestamp(self.clock(), UTC),
         )
         self.instances[one] = compute.Instance(metadata=made, spec=request.spec)
         return _operation(one)

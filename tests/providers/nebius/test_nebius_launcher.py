@@ -140,6 +140,8 @@ def test_a_machine_that_stopped_is_stopped(place: Nebius, adapter: Adapter) -> N
     place.stopped.add(made.instance_id)
     found = launcher(adapter).get(made.instance_id)
     assert (found.state, found.ssh_host) == (InstanceState.STOPPED, None)
+    assert found.started_at is not None
+    assert found.started_at.utcoffset() is not None
 
 
 def test_of_several_projects_the_default_one_is_taken_else_the_settings_must_say(place: Nebius) -> None:
