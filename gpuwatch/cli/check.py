@@ -198,8 +198,11 @@ def _why_none(checked: MarketCheck) -> str:
 
 
 def _report_line(part: ProviderCheck) -> str:
+    from gpuwatch.engine.check import NONE_USABLE
+
     report = part.report
-    reasons = ", ".join(f"{rows} rows not understood ({reason})" for reason, rows in sorted(report.skipped.items()))
+    skipped = sorted((reason, rows) for reason, rows in report.skipped.items() if reason != NONE_USABLE)
+    reasons = ", ".join(f"{rows} rows not understood ({reason})" for reason, rows in skipped)
     problems = "; ".join(text for text in (reasons, report.error) if text)
     return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s" + (
         f" – {problems}" if problems else ""

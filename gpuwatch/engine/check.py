@@ -21,8 +21,10 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches, without_country
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_cheapest, why_incomplete
-from gpuwatch.errors import ProviderError, ProviderUnreachable
+from gpuwatch.errors import NoRowUnderstood, ProviderError, ProviderUnreachable
 from gpuwatch.ports import Answer, Completeness, Market, Query
+
+NONE_USABLE = "none of the rows can be used"  # in `skipped`; `error` says why
 
 
 class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,7 @@ class _Round:
         self._errors: list[str] = []
         self._unreachable: ProviderUnreachable | None = None  # the other queries would only wait for their turn
         self._failed_s = 0.0  # spent on queries without an answer
+        self._unread: Counter[str] = Counter()  # reason → rows of answers of which none could be used
         self._found: dict[str, dict[Identity, Match]] = {watch.name: {} for watch in watches}
         self._placeless: dict[str, set[Identity]] = {watch.name: set() for watch in watches if watch.regions}
 
@@ -138,6 +141,8 @@ class _Round:
             self._failed_s += max(0.0, (self._clock() - began).total_seconds())
             self._errors.append(str(error).removeprefix(f"{self._market.name}: "))
             self._unreachable = error if isinstance(error, ProviderUnreachable) else None
+            if isinstance(error, NoRowUnderstood):
+                self._unread[NONE_USABLE] += error.rows
             raise
         self._answers.append((query, answer))
         if (why := why_incomplete(answer)) is not None:
@@ -170,7 +175,7 @@ class _Round:
             provider=self._market.name,
             ok=not self._errors,
             offers=len(seen),
-            skipped=sum((Counter(answer.skipped) for _, answer in self._answers), Counter()),
+            skipped=sum((Counter(answer.skipped) for _, answer in self._answers), self._unread),
             elapsed_s=sum(answer.elapsed_s for _, answer in self._answers) + self._failed_s,
             error="; ".join(dict.fromkeys(self._errors)) or None,
             without_country={name: len(offers) for name, offers in self._placeless.items() if offers},

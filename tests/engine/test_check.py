@@ -11,7 +11,7 @@ import msgspec
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import SpotPolicy
 from gpuwatch.engine.check import PAGE_ROWS, check_provider, shared_queries
-from gpuwatch.errors import ProviderDown
+from gpuwatch.errors import NoRowUnderstood, ProviderDown
 from gpuwatch.ports import Completeness
 from tests.builders import a_watch, an_offer
 from tests.engine.test_evaluator import WATCH, h100
@@ -87,6 +87,12 @@ def test_time_that_was_spent_in_vain_is_reported() -> None:
     market = ScriptedMarket(ProviderDown("vastai: no answer in time"))
     part = check_provider(market, [WATCH], TWENTY, lambda: NOON + timedelta(seconds=30 * next(ticks)))
     assert part.report.elapsed_s == 30.0
+
+
+def test_rows_of_which_none_can_be_used_are_counted_too() -> None:
+    part = checked(ScriptedMarket(NoRowUnderstood("vastai: none of 7 rows can be used", 7)), WATCH)
+    assert (part.report.ok, sum(part.report.skipped.values())) == (False, 7)
+    assert part.report.error == "none of 7 rows can be used"
 
 
 def test_rows_that_were_not_understood_are_counted() -> None:
