@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuwatch.bootstrap import TimeSource, new_id
+from gpuwatch.bootstrap import TimeSource, new_id, pace
 from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.engine.prerequisite_gate import PrerequisiteGate
-from gpuwatch.engine.rehearsal import prerequisites_of, rehearsed_offers
+from gpuwatch.engine.rehearsal import credentials_of, prerequisites_of, rehearsed_offers
+from gpuwatch.errors import KeyRejected
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteProbe
 
 if TYPE_CHECKING:
@@ -37,14 +38,22 @@ def build_gates(
         mine = [watch for watch in renting if is_polled_for(name, watch)]
 
         def look() -> tuple[Sequence[Prerequisite], Sequence[str]]:
-            found = [rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in mine]
+            try:
+                found = [
+                    rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in mine
+                ]
+            except KeyRejected:  # of the offers; if it does not list instances either, nothing is rented there
+                credentials = credentials_of(launcher, adapter.info)
+                if credentials.met is not False:
+                    raise
+                return (credentials,), ()
             orders = [order for one in found for order in one.orders]
             return prerequisites_of(launcher, adapter.info, orders), tuple({order.offer_id for order in orders})
 
         return look
 
     return {
-        name: PrerequisiteGate(name, looks_at(name), holds, enqueue, new_id)
+        name: PrerequisiteGate(name, looks_at(name), holds, enqueue, new_id, pace())
         for name, launcher in launchers.items()
         if isinstance(launcher, PrerequisiteProbe) and any(is_polled_for(name, watch) for watch in renting)
     }

@@ -132,7 +132,7 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
             yield PeriodicTask(name=f"balance {name}", run=_if_rents(service, balance.refresh), every_s=REFRESH_S)
     for name, gate in service.gates.items():
         run = _at_now(service, gate.run_if_due)
-        yield PeriodicTask(name=f"prerequisites {name}", run=run, every_s=PREREQUISITES_EVERY_S)
+        yield PeriodicTask(name=f"prerequisites {name}", run=run, every_s=PREREQUISITES_EVERY_S / pace())
     for name, guard in service.guards.items():
         yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
     for name, reconciler in service.reconcilers.items():

@@ -33,6 +33,7 @@ class PrerequisiteGate:
     Args:
         look: finds out what is met, and for which offers; it rents nothing.
         enqueue: puts an alert into the outbox; may raise StoreError.
+        pace: how many times faster waits pass.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class PrerequisiteGate:
         holds: HoldStore,
         enqueue: Callable[[OutboxAlert], object],
         new_id: Callable[[], str],
+        pace: float = 1.0,
     ) -> None:
         self._provider = provider
         self._look = look
         self._holds = holds
         self._enqueue = enqueue
         self._new_id = new_id
+        self._pace = pace
         self._next_at: datetime | None = None
         self._reason = self._job_reason = "its prerequisites are being checked"
         self.has_looked = False
@@ -73,7 +76,7 @@ class PrerequisiteGate:
             found, offer_ids = (), ()
         blocked = is_blocked(found, offer_ids)
         settled = bool(found) and all(one.met for one in found)
-        self._next_at = now + timedelta(seconds=LOOK_EVERY_S if settled else LOOK_AGAIN_S)
+        self._next_at = now + timedelta(seconds=(LOOK_EVERY_S if settled else LOOK_AGAIN_S) / self._pace)
         missing = [one for one in found if one.met is False and one.is_blocking]
         if found or not self.has_looked:
             self._take(missing if blocked else [], known=blocked or self._is_answered(found, now), now=now)

@@ -62,7 +62,7 @@ def prerequisites_of(launcher: Launcher, info: ProviderInfo, orders: Collection[
     Orders of several watches for one offer are looked at once, unless the ways into their machines differ.
     """
     orders = {(one.offer_id, one.runtype, bool(one.onstart), "PUBLIC_KEY" in one.env): one for one in orders}.values()
-    found = [_credentials(launcher, info)]
+    found = [credentials_of(launcher, info)]
     if found[0].met is not False:
         if any(one.name is PrerequisiteName.BALANCE for one in info.prerequisites):
             found.append(_balance(launcher))
@@ -73,7 +73,8 @@ def prerequisites_of(launcher: Launcher, info: ProviderInfo, orders: Collection[
     return found
 
 
-def _credentials(launcher: Launcher, info: ProviderInfo) -> Prerequisite:
+def credentials_of(launcher: Launcher, info: ProviderInfo) -> Prerequisite:
+    """Whether they list the account's instances. Raises nothing."""
     name = PrerequisiteName.CREDENTIALS
     try:
         launcher.list_instances()

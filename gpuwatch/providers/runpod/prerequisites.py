@@ -24,7 +24,7 @@ def look(account: RunpodClient, registry_id: str | None, orders: Sequence[Order]
     found = []
     if not orders or any(_by_account_key(order, "ssh", "jupyter") for order in orders):
         # a watch whose machines are of use without it goes on; the orders of the others are refused one by one
-        found.append(_ssh_key(account, is_blocking=all(has_no_other_way_in(order) for order in orders)))
+        found.append(_ssh_key(account, is_blocking=bool(orders) and all(map(has_no_other_way_in, orders))))
     if registry_id is not None:
         found.append(_registry(account, registry_id))
     return found

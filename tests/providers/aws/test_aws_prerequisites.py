@@ -143,6 +143,7 @@ def test_without_an_order_each_region_is_looked_at(strict: Ec2) -> None:
         found = launcher.prerequisites(())
     assert {one.place for one in found} == {"us-east-1", "us-west-2"}
     assert [one.place for one in found if one.met is False] == ["us-west-2"]  # no group is set there
+    assert not is_blocked(found, ())
 
 
 # --- EC2's own validation ---------------------------------------------------------------------------------------------

@@ -283,6 +283,7 @@ def the_key(launcher: Launcher, *orders: Order) -> list[Prerequisite]:
 
 def test_without_a_key_in_the_account_nothing_is_rented_that_only_ssh_opens(place: RunPod, launcher: Launcher) -> None:
     place.ssh_key = ""
+    assert [one.is_blocking for one in the_key(launcher)] == [False], "without an order nothing is known to need it"
     (lack,) = the_key(launcher, an_order())
     assert (lack.met, lack.is_blocking) == (False, True)
     with pytest.raises(OrderRefused, match="nothing was sent") as refused:
