@@ -84,7 +84,7 @@ class OrderValidation(Protocol):
 def is_blocked(found: Sequence[Prerequisite], offer_ids: Sequence[str]) -> bool:
     """Whether nothing of these offers can be rented: the account lacks something, or each offer does.
 
-    Without offers, what one place lacks says nothing of the others.
+    Without offers, what one place lacks does not decide about the others.
     """
     missing = [one for one in found if one.met is False and one.is_blocking]
     if any(not one.offer_ids and (offer_ids or not one.place) for one in missing):

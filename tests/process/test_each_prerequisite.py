@@ -1,7 +1,7 @@
 """One real daemon, at clouds that lack one thing after the other: nothing is ordered there, whatever is missing.
 
 The accounts are changed while it runs: each next lack is found before the one before is mended, so that something is
-missing in every look, and each is then seen alone.
+missing in every check, and each is then seen alone.
 """
 
 from __future__ import annotations
