@@ -25,7 +25,7 @@ from gpuwatch.redaction import redact
 
 _SHOWN: Final = 160
 _READ: Final = 4_000
-_UNCONNECTED: Final = "failed to connect to all addresses"  # gRPC's own words: nothing was sent
+_UNCONNECTED: Final = ("failed to connect to all addresses", "errors resolving")  # gRPC's own words: nothing was sent
 _DOWN: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED"})
 _KEY: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 _BAD: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND", "UNIMPLEMENTED"})
@@ -46,7 +46,7 @@ def reading_error(error: Exception, about: str = "") -> ProviderError:
         return RateLimited(line)
     if _says_gone(error, about):
         return InstanceNotFound(line)
-    if code == "UNAVAILABLE" and _UNCONNECTED in line:
+    if code == "UNAVAILABLE" and any(words in line for words in _UNCONNECTED):
         return ProviderUnreachable(line)
     return ProviderDown(line) if code in _DOWN else PayloadChanged(line)
 
@@ -56,7 +56,7 @@ def ordering_error(error: Exception, about: str = "") -> OrderError:
     code, line, reasons = code_of(error), _line(error), _reasons(error)
     if code in _KEY:
         return OrderRefused(line, RefusalKind.KEY)
-    if code == "UNAVAILABLE" and _UNCONNECTED in line:
+    if code == "UNAVAILABLE" and any(words in line for words in _UNCONNECTED):
         return OrderRefused(f"not sent: {line}", RefusalKind.NOT_SENT)
     if code in {"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"}:
         return _lacking(code, line, reasons)

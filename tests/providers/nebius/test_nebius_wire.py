@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -12,13 +13,16 @@ import pytest
 from gpuwatch.errors import (
     KeyRejected,
     OrderError,
+    OrderRefused,
     PayloadChanged,
     ProviderDown,
     ProviderError,
     ProviderUnreachable,
     RateLimited,
+    RefusalKind,
 )
 from gpuwatch.ports import Order, Query
+from gpuwatch.providers.nebius.error_mapping import ordering_error, reading_error
 from gpuwatch.testing.invariants import answer_problems
 from tests.clouds.grpc_relay import GrpcRelay, relaying_grpc
 from tests.clouds.nebius import Nebius
@@ -61,6 +65,18 @@ def test_every_status_has_its_own_error(place: Nebius, code: str, error: type[Pr
     assert str(caught.value).startswith("nebius: ")
     assert "demo-key" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_without_an_address_is_unreachable_and_nothing_was_sent() -> None:
+    error = Exception()
+    text = (
+        "errors resolving api.nebius.cloud:443: [field:hostname lookup error:address lookup failed]"  # as gRPC says it
+    )
+    error.status = SimpleNamespace(code=grpc.StatusCode.UNAVAILABLE, message=text)  # type: ignore[attr-defined]
+    assert isinstance(reading_error(error), ProviderUnreachable)
+    refused = ordering_error(error)
+    assert isinstance(refused, OrderRefused)
+    assert refused.kind is RefusalKind.NOT_SENT
 
 
 def test_a_server_without_a_connection_is_unreachable_at_once() -> None:
