@@ -17,7 +17,8 @@ WITHOUT_LIMIT = (
     "drop_by",
     "percentile",
     "restock",
-)  # what is news by itself: an alert about it needs no limit
+    *("usd_per_tflop_hour", "usd_per_gib_hour"),
+)  # what is news, or a limit, by itself: an alert about it needs no price
 
 # --- the limit: a price, the history, or the cost of the job; exactly one, with the keys that it needs ----------------
 
@@ -25,7 +26,8 @@ WITHOUT_LIMIT = (
 def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """Keys that exclude or need each other; each with its path within the watch."""
     if watch.max_price is None and watch.max_job_cost is None and not _does_without_limit(watch):
-        yield ("max_price",), "it is missing; expected: USD per GPU-hour, or max_job_cost"
+        instead = ("max_job_cost", *(WITHOUT_LIMIT if watch.action == "alert" else ()))
+        yield ("max_price",), f"it is missing; expected: USD per GPU-hour, or {' or '.join(instead)}"
     if watch.max_price is not None and watch.max_job_cost is not None:
         yield ("max_job_cost",), "expected either max_price or max_job_cost, not both"
     if watch.max_price == "auto":
@@ -36,22 +38,24 @@ def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
         for key in ("max_price_cap", "deadline"):
             if getattr(watch, key) is not None:
                 yield (key,), 'expected only beside max_price = "auto"'
-    yield from _history_errors(watch)
+    yield from _clause_errors(watch)
     yield from _job_errors(watch)
 
 
 def _does_without_limit(watch: WatchTable) -> bool:
-    """An alert about what is news by itself; what rents says what it may cost."""
+    """An alert about what is news or a limit by itself; what rents says what it may cost."""
     return watch.action == "alert" and any(getattr(watch, key) not in (None, False) for key in WITHOUT_LIMIT)
 
 
-def _history_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
+def _clause_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     if watch.drop_by is None and "drop_over" in watch.model_fields_set:
         yield ("drop_over",), "expected only beside drop_by"
     if watch.percentile is None and "percentile_over" in watch.model_fields_set:
         yield ("percentile_over",), "expected only beside percentile"
     if watch.new_low is not None and watch.hold_for:
         yield ("hold_for",), "expected without new_low: a price is a new low only until it is stored"
+    if "any" in watch.model_fields_set and not watch.any:
+        yield ("any",), "expected at least one condition: of none of them none can hold"
     if watch.restock and watch.hold_for:
         yield ("hold_for",), "expected without restock: it is news when it is first seen"
 

@@ -62,7 +62,9 @@ def test_an_invalid_file_is_invalid(validator: Any, toml: str) -> None:
     assert errors(validator, toml) != []
 
 
-@pytest.mark.parametrize("news", ['new_low = "30d"', 'drop_by = "20%"', "percentile = 5", "restock = true"])
+@pytest.mark.parametrize(
+    "news", ['new_low = "30d"', 'drop_by = "20%"', "percentile = 5", "restock = true", "usd_per_gib_hour = 0.02"]
+)
 def test_what_is_news_by_itself_needs_no_limit_unless_it_rents(validator: Any, news: str) -> None:
     watch = f'[[watch]]\nname = "one"\ngpu = "H100"\n{news}\n'
     assert errors(validator, watch) == []

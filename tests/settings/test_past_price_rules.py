@@ -33,6 +33,12 @@ def test_a_restock_is_news_at_any_price(loaded: Any) -> None:
     assert (watch.restock, watch.unlimited) == (True, True)
 
 
+@pytest.mark.parametrize("key", ["usd_per_tflop_hour", "usd_per_gib_hour"])
+def test_a_limit_by_speed_or_memory_needs_no_price_to_alert(loaded: Any, key: str) -> None:
+    (watch,) = loaded(f"{WATCH}{key} = 0.02\n").watches
+    assert watch.unlimited
+
+
 def test_with_a_price_both_must_hold(loaded: Any) -> None:
     (watch,) = loaded(WATCH + 'max_price = 2.5\nnew_low = "30d"\n').watches
     assert not watch.unlimited
@@ -55,6 +61,9 @@ def test_with_a_price_both_must_hold(loaded: Any) -> None:
         ('restock = true\naction = "launch"\n', "max_price: it is missing"),
         ('restock = true\nhold_for = "5m"\n', "hold_for: expected without restock"),
         ("restock = false\n", "max_price: it is missing"),
+        ("", "max_price: it is missing; expected: USD per GPU-hour, or max_job_cost or new_low or drop_by or percent"),
+        ('usd_per_gib_hour = 0.02\naction = "launch"\n', "USD per GPU-hour, or max_job_cost"),
+        ("max_price = 2\nany = []\n", "any: expected at least one condition"),
         ('new_low = "30d"\nhold_for = "5m"\n', "hold_for: expected without new_low"),
     ],
 )

@@ -32,6 +32,14 @@ _SPELLING: Final = (
     r"\s*(?:(?P<op><=|>=|==|!=|<|>|[(),])|(?P<number>\d+(?:\.\d+)?)"
     r"""|(?P<text>"[^"]*"|'[^']*')|(?P<name>[A-Za-z_]\w*))"""
 )
+# what else people call it, where the nearest spelling is something else
+_OTHER_NAMES: Final = {
+    **dict.fromkeys(("vram", "vram_gib", "min_vram_gib", "memory"), "gpu_ram"),
+    **dict.fromkeys(("max_price", "price_per_gpu"), "gpu_price"),
+    **dict.fromkeys(("gpus", "num_gpus", "count"), "gpu_count"),
+    "cores": "vcpu",
+    "interruptible": "spot",
+}
 _WORDS: Final = frozenset({"and", "or", "not", "in", "true", "false"})  # in any case
 _VALUE: Final = "a number, a text in quotation marks, true or false"
 _MEANT: Final = {"=": "==", "&": "and", "|": "or", "!": "not"}
@@ -250,7 +258,8 @@ class _ConditionParser:
         if fact is None:
             from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
 
-            near = get_close_matches(text.lower(), FACTS, n=1, cutoff=0.5)
+            meant = _OTHER_NAMES.get(text.lower())
+            near = [meant] if meant else get_close_matches(text.lower(), FACTS, n=1, cutoff=0.7)
             hint = f"did you mean {near[0]}? " if near else ""
             raise self._fault(f"unknown name {text}; {hint}There are {', '.join(FACTS)}", at)
         return text, fact
