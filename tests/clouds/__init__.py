@@ -1,15 +1,13 @@
 """Emulators of the providers other than vast.ai, one module each, written from their documents and recorded answers.
 
-Each is a `ProviderServer`: a server on loopback with a small market, instances, and faults on demand.
+Each is a `ProviderServer`, or serves as one does: on loopback, with a small market, instances, and faults on demand.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Final
-
-from gpuwatch.emulator.provider_server import ProviderServer
+from typing import Any, Final
 
 _ENDING: Final = "_cloud"  # `lambda` cannot be the name of a module
 
@@ -21,7 +19,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(_ENDING) for name in whole if _server_in(name) is not None))
 
 
-def server_of(name: str) -> type[ProviderServer]:
+def server_of(name: str) -> type[Any]:
     """The emulator of a provider. Raises KeyError: there is none."""
     for module in (name, name + _ENDING):
         if (Path(__file__).parent / f"{module}.py").is_file() and (found := _server_in(module)) is not None:
@@ -29,7 +27,8 @@ def server_of(name: str) -> type[ProviderServer]:
     raise KeyError(name)
 
 
-def _server_in(module: str) -> type[ProviderServer] | None:
+def _server_in(module: str) -> type[Any] | None:
+    """The class of a module that can be served at a port, and was written there."""
     found = [one for one in vars(import_module(f"{__name__}.{module}")).values() if isinstance(one, type)]
-    own = [one for one in found if issubclass(one, ProviderServer) and one.__module__.endswith(f".{module}")]
+    own = [one for one in found if hasattr(one, "at") and one.__module__.endswith(f".{module}")]
     return own[0] if own else None

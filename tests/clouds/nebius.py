@@ -113,13 +113,19 @@ class Nebius(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._failures: list[PlannedFailure] = []
         self._methods = _handlers()
         self._number = 0
+        self._port = 0
         self.url = ""
 
     # --- a server -----------------------------------------------------------------------------------------------------
+    def at(self, port: int, key: str) -> Self:
+        """Serve on that port, and accept that key; to be said before it starts."""
+        self._port, self.key = port, key
+        return self
+
     def __enter__(self) -> Self:
         self._server = grpc.server(ThreadPoolExecutor(8))
         self._server.add_generic_rpc_handlers((self,))
-        self.url = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self.url = f"http://127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{self._port}')}"
         self._server.start()
         return self
 

@@ -9,9 +9,11 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import grpc
 import pytest
 
 from gpuwatch import providers
+from gpuwatch.emulator.provider_server import ProviderServer
 from tests import clouds
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +37,14 @@ def test_every_provider_has_an_emulator() -> None:
 def test_an_emulator_serves_as_it_comes_and_closes(name: str) -> None:
     with clouds.server_of(name)().at(0, "another-key") as stage:
         assert stage.key == "another-key"
-        assert status_of(stage.url, "/no/such/path") >= 300
-        assert len(stage.requests) == 1
+        if isinstance(stage, ProviderServer):
+            assert status_of(stage.url, "/no/such/path") >= 300
+            assert len(stage.requests) == 1
+            return
+        with grpc.insecure_channel(urlsplit(stage.url).netloc) as channel, pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary("/nebius.iam.v2.TenantService/List")(b"", timeout=60)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert len(stage.calls) == 1
 
 
 def test_a_provider_without_one_is_named() -> None:
