@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 SETTLE_S = 120.0  # after an attempt, at least: its program may outlive a gpuwatch that died
 MOST_TRIES = 3
+COST_WITHIN = timedelta(minutes=10)  # of the end of a run whose cost dstack cannot be asked for
 _LOST = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STOPPING})
 _OPEN = frozenset({JobState.RENTING, JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
 _HANDS_OFF = "_by_user"  # dstack's words for what its user stopped
@@ -244,9 +245,9 @@ class ClusterJobs:
             self._jobs.save_run(msgspec.structs.replace(before, step=run.status, last_seen_at=now))
 
     def _ended(self, job: Job, launch: Launch, now: datetime) -> None:
-        """Its launch is over, so no machine of it is left."""
+        """Its launch is over, so no machine of it is left. Raises ProviderError: its cost has to be asked for again."""
         reason = launch.end_reason or ""
-        cost = self._cost(launch)
+        cost = self._cost(launch, now)
         spent = self._spent_before(job, launch, now) + (
             (cost_microusd(launch, now) or 0) if cost is None else round(cost * MICRO)
         )
@@ -275,11 +276,13 @@ class ClusterJobs:
             return
         self._record(job, S.PREEMPTED, now, reason, {"spent_microusd": spent}, kept)  # the queue decides what follows
 
-    def _cost(self, launch: Launch) -> float | None:
-        """By dstack's own account; None: it does not say, or not now."""
+    def _cost(self, launch: Launch, now: datetime) -> float | None:
+        """By dstack's own account; None: it does not say, or has not answered for long."""
         try:
             found = self._engine.run(launch.label)
         except ProviderError as error:
+            if now - (launch.ended_at or now) < COST_WITHIN:
+                raise
             log.warning("launch %s: its cost is not known: %s", launch.launch_id, error)
             return None
         return found.cost_usd if found is not None and found.is_over and found.cost_usd else None

@@ -16,7 +16,7 @@ import msgspec
 _KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")  # no agent, no secret
 _STDERR_MAX = 4096
 _PART = 65_536
-_GONE_S = 2.0  # after it closed its output
+_GONE_S = 2.0  # after it was killed, or its output was closed at the end of its time
 
 
 class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,7 @@ def run_bounded(  # noqa: PLR0913 each bounds it
     stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
     folder: str | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> BoundedResult:
     """Run a process, and write its output to a file as it comes.
 
@@ -59,11 +60,12 @@ def run_bounded(  # noqa: PLR0913 each bounds it
         bufsize=0,
     )
     pipes = _Pipes(process, stdin, into, max_bytes)
+    ends_at = monotonic() + timeout_s
     try:
-        in_time = pipes.until(timeout_s)
+        in_time = pipes.until(ends_at, monotonic)
         if in_time and not pipes.cut:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_GONE_S)
+                process.wait(max(_GONE_S, ends_at - monotonic()))
         code = process.poll()
     finally:
         _kill(process)
@@ -90,9 +92,8 @@ class _Pipes:
         self.stderr = b""
         self.cut = False
 
-    def until(self, timeout_s: float, monotonic: Callable[[], float] = time.monotonic) -> bool:
+    def until(self, ends_at: float, monotonic: Callable[[], float]) -> bool:
         """Until both outputs are closed (True), the bound is reached (True), or the time is over (False)."""
-        ends_at = monotonic() + timeout_s
         os.set_blocking(self._stdin.fileno(), False)
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ, self._take)

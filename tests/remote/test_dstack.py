@@ -175,3 +175,11 @@ def test_a_secret_of_several_words_or_lines_is_not_shown_either(
 def test_a_program_that_is_not_there_was_sent_nothing() -> None:
     with pytest.raises(ProviderUnreachable, match="there is no program 'no-such-dstack'"):
         Dstack("no-such-dstack", "", {"PATH": os.defpath}).submit(NAME, {}, {})
+
+
+def test_a_program_that_ends_long_after_its_answer_has_answered(tmp_path: Path) -> None:
+    """A busy machine: the interpreter has closed its output, and takes its time to end."""
+    path = tmp_path / "dstack"
+    path.write_text(f"#!/bin/sh\necho '{json.dumps(NOBODY)}'\nexec >&- 2>&-\nsleep 2.2\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    assert Dstack(str(path), "", os.environ, timeout_s=60.0).list_instances() == []
