@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuwatch.bootstrap import build_adapters, monotonic, open_http, pace
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.marks import arch_of
-from gpuwatch.domain.market.offer import Offer, OfferTerms
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.errors import UsageError
@@ -59,7 +59,7 @@ def offer_json(offer: Offer, price: OfferPrice) -> dict[str, Any]:
         "available_until": rfc3339(offer.available_until),
         "kind": offer.kind.value,
         "cpu_arch": arch_of(offer),
-        **_terms_json(offer.terms),
+        **_terms_json(offer),
     }
 
 
@@ -69,13 +69,14 @@ def match_json(match: Match) -> dict[str, Any]:
     return found if match.job_microusd is None else found | {"job_cost_usd": match.job_microusd / MICRO}
 
 
-def _terms_json(terms: OfferTerms) -> dict[str, Any]:
+def _terms_json(offer: Offer) -> dict[str, Any]:
+    terms = offer.terms
     return {
         "seller": terms.seller,
         "instance_type": terms.instance_type,
         "gpu_fraction": terms.gpu_fraction,
         "terms": {
-            "interconnect": terms.interconnect,
+            "interconnect": offer.link,
             "multi_node": terms.multi_node,
             "prepaid": terms.prepaid,
             "tax_included": terms.tax_included,

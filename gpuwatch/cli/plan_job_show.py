@@ -265,13 +265,12 @@ def _offer_cells(asked: JobRequest, one: JobOffer, parts: _Parts, timezone: str,
 def _link(offer: Offer) -> str:
     """What joins the GPUs; for one GPU nothing does."""
     from gpuwatch.domain.planning.card_specs import specs_of
-    from gpuwatch.domain.planning.job import nvlink_of
     from gpuwatch.domain.planning.roofline import has_fast_link
 
     specs = specs_of(offer.gpu)
     if offer.gpu_count < 2 or specs is None:
         return "–"
-    return "NVLink" if has_fast_link(specs, nvlink_of(offer)) else "PCIe"
+    return "NVLink" if has_fast_link(specs, offer.nvlink) else "PCIe"
 
 
 def _doubts(one: JobOffer) -> list[str]:

@@ -123,6 +123,19 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return ", ".join(part for part in (self.region, self.country) if part) or None
 
     @property
+    def link(self) -> str | None:
+        """What joins its GPUs, as the provider names it or measures it: "NVLink", "PCIe"; None: it does not say."""
+        return self.terms.interconnect or ("NVLink" if self.nvlink_gbps else None)
+
+    @property
+    def nvlink(self) -> bool | None:
+        """Whether NVLink joins its GPUs; SXM boards have it. None: the provider does not say."""
+        if self.nvlink_gbps:
+            return True
+        named = self.terms.interconnect
+        return None if named is None else named.lower().startswith(("nvlink", "sxm"))
+
+    @property
     def identity(self) -> Identity:
         """Provider × machine × GPU model × GPU count × rental type."""
         machine = self.machine_id if self.machine_id is not None else f"offer:{self.offer_id}"

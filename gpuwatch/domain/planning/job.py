@@ -107,7 +107,7 @@ def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None
         microusd_hour=price.price_microusd_hour,
         disk_microusd_hour=min(disk_usd_hour * MICRO, price.price_microusd_hour),
         can_be_interrupted=offer.spot,
-        nvlink=nvlink_of(offer),
+        nvlink=offer.nvlink,
         download_mbps=offer.download_mbps,
         download_usd_gb=offer.download_usd_gb,
         upload_usd_gb=offer.upload_usd_gb,
@@ -211,14 +211,6 @@ def _unknown(priced_gpus: PricedGpus, down_gb: float, mbps: float | None, traffi
     if traffic.upload_gb and priced_gpus.upload_usd_gb is None:
         found.append("what uploads cost")
     return found
-
-
-def nvlink_of(offer: Offer) -> bool | None:
-    """What an offer says of NVLink between its GPUs: measured, or named. None: nothing."""
-    if offer.nvlink_gbps:
-        return True
-    named = offer.terms.interconnect
-    return None if named is None else "nvlink" in named.lower()
 
 
 def _memory_of(gpu: str) -> float | None:

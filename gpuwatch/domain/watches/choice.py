@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import rank
 from gpuwatch.domain.watches.watch import Action, Prefer, Watch
@@ -117,13 +116,9 @@ def _quality(match: Match) -> tuple[object, ...]:
         match.price.price_microusd_hour,
         -(offer.reliability or 0.0),
         not offer.verified,
-        not _has_nvlink(offer),
+        not offer.nvlink,
         -(offer.download_mbps or 0.0),
         -(offer.upload_mbps or 0.0),
         -(offer.terms.placement_score or 0),
         *rank(match),
     )
-
-
-def _has_nvlink(offer: Offer) -> bool:
-    return bool(offer.nvlink_gbps) or (offer.terms.interconnect or "").lower().startswith(("nvlink", "sxm"))

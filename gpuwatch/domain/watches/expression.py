@@ -98,7 +98,7 @@ FACTS: Final[dict[str, Fact]] = {
     "reliability": Fact("number", "0 to 1", lambda offer, _: offer.reliability, True),
     "verified": Fact("yes or no", "the provider has verified the host", lambda offer, _: offer.verified, True),
     "datacenter": Fact("yes or no", "in a data center", lambda offer, _: offer.datacenter),
-    "nvlink": Fact("yes or no", "joined by NVLink", lambda offer, _: True if offer.nvlink_gbps else None),
+    "nvlink": Fact("yes or no", "joined by NVLink", lambda offer, _: offer.nvlink),
     "static_ip": Fact("yes or no", "with a static IP address", lambda offer, _: offer.static_ip),
     "cpu_arch": Fact("text", "x86_64 or arm64", lambda offer, _: arch_of(offer)),
     "vcpu": Fact("number", "vCPUs of the offer", lambda offer, _: offer.vcpu),

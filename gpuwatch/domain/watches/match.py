@@ -329,7 +329,7 @@ _CLAUSES: tuple[Clause, ...] = (
     _at_least("min_ram_gib", "ram_gib"),
     _at_least("min_ports", "ports"),
     _at_least("min_dlperf", "dlperf"),
-    _is_so("nvlink", lambda offer: True if offer.nvlink_gbps else None),
+    _is_so("nvlink", lambda offer: offer.nvlink),
     _is_so("static_ip", lambda offer: offer.static_ip),
     _available,
     _rare,

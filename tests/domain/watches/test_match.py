@@ -125,6 +125,8 @@ CLAUSES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"when": "vcpu >= 8"}, {"vcpu": 8.0}, {"vcpu": 7.0}, "when: vcpu is 7, not >= 8"),
     ({"any_of": ("vcpu >= 8", "static_ip")}, {"vcpu": 8.0}, {"vcpu": None}, "any: vcpu is unknown, and static_ip is unknown"),
     ({"nvlink": True}, {"nvlink_gbps": 450.0}, {"nvlink_gbps": None}, "nvlink: unknown"),
+    ({"nvlink": True}, {"terms": OfferTerms(interconnect="NVLink")}, {"terms": OfferTerms(interconnect="PCIe")}, "nvlink: no"),
+    ({"when": "nvlink"}, {"terms": OfferTerms(interconnect="SXM5")}, {"terms": OfferTerms(interconnect="PCIe")}, "when: nvlink is false"),
     ({"static_ip": True}, {"static_ip": True}, {"static_ip": False}, "static_ip: no"),
     (
         {"available_for_s": 7200.0},
