@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.market.pricing import Commission, CommissionMode
-from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, gpu_names
+from gpuwatch.domain.watches.expression import comparisons_of, parse
+from gpuwatch.domain.watches.schema import SEEN, SEEN_PLACES, WatchTable, gpu_names
 from gpuwatch.ports import ChannelSettings, ProviderSettings, Severity
 from gpuwatch.ports.settings import Option
 from gpuwatch.settings.errors import InvalidSettings, Location, validation_errors
@@ -187,6 +188,7 @@ def _cross_checks(root: Root) -> Iterator[Error]:
         known["notify"] = (watch.notify, channels, notifiers.names())
         for section, (named, have, there_are) in known.items():
             yield from (((*here, section), text) for text in _unknown_names(named, have, there_are, section))
+        yield from ((here + key, text) for key, text in _misspelt_providers(watch))
         yield from ((here + key, text) for key, text in (*price_errors(watch), *launch_errors(watch)))
         if not root.dry_run:
             yield from ((here + key, text) for key, text in missing_limits(watch, root.budget))
@@ -240,6 +242,16 @@ def _channel_errors(tree: Mapping[str, Any]) -> Iterator[Error]:
         elif table:
             errors = read_options(notifiers.info(name), table)[1]
             yield from ((("notify", name, *([key] if key else [])), text) for key, text in errors)
+
+
+def _misspelt_providers(watch: WatchTable) -> Iterator[Error]:
+    """In its conditions; one that is not set up may be named: another part of the condition may hold."""
+    conditions = [("when", watch.when)] if watch.when else []
+    for key, text in (*conditions, *(("any", text) for text in watch.any)):
+        for asked in comparisons_of(parse(text)):
+            named = tuple(str(value).lower() for value in asked.values) if asked.name == "provider" else ()
+            known = providers.names()
+            yield from (((key,), fault) for fault in _unknown_names(named, list(known), known, "providers"))
 
 
 def _unknown_names(

@@ -200,6 +200,8 @@ def test_no_fault_quotes_a_secret(loaded: Any, toml: str) -> None:
     ("setting", "expected"),
     [
         ('notify = ["telegrm"]', "watch \"one\": notify: there is no 'telegrm'; did you mean telegram?"),
+        ("when = \"provider == 'vastia'\"", "watch \"one\": when: there is no 'vastia'; did you mean vastai?"),
+        ("any = [\"nvlink\", \"provider in ('vastai', 'runpdo')\"]", "any: there is no 'runpdo'; did you mean runpod?"),
         ('providers = ["vastia"]', "watch \"one\": providers: there is no 'vastia'; did you mean vastai?"),
         ('notify = ["telegram"]', "expected one of: none (or add [notify.telegram])"),
     ],

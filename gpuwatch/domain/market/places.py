@@ -110,6 +110,14 @@ def unknown_place(text: str, recorded: Collection[str] = ()) -> str | None:
 
 
 @lru_cache(maxsize=4096)
+def unknown_country(text: str) -> str | None:
+    """Why a text is no country, and no group of countries, one line; None: it is."""
+    if (fault := unknown_place(text)) is not None:
+        return fault
+    is_one = wanted_place(text).countries
+    return None if is_one else f"{text[:60]!r} is no country; expected its ISO code or name, or EU, EEA, NA or APAC"
+
+
 def words_of(text: str) -> str:
     """The whole words of a place, so that "Oman" is not found in "Romania"."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "

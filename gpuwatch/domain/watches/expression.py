@@ -23,6 +23,7 @@ import msgspec
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.marks import arch_of
 from gpuwatch.domain.market.offer import Offer
+from gpuwatch.domain.market.places import country_of, wanted_place
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.planning.card_specs import specs_of
 
@@ -42,7 +43,7 @@ _OTHER_NAMES: Final = {
 }
 _WORDS: Final = frozenset({"and", "or", "not", "in", "true", "false"})  # in any case
 _VALUE: Final = "a number, a text in quotation marks, true or false"
-_MEANT: Final = {"=": "==", "&": "and", "|": "or", "!": "not"}
+_MEANT: Final = {"=": "==", "&": "and", "|": "or", "!": "not", "[": "(", "]": ")"}
 _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": lambda is_, value: bool(is_ < value),
@@ -79,6 +80,10 @@ def _gpu_price(offer: Offer, price: OfferPrice) -> Decimal:
     return _usd(price.price_microusd_hour) / offer.gpu_count
 
 
+def _country(offer: Offer, _price: OfferPrice) -> str | None:
+    return country_of(offer.region, offer.country)
+
+
 def _tflops(offer: Offer, _price: OfferPrice) -> float | None:
     specs = specs_of(offer.gpu)
     return None if specs is None else specs.fp16_tflops
@@ -93,7 +98,7 @@ FACTS: Final[dict[str, Fact]] = {
     "tflops": Fact("number", "dense FP16 TFLOP/s of one GPU, by its data sheet", _tflops, True),
     "provider": Fact("text", "name of the provider", lambda offer, _: offer.provider, True),
     "region": Fact("text", "as the provider writes it", lambda offer, _: offer.region, True),
-    "country": Fact("text", "ISO 3166 code", lambda offer, _: offer.country, True),
+    "country": Fact("text", "ISO 3166 code, name, or group such as EU", _country, True),
     "spot": Fact("yes or no", "can be interrupted", lambda offer, _: offer.spot, True),
     "reliability": Fact("number", "0 to 1", lambda offer, _: offer.reliability, True),
     "verified": Fact("yes or no", "the provider has verified the host", lambda offer, _: offer.verified, True),
@@ -352,10 +357,12 @@ def _compared(asked: Comparison, offer: Offer, price: OfferPrice) -> bool | None
 
 @lru_cache(maxsize=256)
 def _texts(asked: Comparison) -> frozenset[str]:
-    """What may stand there; a spelling or family of GPUs stands for the same names as in a watch's `gpu`."""
+    """What may stand there; GPUs and countries are understood as in a watch's `gpu` and `regions`."""
     texts = [str(value) for value in asked.values]
     if asked.name == "gpu":
         texts = [name for text in texts for name in catalog().wanted(text) or (text,)]
+    elif asked.name == "country":
+        texts = [code for text in texts for code in wanted_place(text).countries]
     return frozenset(text.casefold() for text in texts)
 
 

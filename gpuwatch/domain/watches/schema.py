@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from gpuwatch.domain.market.gpu_names import catalog, clean_name, fold
-from gpuwatch.domain.market.places import unknown_place
+from gpuwatch.domain.market.places import unknown_country, unknown_place
 from gpuwatch.domain.watches.durations import DURATION_PATTERN
 from gpuwatch.domain.watches.expression import comparisons_of, parse
 from gpuwatch.domain.watches.fields import (
@@ -144,8 +144,13 @@ def _gpu_count(value: Any) -> Any:
 
 def _condition(text: str) -> str:
     for comparison in comparisons_of(parse(text)):
+        values = [str(value) for value in comparison.values]
         if comparison.name == "gpu":
-            gpu_names([str(value) for value in comparison.values])
+            gpu_names(values)
+        elif comparison.name == "country" and (fault := next(filter(None, map(unknown_country, values)), None)):
+            raise ValueError(fault)
+        elif comparison.name == "cpu_arch" and not {value.lower() for value in values} <= {"x86_64", "arm64"}:
+            raise ValueError("cpu_arch is 'x86_64' or 'arm64'")
     return text
 
 

@@ -86,6 +86,7 @@ def test_a_condition_is_true_false_or_unknown(text: str, expected: bool | None) 
         ("gpu_ram >= true", "at character 12: gpu_ram is a number"),
         ("spot in (true)", "at character 1: spot is a yes or no: expected spot or not spot"),
         ("country not 'DE'", "at character 13: expected in"),
+        ("country in ['DE', 'NL']", "at character 12: '[' is not understood; expected ("),
         ("country == DE", "at character 12: expected a number, a text in quotation marks, true or false"),
         ("gpu_ram = 80", "at character 9: '=' is not understood; expected =="),
         ("nvlink && spot", "at character 8: '&' is not understood; expected and"),
@@ -124,6 +125,24 @@ def test_a_wrong_condition_is_reported_with_its_place(text: str, said: str) -> N
 def test_what_does_not_hold_is_explained_by_what_decides(text: str, reason: str) -> None:
     offer, price = priced(gpu="RTX 4090", gpu_memory_gib=24.0, nvlink_gbps=None, verification=None, country="US")
     assert why_not(parse(text), offer, price) == reason
+
+
+@pytest.mark.parametrize(
+    ("region", "country", "text", "expected"),
+    [
+        ("eu-central-1", None, "country == 'DE'", True),
+        (None, "DE", "country == 'germany'", True),
+        (None, "DE", "country in ('US', 'EU')", True),
+        (None, "DE", "country != 'EU'", False),
+        (None, "US", "country == 'EU'", False),
+        ("somewhere", None, "country != 'EU'", None),
+    ],
+)
+def test_a_country_is_understood_as_in_regions(
+    region: str | None, country: str | None, text: str, expected: bool | None
+) -> None:
+    offer, price = priced(region=region, country=country)
+    assert holds(parse(text), offer, price) is expected
 
 
 def test_every_name_can_be_read_and_says_what_it_is() -> None:

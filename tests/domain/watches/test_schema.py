@@ -316,6 +316,18 @@ def test_a_condition_on_gpus_knows_the_same_names_as_gpu() -> None:
     assert "unknown GPU 'H10O'; did you mean H100" in refused("any = [\"nvlink\", \"not (gpu in ('A100', 'H10O'))\"]")
 
 
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("country == 'Germny'", "is called 'Germny'; did you mean Germany"),
+        ("nvlink or country in ('DE', 'Texas')", "'Texas' is no country; expected its ISO code or name, or EU"),
+        ("not cpu_arch == 'x86'", "cpu_arch is 'x86_64' or 'arm64'"),
+    ],
+)
+def test_a_condition_that_no_offer_can_meet_is_refused(condition: str, said: str) -> None:
+    assert said in refused(f'when = "{condition}"')
+
+
 def test_a_fraction_is_from_nothing_to_the_whole() -> None:
     assert (watch("min_reliability = 0").min_reliability, watch("min_reliability = 1").min_reliability) == (0.0, 1.0)
     assert "less than or equal to 1" in refused("min_reliability = 1.01")
