@@ -49,7 +49,7 @@ RESOURCE_KEYS = (
         "min_download_mbps",
     ),
     *("min_upload_mbps", "min_disk_gb", "min_vcpu", "min_ram_gib", "min_ports", "min_dlperf", "nvlink", "static_ip"),
-    "available_for",
+    *("available_for", "when", "any"),
 )
 
 

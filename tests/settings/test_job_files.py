@@ -105,6 +105,14 @@ def test_each_fault_is_one_line_with_file_line_and_key(tmp_path: Path) -> None:
     assert len(found) == 7
 
 
+def test_conditions_describe_an_offer_as_in_a_watch(tmp_path: Path) -> None:
+    text = LEAST.replace('"H100" }', '"H100", when = "nvlink and gpu_ram >= 80", any = ["spot", "verified"] }')
+    found = read_job_file(written(tmp_path, text)).resources
+    assert (found.when, found.any_of) == ("nvlink and gpu_ram >= 80", ("spot", "verified"))
+    (fault,) = faults(tmp_path, text.replace("gpu_ram", "gpu_rm"))
+    assert fault.startswith("night.toml:2: resources.when: at character 12: unknown name gpu_rm; did you mean gpu_ram?")
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
