@@ -80,7 +80,9 @@ def footer(alert: Alert) -> list[Line]:
 
 def cleaned(text: str, most: int = MAX_TEXT) -> str:
     """One line of at most so many characters, without controls, invisible formatting and lone surrogates."""
-    kept = "".join(" " if _is_unfit(character) else character for character in text[: most * 4])
+    kept = text[: most * 4]
+    if not kept.isprintable():
+        kept = "".join(" " if _is_unfit(character) else character for character in kept)
     kept = " ".join(kept.split())
     return kept if len(kept) <= most else kept[: most - 1] + "…"
 
