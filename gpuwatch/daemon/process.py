@@ -9,7 +9,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 
 from gpuwatch.bootstrap import open_store, real_monotonic, real_now
@@ -46,14 +46,16 @@ STORE_AGAIN_S = 10.0
 class SignalHandler:
     """SIGTERM and SIGINT request the end, SIGHUP a reload of the settings.
 
-    A signal wakes the waiting thread through a pipe. A lock would not do: a second signal in the same thread would wait
-    forever for the lock that the first one holds.
+    A signal wakes the waiting thread through a pipe, in which the interpreter writes as soon as the signal comes. What
+    the handlers themselves do comes later, when the main thread runs again: it may be about to wait, or another thread
+    may have got the signal.
     """
 
     def __init__(self) -> None:
         self._wake_reader, self._wake_writer = os.pipe()
         for end in (self._wake_reader, self._wake_writer):
             os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)  # full: it wakes anyway
         self.stop = False
         self.reload = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,15 +73,9 @@ class SignalHandler:
             last.daemon = True
             last.start()
         self.stop = True
-        self._wake()
 
     def _on_reload(self, *_: object) -> None:
         self.reload = True
-        self._wake()
-
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):  # the pipe is full: the thread wakes anyway
-            os.write(self._wake_writer, b"!")
 
 
 # Something that people or programs reach a running service by; it runs while its block does, and nothing waits for it.

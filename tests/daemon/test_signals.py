@@ -1,0 +1,34 @@
+"""A signal ends the wait at once, also where the main thread cannot see it yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# The interpreter runs its handlers in the main thread alone; another thread that gets the signal does not interrupt it.
+CODE = """
+import signal, threading, time
+from gpuwatch.daemon.process import SignalHandler
+
+signals = SignalHandler()
+
+def send():
+    time.sleep(0.3)
+    signal.pthread_kill(threading.get_ident(), signal.{name})
+
+threading.Thread(target=send).start()
+signals.wait(3600.0)
+print(signals.stop, signals.reload)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"), [("SIGTERM", "True False"), ("SIGINT", "True False"), ("SIGHUP", "False True")]
+)
+def test_a_signal_that_another_thread_got_wakes_the_main_one(name: str, printed: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", CODE.format(name=name)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout.strip() == printed
