@@ -11,6 +11,7 @@ import msgspec
 from gpuwatch.app.offers import match_json, named_providers
 from gpuwatch.bootstrap import build_adapters, http_client, light_holds, open_store, open_store_read_only, real_now
 from gpuwatch.domain.market.json_values import number, rfc3339
+from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.command_words import filled_words
 from gpuwatch.domain.watches.watch import Action
 from gpuwatch.errors import StoreError, StoreMissing, UsageError
@@ -232,7 +233,7 @@ def check_json(limits: LimitsInForce, found: MarketCheck) -> dict[str, Any]:
 def would_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
     """The words of the watch's command for its best offer, as they stand; empty: there is no command, or no offer."""
     is_command = watch.action is Action.COMMAND and matches
-    return filled_words(watch, matches[0], "LAUNCH") if is_command else ()
+    return filled_words(watch, in_order(watch, matches)[0], "LAUNCH") if is_command else ()
 
 
 def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from gpuwatch.app.check import check_markets, limits_in_force
 from gpuwatch.app.offers import match_json
 from gpuwatch.app.watch_selection import watch_named
 from gpuwatch.domain.market.offer import OfferKind
+from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.orchestrator_task import names_at, task_of
 from gpuwatch.errors import UsageError
 
@@ -30,7 +31,7 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def handover(settings: Settings, name: str, tool: str, command: str, only: Sequence[str] = ()) -> Handover:
-    """Poll once for a watch, and write its cheapest offer as a task. Rents and stores nothing.
+    """Poll once for a watch, and write its best offer as a task. Rents and stores nothing.
 
     Args:
         command: what runs on the machine.
@@ -45,7 +46,10 @@ def handover(settings: Settings, name: str, tool: str, command: str, only: Seque
     [limited] = limits_in_force(settings, [watch], keep=False).watches
     found = check_markets(settings, [limited], only)
     return chosen(
-        tool, found.matches[name], lambda match: task_of(tool, limited, match, command), complete=found.is_complete
+        tool,
+        in_order(limited, found.matches[name]),
+        lambda match: task_of(tool, limited, match, command),
+        complete=found.is_complete,
     )
 
 

@@ -19,6 +19,7 @@ from gpuwatch.app.handover import Handover, chosen
 from gpuwatch.app.jobs import new_job
 from gpuwatch.bootstrap import real_now
 from gpuwatch.domain.jobs.job_watch import hours_left, max_runtime_s, price_cap, watch_of
+from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.orchestrator_task import task_of
 from gpuwatch.settings.job_files import read_job_file
 
@@ -48,7 +49,7 @@ class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_handover(settings: Settings, file: Path, tool: str, only: Sequence[str] = ()) -> JobHandover:
-    """Poll once for a job, and write its cheapest offer as a task. Raises SettingsError: its file is wrong."""
+    """Poll once for a job, and write its best offer as a task. Raises SettingsError: its file is wrong."""
     spec, now = _for_one_machine(read_job_file(file)), real_now()
     job = new_job(spec, "handover", now)
     watch = msgspec.structs.replace(watch_of(job, price_cap(job), now), auto=None)
@@ -56,7 +57,7 @@ def job_handover(settings: Settings, file: Path, tool: str, only: Sequence[str] 
     runtime_s = int(max_runtime_s(job, price_cap(job), now))
     found = chosen(
         tool,
-        checked.matches[watch.name],
+        in_order(watch, checked.matches[watch.name]),
         lambda match: _task(task_of(tool, watch, match, ""), tool, spec, runtime_s),
         complete=checked.is_complete,
     )

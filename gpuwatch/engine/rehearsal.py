@@ -10,6 +10,7 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
 from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches
 from gpuwatch.domain.watches.watch import Watch
@@ -21,7 +22,7 @@ from gpuwatch.ports import Launcher, Market, Order
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.ports.prerequisites import OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
 
-ORDERS_MOST = 6  # of one watch at one provider: the cheapest of each instance type, region and rental type
+ORDERS_MOST = 6  # of one watch at one provider: the best of each instance type, region and rental type
 _ID = "rehearsal222"  # as long as a launch's; no launch can have it: the prefix is a word
 _NO_LIMIT = Decimal(100_000)  # USD per GPU-hour
 
@@ -29,7 +30,7 @@ _NO_LIMIT = Decimal(100_000)  # USD per GPU-hour
 class RehearsedOffers(msgspec.Struct, frozen=True, kw_only=True):
     """What a watch would rent now at one provider. `at_limit` False: only dearer offers fit, and stand for it."""
 
-    matches: Sequence[Match]  # cheapest first
+    matches: Sequence[Match]  # best first
     orders: Sequence[Order]
     at_limit: bool
 
@@ -45,7 +46,7 @@ def rehearsed_offers(
         found = matches(asked, offers, {info.name: commission}, clock())
         if found:
             payable = [one for match in found if (one := payable_match(match, asked, commission)) is not None]
-            chosen = _one_of_each(payable or found)
+            chosen = _one_of_each(in_order(asked, payable or found))
             orders = [_order(match, watch, info, clock()) for match in chosen]
             return RehearsedOffers(matches=chosen, orders=orders, at_limit=at_limit)
     return RehearsedOffers(matches=(), orders=(), at_limit=False)
@@ -105,7 +106,7 @@ def _without_limit(watch: Watch) -> Watch:
 
 
 def _one_of_each(found: Sequence[Match]) -> list[Match]:
-    """The cheapest of each machine type, place and rental type."""
+    """The best of each machine type, place and rental type."""
     kept: dict[tuple[object, ...], Match] = {}
     for match in found:
         offer = match.offer

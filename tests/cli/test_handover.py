@@ -151,3 +151,16 @@ def test_what_the_daemon_would_not_rent_is_not_handed_over(shell: Shell, place: 
     settings.write_text(settings.read_text() + 'drop_by = "20%"\n')
     ran = shell("handover", "H100 night", "--to", "skypilot")
     assert ran.code == Exit.FAILED, ran.out
+
+
+def test_what_is_handed_over_is_what_the_watch_prefers(shell: Shell, place: Verda) -> None:
+    """Eight GPUs cost less for each, one costs less in all."""
+    write(shell, place, max_price="5")
+    settings = shell.folder / "gpuwatch.toml"
+    plain = settings.read_text() + "gpu_count = { min = 1, max = 8 }\n"
+    plain += 'tie = "0%"\naction = "command"\ncommand = ["echo", "{gpu_count}"]\n'
+    for prefer, count in (("cheapest-gpu", 8), ("cheapest-total", 1)):
+        settings.write_text(f'{plain}prefer = "{prefer}"\n')
+        handed_over = json.loads(shell("handover", "H100 night", "--to", "skypilot", "--json").out)
+        (watch,) = json.loads(shell("check", "--json", "--no-store").out)["watches"]
+        assert (handed_over["offer"]["gpu_count"], watch["command"]) == (count, ["echo", str(count)])

@@ -187,3 +187,16 @@ def test_at_the_marketplace_credentials_and_balance_are_what_counts(
     market.faults.add("instances", "403", times=None)
     assert "MISSING vastai credentials" in shell("rehearse", "h100").out
     assert {request.method for request in market.requests} == {"GET"}
+
+
+def test_the_offer_that_the_daemon_would_order_comes_first(shell: Shell, market: Marketplace) -> None:
+    """Within the tie the smaller machine wins, although eight GPUs cost less for each."""
+    for count, usd_hour in ((1, 2.0), (8, 8 * 1.99)):
+        market.publish(gpu="H100 SXM", count=count, usd_hour=usd_hour)
+    text = VAST.format(folder=shell.folder) + '[providers.vastai]\napi_key = "demo-key"\n'
+    wish = 'action = "launch"\ngpu_count = { min = 1, max = 8 }'
+    plain = text.replace('action = "launch"', wish)
+    for tie, wanted in (("1%", "2.40"), ("0%", "2.39")):
+        shell.settings(plain.replace('action = "launch"', f'action = "launch"\ntie = "{tie}"'))
+        first = next(line for line in shell("rehearse", "h100").out.splitlines() if "would be ordered first" in line)
+        assert first.endswith(f"at {wanted} $ per GPU-hour")

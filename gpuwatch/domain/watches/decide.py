@@ -35,7 +35,7 @@ REASON_TEXTS = {
     DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than in the last alert",
     DecisionReason.REPEAT_DUE: "Still at or under the threshold; reminder every {repeat_every}",
     DecisionReason.NOTHING_NEW: "Still at or under the threshold",
-    DecisionReason.IN_STOCK: "On offer, but complete polls did not show nothing shortly before",
+    DecisionReason.IN_STOCK: "On offer, but it was not seen to be sold out shortly before",
     DecisionReason.HOLDING: "At or under the threshold, but not for long enough yet",
     DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
     DecisionReason.NO_OFFER: "No offer is at or under the threshold",
