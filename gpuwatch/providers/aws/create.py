@@ -9,7 +9,7 @@ from datetime import datetime
 from math import ceil, isfinite
 from typing import Any, Final
 
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Order
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.aws.images import image_fault, image_of
@@ -20,6 +20,7 @@ from gpuwatch.providers.toolkit.basic_launcher import not_sent, refuse
 from gpuwatch.providers.toolkit.validation import at, objects
 
 PROVIDER: Final = "aws"
+_NO_IMAGE_S: Final = 3600.0  # a person must set another image
 TAG_LABEL: Final = "gpuwatch-label"
 TAG_BID: Final = "gpuwatch-bid"
 TAG_DISK: Final = "gpuwatch-disk-gb"
@@ -87,6 +88,9 @@ def _check(order: Order, wanted: OfferId, options: Mapping[str, Option]) -> None
         raise not_sent(PROVIDER, "a spot offer needs a bid, and no other takes one")
     if order.bid_usd_hour is not None and not (isfinite(order.bid_usd_hour) and 0 < order.bid_usd_hour < _MOST_BID_USD):
         raise OrderRefused(f"aws: nothing was sent: {order.bid_usd_hour} is no valid bid", RefusalKind.BID_TOO_LOW)
+    fault = image_fault(options, wanted.type)
+    if fault is not None:
+        raise not_sent(PROVIDER, " → ".join(fault), RefusalScope.MACHINE, _NO_IMAGE_S)
     lacking = {
         "ports: the security group opens them": order.ports,
         "template": order.template,
@@ -96,7 +100,6 @@ def _check(order: Order, wanted: OfferId, options: Mapping[str, Option]) -> None
     }
     fits = isfinite(order.disk_gb) and 0 <= order.disk_gb <= _MOST_DISK_GB
     sizes = {
-        " → ".join(image_fault(options, wanted.type) or ()): image_fault(options, wanted.type),
         f"a disk of {order.disk_gb} GB; EC2 makes up to {_MOST_DISK_GB}": not fits,
         f"the label is longer than {_LABEL_LENGTH} characters": len(order.label) > _LABEL_LENGTH,
     }

@@ -46,9 +46,12 @@ _QUOTA: Final = frozenset({
     "VcpuLimitExceeded", "InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded",
     "AddressLimitExceeded", "SpotInstanceRequestLimitExceeded", "MaxSpotFleetRequestCountExceeded",
 })  # fmt: skip
-# What a code is about: default subnets and free addresses are per zone, quotas per region, family and rental type,
-# capacity per zone and type, which is the offer.
-_OF_ZONE: Final = frozenset({"InsufficientFreeAddressesInSubnet", "VPCIdNotSpecified"})
+# What a code is about: subnets and free addresses are per zone; key pairs, security groups and images per region;
+# quotas per region, family and rental type; capacity per zone and type, which is the offer.
+_OF_ZONE: Final = frozenset({"InsufficientFreeAddressesInSubnet", "VPCIdNotSpecified", "InvalidSubnetID.NotFound"})
+_OF_REGION: Final = frozenset({
+    "InvalidKeyPair.NotFound", "InvalidGroup.NotFound", "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable",
+})  # fmt: skip
 _NOT_SOLD: Final = frozenset({"Unsupported", "UnsupportedHostConfiguration"})
 _NOT_SOLD_S: Final = 3600.0  # assumed: a zone without a type has none all day
 _NO_SUBNET: Final = "default subnet"
@@ -118,8 +121,14 @@ def ordering_error(error: Exception, where: str) -> OrderError:
         return OutcomeUnknown(line)
     if code in _QUOTA:
         return OrderRefused(f"{line} (a quota of the account)", kind, RefusalScope.REGION_FAMILY)
-    is_of_zone = 400 <= status < 500 and (code in _OF_ZONE or _NO_SUBNET in line.lower())
-    return OrderRefused(line, kind, RefusalScope.ZONE if is_of_zone else None)
+    return OrderRefused(line, kind, _scope_of(code, line) if 400 <= status < 500 else None)
+
+
+def _scope_of(code: str, line: str) -> RefusalScope | None:
+    """What a refusal is about; None: as is usual for its kind."""
+    if code in _OF_ZONE or _NO_SUBNET in line.lower():
+        return RefusalScope.ZONE
+    return RefusalScope.REGION_FAMILY if code in _OF_REGION else None
 
 
 def _kind_of(name: str, code: str, status: int) -> RefusalKind | None:

@@ -59,6 +59,8 @@ class AwsLauncher(BasicLauncher):
         run_request(order, wanted, self._options, self._account.tools.now())  # what cannot be sent makes no group
         if order.needs_ssh:
             require_public_address(self._account, self._options, wanted.zone, wanted.region)
+        else:
+            self._prerequisites.require_network(wanted)
         try:
             group = self._ssh_groups.ensure(wanted.region, wanted.zone, needs_ssh=order.needs_ssh)
         except OutcomeUnknown as error:  # a group costs nothing, and the next order finds it

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.errors import KeyRejected, OrderRefused, PayloadChanged, ProviderError, RefusalKind, RefusalScope
 from gpuwatch.ports import Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
@@ -20,12 +20,14 @@ from gpuwatch.providers.aws.images import SSM, image_fault, image_of
 from gpuwatch.providers.aws.network import DEFAULT_GROUP, NetworkOptions, group_lets_in, network_options, ssh_group_name
 from gpuwatch.providers.aws.offers import OfferId, read_offer_id
 from gpuwatch.providers.aws.quotas import QuotaOf, quota_of, vcpus_in_use
+from gpuwatch.providers.toolkit.basic_launcher import not_sent
 from gpuwatch.providers.toolkit.validation import at, number, objects
 
 _SPOT_ROLE: Final = "/aws-service-role/spot.amazonaws.com/"
 _IAM_REGION: Final = "us-east-1"
 _ALLOW: Final = "allow {}, so that gpuwatch can look"
 _SSH_PORT: Final = 22
+_LOOKED_AGAIN_S: Final = 60.0  # while something is missing, the daemon looks every minute
 N = PrerequisiteName
 
 
@@ -43,6 +45,7 @@ class AwsPrerequisites:
         self._account = account
         self._catalog = catalog
         self._options = options
+        self._network_by_place: dict[str, Prerequisite] = {}  # region or zone → what the last look found there
 
     @property
     def _network(self) -> NetworkOptions:
@@ -63,7 +66,19 @@ class AwsPrerequisites:
                 found += self._in_region(region, mine)
         if any(one.offer.spot for one in wanted):
             found.append(self._spot_role([one for one in wanted if one.offer.spot]))
+        self._network_by_place |= {one.place: one for one in found if one.name is N.NETWORK and one.met is not None}
         return found
+
+    def require_network(self, offer: OfferId) -> None:
+        """EC2 rents where nobody gets in, too: by the last look; what is not known refuses nothing.
+
+        Raises:
+            OrderRefused: nothing was sent.
+        """
+        for place, scope in ((offer.region, RefusalScope.REGION_FAMILY), (offer.zone, RefusalScope.ZONE)):
+            found = self._network_by_place.get(place)
+            if found is not None and found.met is False:
+                raise not_sent("aws", f"{place}: {found.text}: {found.mend}", scope, _LOOKED_AGAIN_S)
 
     def _in_region(self, region: str, wanted: Sequence[Wanted]) -> Iterator[Prerequisite]:
         yield self._login(region, wanted)

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.ports.settings import Option
@@ -75,9 +75,11 @@ class NebiusLauncher(BasicLauncher):
         except ProviderError as error:
             raise OrderRefused(f"not sent: {error}", RefusalKind.NOT_SENT) from error
         if project is None:
-            raise not_sent(PROVIDER, f"which project of {wanted.region}? Name one in options.projects")
+            why = f"which project of {wanted.region}? Name one in options.projects"
+            raise not_sent(PROVIDER, why, RefusalScope.REGION_FAMILY)
         if subnet is None:
-            raise not_sent(PROVIDER, f"which subnet of {wanted.region}? Name one in options.subnets")
+            why = f"which subnet of {wanted.region}? Name one in options.subnets"
+            raise not_sent(PROVIDER, why, RefusalScope.REGION_FAMILY)
         request = create_request(order, wanted, project, subnet, self._options, self._client.tools.now())
         # The vendor does not carry out a request twice that has the same key.
         key = str(uuid5(NAMESPACE_URL, f"gpuwatch:{order.label}:{order.offer_id}"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
@@ -42,9 +42,14 @@ class BasicLauncher:
         return None
 
 
-def not_sent(name: str, why: str) -> OrderRefused:
-    """The error of an order that is not sent because it would be refused or misunderstood."""
-    return OrderRefused(f"{name}: nothing was sent: {why}", RefusalKind.BAD_ORDER)
+def not_sent(name: str, why: str, scope: RefusalScope | None = None, lasts_s: float | None = None) -> OrderRefused:
+    """The error of an order that is not sent because it would be refused or misunderstood.
+
+    Args:
+        scope: what it is about; None: the watch's orders at this provider.
+        lasts_s: how long, in seconds; None: as is usual for the scope.
+    """
+    return OrderRefused(f"{name}: nothing was sent: {why}", RefusalKind.BAD_ORDER, scope, lasts_s)
 
 
 def refuse(name: str, reasons: Mapping[str, object]) -> None:

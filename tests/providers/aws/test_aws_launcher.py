@@ -149,7 +149,11 @@ def test_an_answer_that_was_lost_is_found_by_its_label_and_not_made_again(place:
         (400, "MissingInput", "No default subnet for availability zone: 'us-east-1a'.", RefusalScope.ZONE),
         (400, "InvalidInput", "No default subnet for availability zone: 'us-east-1a'.", RefusalScope.ZONE),
         (400, "VPCIdNotSpecified", "No default VPC for this user.", RefusalScope.ZONE),
-        (400, "InvalidAMIID.NotFound", "", None),
+        (400, "InvalidSubnetID.NotFound", "", RefusalScope.ZONE),
+        (400, "InvalidAMIID.NotFound", "", RefusalScope.REGION_FAMILY),
+        (400, "InvalidKeyPair.NotFound", "", RefusalScope.REGION_FAMILY),
+        (400, "InvalidGroup.NotFound", "", RefusalScope.REGION_FAMILY),
+        (400, "InvalidParameterValue", "", None),
     ],
 )
 def test_a_refusal_of_aws_says_what_it_is_about(

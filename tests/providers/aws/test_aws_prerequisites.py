@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.errors import OrderRefused
+from gpuwatch.errors import OrderRefused, RefusalScope
 from gpuwatch.ports import Order
 from gpuwatch.ports.prerequisites import OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe, is_blocked
 from tests.clocks import Clock
@@ -103,6 +103,37 @@ def test_what_one_region_lacks_does_not_block_the_other(strict: Ec2) -> None:
     assert not is_blocked(found, [order().offer_id, west])
 
 
+WEST = "us-west-2/us-west-2a/g5.xlarge/on-demand"
+CLOSED: list[tuple[Callable[[Ec2Account], Any], RefusalScope, str]] = [
+    (lambda one: None, RefusalScope.REGION_FAMILY, "lets nobody in by SSH"),
+    (lambda one: one.private_zones.add("us-west-2a"), RefusalScope.ZONE, "get no public address"),
+]
+
+
+@pytest.mark.parametrize(("lack", "scope", "words"), CLOSED)
+def test_where_nobody_gets_in_nothing_is_ordered_and_elsewhere_it_is(
+    strict: Ec2, lack: Callable[[Ec2Account], Any], scope: RefusalScope, words: str
+) -> None:
+    """EC2 would rent it: a machine that is paid for in vain."""
+    lack(strict.account)
+    west = (f"us-west-2={SSH_GROUP}",) if scope is RefusalScope.ZONE else ()
+    groups = (f"us-east-1={SSH_GROUP}", *west)
+    with asking(strict.url, key_name=KEY_PAIR, security_groups=groups) as adapter:
+        launcher = launcher_of(adapter)
+        assert isinstance(launcher, PrerequisiteProbe)
+        launcher.prerequisites((order(), order(WEST)))
+        with pytest.raises(OrderRefused, match=words) as caught:
+            launcher.create(order(WEST))
+        assert caught.value.scope is scope
+        assert strict.instances == {}
+        launcher.create(order())
+        strict.account.private_zones.clear()
+        if scope is RefusalScope.ZONE:  # mended, and seen by the next look
+            launcher.prerequisites((order(WEST),))
+            launcher.create(order(WEST))
+    assert len(strict.instances) == (2 if scope is RefusalScope.ZONE else 1)
+
+
 @pytest.mark.parametrize(
     "right",
     ["DescribeKeyPairs", "DescribeSecurityGroups", "DescribeSubnets", "GetParameters", "GetServiceQuota"],
@@ -193,6 +224,9 @@ def test_a_card_that_the_image_does_not_fit_is_not_ordered(strict: Ec2, type_: s
     assert words in lack.text
     assert f"{type_.partition('.')[0]}=ami-…" in lack.mend
     assert "nothing was sent" in validated(strict, one).text
+    with asking(strict.url, **READY) as adapter, pytest.raises(OrderRefused) as caught:
+        launcher_of(adapter).create(one)
+    assert caught.value.scope is RefusalScope.MACHINE, "other machines of the quota have another image"
     own = (f"{type_.partition('.')[0]}=ami-0123456789abcdef0",)
     assert [found for found in missing(looked(strict, one, images=own)) if found.name is N.IMAGE] == []
 

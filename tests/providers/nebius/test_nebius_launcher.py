@@ -196,6 +196,17 @@ def test_each_prerequisite_that_is_missing_is_named_with_its_mend(place: Nebius)
     assert "options.projects" in _lacking(place)["region"]
 
 
+@pytest.mark.parametrize("lack", ["subnet", "project"])
+def test_a_region_without_a_place_for_it_closes_no_other(place: Nebius, adapter: Adapter, lack: str) -> None:
+    if lack == "subnet":
+        place.subnets["project-e00demo"] = ["one", "two"]
+    else:
+        place.projects["project-e00demo"] = ("eu-west1", "moved")
+    with pytest.raises(OrderRefused, match=f"which {lack}") as refused:
+        launcher(adapter).create(order())
+    assert refused.value.scope is RefusalScope.REGION_FAMILY
+
+
 def test_what_cannot_be_found_out_is_not_known(place: Nebius) -> None:
     with BENCH.pointed_at(place.url, "another-token") as adapter:
         found = launcher(adapter).prerequisites([order()])
