@@ -77,7 +77,7 @@ def test_a_condition_is_true_false_or_unknown(text: str, expected: bool | None) 
         ("max_price < 2", "at character 1: unknown name max_price; did you mean gpu_price?"),
         ("gpus > 1", "at character 1: unknown name gpus; did you mean gpu_count?"),
         ("count > 1", "at character 1: unknown name count; did you mean gpu_count?"),
-        ("reputation > 0.9", "at character 1: unknown name reputation; There are gpu,"),
+        ("reputation > 0.9", "at character 1: unknown name reputation. There are gpu,"),
         ("gpu_ram >= '80'", "at character 12: gpu_ram is a number (GiB of one GPU, as it is sold)"),
         ("gpu > 'H100'", "at character 7: gpu is a text: expected ==, != or in"),
         ("gpu_ram", "at character 1: gpu_ram is a number"),
