@@ -140,8 +140,9 @@ def named_providers(settings: Settings, only: Sequence[str]) -> list[str]:
     """The enabled providers, or the named ones. Raises UsageError: one is not enabled."""
     for name in only:
         if name not in settings.providers:
-            enabled = ", ".join(settings.providers) or "none"
-            raise UsageError(f"there is no enabled provider {name!r}; enabled: {enabled}")
+            from gpuwatch.bootstrap.provider_access import not_enabled
+
+            raise not_enabled(settings, name)
     return list(only) or list(settings.providers)
 
 

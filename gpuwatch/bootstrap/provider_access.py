@@ -123,12 +123,24 @@ def resolve_provider(settings: Settings, name: str | None) -> str:
     """The named provider, or the only enabled one."""
     if name is not None and name in settings.providers:
         return name
-    enabled = ", ".join(settings.providers) or "none"
     if name is not None:
-        raise UsageError(f"there is no enabled provider {name!r}; enabled: {enabled}")
+        raise not_enabled(settings, name)
     if len(settings.providers) != 1:
-        raise UsageError(f"say which provider: --provider NAME; enabled: {enabled}")
+        raise UsageError(f"say which provider: --provider NAME; enabled: {_enabled(settings)}")
     return next(iter(settings.providers))
+
+
+def not_enabled(settings: Settings, name: str) -> UsageError:
+    """The error for a provider that is not enabled, or that there is not."""
+    if name in providers.names():
+        return UsageError(
+            f"provider {name!r} is not enabled: set enabled = true in [providers.{name}]; enabled: {_enabled(settings)}"
+        )
+    return UsageError(f"there is no provider {name!r}; enabled: {_enabled(settings)}; all: gpuwatch providers")
+
+
+def _enabled(settings: Settings) -> str:
+    return ", ".join(settings.providers) or "none"
 
 
 def label_lengths(names: Collection[str]) -> Mapping[str, int]:

@@ -353,7 +353,7 @@ def test_a_model_may_be_named_instead_of_its_memory(shell: Shell) -> None:
         (["--price", "H100=3", "--against", "B200"], "knows no offer with"),
         (["--price", "H100=3", "--gpu", "zz"], "no GPU is called 'zz'"),
         (["--price", "H100=3", "--vram", "nan"], "--vram"),
-        (["--provider", "nobody", "--now"], "no enabled provider 'nobody'"),
+        (["--provider", "nobody", "--now"], "there is no provider 'nobody'"),
     ],
 )
 def test_wrong_input_to_fit_is_one_line(shell: Shell, argv: list[str], said: str) -> None:

@@ -108,7 +108,10 @@ def test_doctor_of_one_provider_reports_what_is_met(shell: Shell, ec2: Ec2) -> N
 
 
 def test_doctor_of_a_provider_that_is_not_enabled_is_a_wrong_usage(shell: Shell, ec2: Ec2) -> None:
-    assert shell("doctor", "--provider", "runpod").code == Exit.USAGE
+    ran = shell("doctor", "--provider", "runpod")
+    assert ran.code == Exit.USAGE
+    assert "set enabled = true in [providers.runpod]" in ran.err
+    assert "there is no provider 'runpot'" in shell("doctor", "--provider", "runpot").err
 
 
 def test_a_provider_that_does_not_answer_leaves_it_open(shell: Shell, ec2: Ec2) -> None:

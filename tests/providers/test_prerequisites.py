@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.ports.prerequisites import PrerequisiteName
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
+from gpuwatch.testing import Bench
+from tests.contracts.benches import BENCHES
 
 DOCS = Path(__file__).parents[2] / "docs"
 RENTING = [name for name in providers.names() if providers.info(name).launches]
@@ -23,3 +26,24 @@ def test_what_a_provider_declares_is_explained_where_it_says(name: str) -> None:
         headings = re.findall(r"^#+ (.+)$", (DOCS / page).read_text(), re.MULTILINE)
         assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert one.about
+
+
+NEEDING_A_KEY = [name for name in RENTING if "ssh_key" in BENCHES[name].options]
+
+
+def about_the_key(bench: Bench, url: str, **options: str | None) -> Prerequisite:
+    with msgspec.structs.replace(bench, options={**bench.options, **options}).pointed_at(url) as adapter:
+        assert isinstance(adapter.launcher, PrerequisiteProbe), "doctor and rehearse would call it ready"
+        (found,) = [one for one in adapter.launcher.prerequisites(()) if one.name is PrerequisiteName.KEY_PAIR]
+        return found
+
+
+@pytest.mark.parametrize("name", NEEDING_A_KEY)
+def test_an_ssh_key_without_which_no_order_is_sent_is_asked_for_before(name: str) -> None:
+    bench = BENCHES[name]
+    assert PrerequisiteName.KEY_PAIR in {one.name for one in bench.info.prerequisites}
+    with bench.place() as place:
+        assert about_the_key(bench, place.url).met
+        for lacking in (about_the_key(bench, place.url, ssh_key=wrong) for wrong in (None, "not-there")):
+            assert (lacking.met, lacking.is_blocking) == (False, True)
+            assert "ssh_key" in lacking.mend

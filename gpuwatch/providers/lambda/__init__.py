@@ -30,6 +30,7 @@ INFO = ProviderInfo(
     prerequisites=declared(
         "launching.md#before-the-first-rent",
         credentials="a key that lists instances",
+        key_pair="the SSH key of options.ssh_key",
     ),
 )
 

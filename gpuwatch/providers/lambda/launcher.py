@@ -23,6 +23,7 @@ from gpuwatch.errors import (
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.api_launcher import ApiLauncher, InstanceNotFound
@@ -36,6 +37,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
+from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, objects, word
 
 from .offers import PROVIDER, LambdaInstanceType, parse_type
@@ -106,6 +108,15 @@ class LambdaLauncher(ApiLauncher):
         found = parse_instances(self._account.get("/instances", kind="instances"))
         self._ending = frozenset(one.instance_id for one in found if one.status == _ENDING)
         return found
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """Whether the account has the SSH key of the settings. Only reads; raises nothing."""
+        mend = f'add ssh_key = "NAME" of a key that Lambda has to [providers.{PROVIDER}.options]'
+        return [ssh_key_prerequisite(self._options.get("ssh_key"), self._keys, mend)]
+
+    def _keys(self) -> list[object]:
+        self._account.require_key()
+        return [row.get("name") for row in objects(at(self._account.get("/ssh-keys", kind="instances"), "data"))]
 
     def row_in(self, value: Any) -> object:
         """Within an object."""

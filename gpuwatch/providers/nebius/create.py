@@ -20,7 +20,7 @@ from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.shutdown_timer import shutdown_timer
 
 _OFFER: Final = re.compile(r"([a-z0-9.-]{1,40})/([a-z0-9.-]{1,40})/([a-z0-9-]{1,30})(/spot)?")
-_SSH_KEY: Final = re.compile(r"(ssh-|ecdsa-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\n]{0,200})?")
+PUBLIC_KEY: Final = re.compile(r"(ssh-|ecdsa-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\n]{0,200})?")
 _SCRIPT: Final = "/root/gpuwatch-first-boot"
 
 
@@ -48,7 +48,7 @@ def create_request(
         OrderRefused: BAD_ORDER, Nebius cannot do what it asks for.
     """
     ssh_key = options.get("ssh_key")
-    if not isinstance(ssh_key, str) or not _SSH_KEY.fullmatch(ssh_key.strip()):
+    if not isinstance(ssh_key, str) or not PUBLIC_KEY.fullmatch(ssh_key.strip()):
         raise not_sent(
             PROVIDER, f'a public SSH key is needed: add ssh_key = "ssh-ed25519 …" to [providers.{PROVIDER}.options]'
         )

@@ -11,9 +11,10 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.nebius.account import NebiusAccount
 from gpuwatch.providers.nebius.client import LIST_ADVICE, LIST_PUBLIC_IMAGES, PROVIDER, NebiusClient
-from gpuwatch.providers.nebius.create import OfferParts, read_offer_id
+from gpuwatch.providers.nebius.create import PUBLIC_KEY, OfferParts, read_offer_id
 from gpuwatch.providers.nebius.market import read_advice
 from gpuwatch.providers.toolkit.post_processing import ParseResult
+from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
 
 
 class NebiusPrerequisites:
@@ -26,7 +27,8 @@ class NebiusPrerequisites:
 
     def look(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
         """What is there and what is missing; a question that fails is "not known". Raises nothing."""
-        found = [self._ssh_key()]
+        mend = f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{PROVIDER}.options]'
+        found = [public_key_prerequisite(self._options.get("ssh_key"), PUBLIC_KEY, mend)]
         regions: dict[str, list[tuple[str, OfferParts]]] = {}
         for order in orders:
             if wanted := read_offer_id(order.offer_id):
@@ -35,12 +37,6 @@ class NebiusPrerequisites:
             ids = tuple(offer_id for offer_id, _ in wanted_there)
             found += [look(region, ids) for look in (self._place, self._image)]
         return found + (self._quota(regions) if regions else [])
-
-    def _ssh_key(self) -> Prerequisite:
-        met = bool(self._options.get("ssh_key"))
-        text = "options.ssh_key is set" if met else "options.ssh_key is not set"
-        mend = "" if met else f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{PROVIDER}.options]'
-        return Prerequisite(name=PrerequisiteName.KEY_PAIR, met=met, text=text, mend=mend)
 
     def _place(self, region: str, ids: tuple[str, ...]) -> Prerequisite:
         said = partial(Prerequisite, place=region, offer_ids=ids)

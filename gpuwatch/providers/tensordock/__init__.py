@@ -27,6 +27,7 @@ INFO = ProviderInfo(
     prerequisites=declared(
         "launching.md#before-the-first-rent",
         credentials="a token that lists instances",
+        key_pair="the public SSH key in options.ssh_key",
     ),
     options=(
         OptionSpec(

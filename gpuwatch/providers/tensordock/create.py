@@ -27,7 +27,7 @@ _NAME_LENGTH: Final = 60  # this much is known to work
 _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
 _LAST_PORT: Final = 65_535
 _SSH_PORT: Final = 22
-_KEY: Final = re.compile(r"[a-z][a-z0-9@.-]{2,40} [A-Za-z0-9+/=]{20,}(?: .*)?")
+PUBLIC_KEY: Final = re.compile(r"[a-z][a-z0-9@.-]{2,40} [A-Za-z0-9+/=]{20,}(?: .*)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # The vendor's own installing of keys failed for one team, so the first script does it too, for the user of its images.
@@ -48,7 +48,7 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     if ware is None:
         raise not_sent(NAME, "that is no id of an offer")
     _check(order)
-    if not isinstance(key, str) or not _KEY.fullmatch(key):
+    if not isinstance(key, str) or not PUBLIC_KEY.fullmatch(key):
         raise not_sent(NAME, f"providers.{NAME}.options.ssh_key must hold a public key: without it no machine is made")
     attributes = {
         "name": order.label,

@@ -10,8 +10,9 @@ import msgspec
 
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderError
 from gpuwatch.ports import Created, Instance, Order
+from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.tensordock.create import create_body, created, ended
+from gpuwatch.providers.tensordock.create import PUBLIC_KEY, create_body, created, ended
 from gpuwatch.providers.tensordock.error_mapping import NAME, MachineNotFound, NoSuchMachine, NotFound, accepted
 from gpuwatch.providers.tensordock.machines import (
     GONE,
@@ -25,6 +26,7 @@ from gpuwatch.providers.tensordock.machines import (
 from gpuwatch.providers.tensordock.names import PLACE
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.basic_launcher import BasicLauncher, not_sent
+from gpuwatch.providers.toolkit.ssh_keys import public_key_prerequisite
 
 _PATH: Final = "/api/v2/instances"
 _CREATE_DEADLINE_S: Final = 120.0  # a minute is usual, and giving up early costs more than waiting
@@ -83,6 +85,11 @@ class TensorDockLauncher(BasicLauncher):
         with self._lock:
             self._looks = {key: look for key, look in self._looks.items() if key in rows}
         return found
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """Whether the settings hold a public key. Asks nothing."""
+        mend = f'add ssh_key = "ssh-ed25519 …", your public key, to [providers.{NAME}.options]'
+        return [public_key_prerequisite(self._options.get("ssh_key"), PUBLIC_KEY, mend)]
 
     def get(self, instance_id: str) -> Instance | None:
         """One machine; None: it is deleted, or TensorDock's own words say that there is none. Raises ProviderError."""

@@ -31,6 +31,7 @@ INFO = ProviderInfo(
         "launching.md#before-the-first-rent",
         credentials="a key that lists instances",
         balance="money on the account",
+        key_pair="the SSH key of options.ssh_key",
     ),
 )
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from gpuwatch.errors import OrderError, OrderRefused, OutcomeUnknown, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (
@@ -24,6 +25,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
+from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, moment, number, objects, usd_hour, whole, word
 from gpuwatch.providers.verda.client import PROVIDER, VerdaClient
 from gpuwatch.providers.verda.offers import LEAST_DISK_GB, hardware_of
@@ -85,6 +87,15 @@ class VerdaLauncher(ApiLauncher):
         for row in objects(value):
             self._remember(row)
         return found
+
+    def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
+        """Whether the account has the SSH key of the settings. Only reads; raises nothing."""
+        mend = f'add ssh_key = "ID" of a key that Verda has to [providers.{PROVIDER}.options]'
+        return [ssh_key_prerequisite(self._options.get("ssh_key"), self._keys, mend)]
+
+    def _keys(self) -> list[object]:
+        self._account.require_key()
+        return [row.get("id") for row in objects(self._account.get("/sshkeys", kind="instances"))]
 
     def read(self, row: Mapping[str, Any]) -> Instance | None:
         """Learn what goes with it, too."""

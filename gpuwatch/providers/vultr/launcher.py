@@ -21,6 +21,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, moment, number, objects, word
 from gpuwatch.providers.vultr.client import (
     PROVIDER,
@@ -99,18 +100,12 @@ class VultrLauncher(ApiLauncher):
         return Prerequisite(name=name, met=False, text=text, mend=mend, is_blocking=False)
 
     def _ssh_key(self) -> Prerequisite:
-        name, wanted = PrerequisiteName.KEY_PAIR, self._options.get("ssh_key")
         mend = f'add ssh_key = "ID" of a key that Vultr has to [providers.{PROVIDER}.options]'
-        if not wanted:
-            return Prerequisite(name=name, met=False, text="options.ssh_key is not set", mend=mend)
-        try:
-            self._account.require_key()
-            keys = all_rows(self._account, "/ssh-keys", "ssh_keys", kind="instances")
-        except ProviderError as error:
-            return Prerequisite(name=name, met=None, text=str(error))
-        if any(row.get("id") == wanted for row in objects(keys)):
-            return Prerequisite(name=name, met=True, text="the SSH key of options.ssh_key is there")
-        return Prerequisite(name=name, met=False, text=f"there is no SSH key {str(wanted)[:40]!r}", mend=mend)
+        return ssh_key_prerequisite(self._options.get("ssh_key"), self._keys, mend)
+
+    def _keys(self) -> list[object]:
+        self._account.require_key()
+        return [row.get("id") for row in objects(all_rows(self._account, "/ssh-keys", "ssh_keys", kind="instances"))]
 
 
 def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""Whether the SSH key of the settings is there: without it an order is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from gpuwatch.errors import ProviderError
+from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
+from gpuwatch.ports.settings import Option
+
+_SHOWN = 40
+
+
+def ssh_key_prerequisite(wanted: Option, registered: Callable[[], Iterable[object]], mend: str) -> Prerequisite:
+    """The account's key that `options.ssh_key` names. Raises nothing.
+
+    Args:
+        wanted: the option.
+        registered: reads the names, or ids, of the account's keys; may raise ProviderError.
+        mend: what to add to the settings.
+    """
+    name = PrerequisiteName.KEY_PAIR
+    if not wanted:
+        return Prerequisite(name=name, met=False, text="options.ssh_key is not set", mend=mend)
+    try:
+        is_there = wanted in registered()
+    except ProviderError as error:
+        return Prerequisite(name=name, met=None, text=str(error))
+    if is_there:
+        return Prerequisite(name=name, met=True, text="the SSH key of options.ssh_key is there")
+    return Prerequisite(name=name, met=False, text=f"there is no SSH key {str(wanted)[:_SHOWN]!r}", mend=mend)
+
+
+def public_key_prerequisite(wanted: Option, form: re.Pattern[str], mend: str) -> Prerequisite:
+    """The public key that `options.ssh_key` holds.
+
+    Args:
+        form: what the create request takes.
+    """
+    name = PrerequisiteName.KEY_PAIR
+    if isinstance(wanted, str) and form.fullmatch(wanted.strip()):
+        return Prerequisite(name=name, met=True, text="options.ssh_key is set")
+    text = "options.ssh_key is no public key" if wanted else "options.ssh_key is not set"
+    return Prerequisite(name=name, met=False, text=text, mend=mend)
