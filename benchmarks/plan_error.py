@@ -9,12 +9,32 @@ the same address, which says more about a job that nobody published.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+
+import msgspec
 
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.planning.roofline import WorkMethod
-from gpuwatch.domain.planning.throughput import EstimateError, LeftOutRow, ThroughputTable, error_of, leave_one_out
+from gpuwatch.domain.planning.throughput import LeftOutRow, ThroughputTable, leave_one_out
 
 MOST_MEDIAN, LEAST_WITHIN_3 = 1.5, 0.9
+
+
+class EstimateError(msgspec.Struct, frozen=True):
+    """The error of estimates of left-out rows."""
+
+    rows: int
+    median: float  # ratio
+    within_3: float  # share of the rows estimated within a factor of 3
+    worst: float
+
+
+def error_of(found: Sequence[LeftOutRow]) -> EstimateError:
+    """Summarise left-out rows; there is at least one."""
+    ratios = sorted(one.ratio for one in found)
+    middle = len(ratios) // 2
+    median = ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
+    return EstimateError(len(ratios), median, sum(one <= 3 for one in ratios) / len(ratios), ratios[-1])
 
 
 def plan_error(table: ThroughputTable) -> list[tuple[str, str, EstimateError]]:

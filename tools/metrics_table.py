@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from gpuwatch.app.metric_specs import metrics_table
+from gpuwatch.app.metric_specs import METRICS
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 _BEGIN, _END = "<!-- metrics -->\n", "<!-- /metrics -->"
@@ -14,7 +15,15 @@ def with_table(page: str) -> str:
     """The page with the newest table."""
     before, _, rest = page.partition(_BEGIN)
     after = rest.partition(_END)[2]
-    return before + _BEGIN + "\n" + "\n".join(metrics_table()) + "\n\n" + _END + after
+    return before + _BEGIN + "\n" + "\n".join(_rows()) + "\n\n" + _END + after
+
+
+def _rows() -> Iterator[str]:
+    yield "| metric | type | labels | meaning |"
+    yield "|---|---|---|---|"
+    for one in METRICS:
+        labels = ", ".join(f"`{label}`" for label in one.labels) or "–"
+        yield f"| `{one.name}` | {one.kind.value} | {labels} | {one.about} |"
 
 
 if __name__ == "__main__":

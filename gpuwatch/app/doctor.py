@@ -17,21 +17,10 @@ from gpuwatch.app.doctor_channels import channel_findings, own_checks
 from gpuwatch.app.doctor_prerequisites import prerequisite_findings
 from gpuwatch.app.pauses import pause_lines
 from gpuwatch.app.provider_status import blind_lanes, provider_statuses
-from gpuwatch.bootstrap import (
-    build_adapters,
-    http_client,
-    missing_extra_hint,
-    open_store_read_only,
-    real_now,
-)
+from gpuwatch.bootstrap import build_adapters, http_client, missing_extra_hint, open_store_read_only, real_now
 from gpuwatch.bootstrap.clusters import orchestrator
 from gpuwatch.bootstrap.polling_plans import polling_warnings
-from gpuwatch.bootstrap.provider_access import (
-    can_rent,
-    has_credentials,
-    providers_to_follow,
-    resolve_provider,
-)
+from gpuwatch.bootstrap.provider_access import can_rent, has_credentials, providers_to_follow, resolve_provider
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Action, Budget
 from gpuwatch.engine.alerts import format_moment

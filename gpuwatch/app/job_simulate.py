@@ -22,13 +22,7 @@ from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
 from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, known_until
 from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap
-from gpuwatch.domain.jobs.simulation import (
-    QueuePolicy,
-    SimulatedJob,
-    SimulatedStart,
-    is_covered,
-    simulate_queue,
-)
+from gpuwatch.domain.jobs.simulation import QueuePolicy, SimulatedJob, SimulatedStart, is_covered, simulate_queue
 from gpuwatch.domain.watches.watch import AutoPrice, Watch
 from gpuwatch.errors import UsageError
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB

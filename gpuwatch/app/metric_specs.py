@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -125,12 +124,3 @@ METRICS = (
     ),
     MetricSpec("gpuwatch_task_failing", _GAUGE, "1 if the task hangs or fails; only beside the daemon", ("task",)),
 )
-
-
-def metrics_table() -> Iterator[str]:
-    """The table of docs/metrics.md, line by line."""
-    yield "| metric | type | labels | meaning |"
-    yield "|---|---|---|---|"
-    for one in METRICS:
-        labels = ", ".join(f"`{label}`" for label in one.labels) or "–"
-        yield f"| `{one.name}` | {one.kind.value} | {labels} | {one.about} |"

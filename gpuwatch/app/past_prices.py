@@ -97,11 +97,6 @@ def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str
     return datetime.fromtimestamp(max(times), UTC) if times else None
 
 
-def gpu_price(settings: Settings, market_history: MarketHistory, interval: OfferInterval) -> float:
-    """Micro-dollars per GPU-hour, commission included, with the reference disk. For many: `pricer`."""
-    return pricer(settings, market_history)(interval.listing, interval)
-
-
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
     """A function that prices a GPU-hour of an interval: micro-dollars, commission and reference disk included."""
     rates = commission_rates(settings)

@@ -17,12 +17,7 @@ from gpuwatch.domain.launches.launch import disk_microusd_hour
 from gpuwatch.domain.market.marks import marks
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.watch import Action
-from gpuwatch.engine.rehearsal import (
-    RehearsedOffers,
-    prerequisites_of,
-    rehearsal_intent,
-    rehearsed_offers,
-)
+from gpuwatch.engine.rehearsal import RehearsedOffers, prerequisites_of, rehearsal_intent, rehearsed_offers
 from gpuwatch.errors import ProviderError, StoreError, StoreMissing, UsageError
 from gpuwatch.ports.prerequisites import Prerequisite
 from gpuwatch.storage.launch_admission import refusal_of_rehearsal

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.app.launches import (
-    known_launch,
-    launcher_of,
-    list_instances_of,
-    open_launches,
-    unknown_instances,
-)
+from gpuwatch.app.launches import known_launch, launcher_of, list_instances_of, open_launches, unknown_instances
 from gpuwatch.bootstrap import build_hooks, http_client, monotonic, new_id, open_store, pace, real_monotonic, real_now
 from gpuwatch.bootstrap.accounts import provider_account, with_previous_keys
 from gpuwatch.bootstrap.keeper import obligation_file

@@ -55,5 +55,4 @@ def _row(models: dict[str, Any], row: dict[str, Any]) -> MeasuredSpeed:
         publication=row["name"],
         url=row["url"],
         date=row["date"],
-        framework=row["framework"],
     )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 SPOT_CHOICES = ("no", "only", "any")
 _FIRST_YEAR = 2000
 

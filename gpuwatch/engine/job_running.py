@@ -8,12 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.domain.jobs.checkpoints import (
-    StoredCheckpoint,
-    machine_checkpoints,
-    newest_whole,
-    superseded,
-)
+from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint, machine_checkpoints, newest_whole, superseded
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.pilot_checks import (
     PILOT_EVENT,
@@ -23,14 +18,7 @@ from gpuwatch.domain.jobs.pilot_checks import (
     pilot_is_over,
 )
 from gpuwatch.domain.jobs.run_plan import checkpoint_pattern, run_folder, runner, work_folder
-from gpuwatch.domain.jobs.run_progress import (
-    RunForecast,
-    RunProgress,
-    bottleneck,
-    forecast,
-    parse_progress,
-    spent_usd,
-)
+from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottleneck, forecast, parse_progress, spent_usd
 from gpuwatch.domain.jobs.run_sample import RunSample, run_sample
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch

@@ -21,13 +21,7 @@ from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.labels import label_ids
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.domain.market.text import clean
-from gpuwatch.errors import (
-    OrderRefused,
-    OutcomeUnknown,
-    PayloadChanged,
-    ProviderDown,
-    ProviderUnreachable,
-)
+from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, ProviderDown, ProviderUnreachable
 from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.clusters import ClusterRun
 from gpuwatch.redaction import redact

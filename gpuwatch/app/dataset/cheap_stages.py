@@ -17,14 +17,7 @@ from gpuwatch.app.dataset.duplicates import exact_duplicates
 from gpuwatch.app.dataset.onnx_models import Array
 from gpuwatch.app.dataset.rows import FileLine, UnusableLine, parse_content, parse_line, read_lines, row_text
 from gpuwatch.app.dataset.scan import ROW_TYPE, AuditProgress, fingerprint
-from gpuwatch.app.dataset.wording import (
-    MINHASH_SIZE,
-    MINHASH_TYPE,
-    NO_ROW,
-    RowNumbers,
-    alike_in_wording,
-    minhashes,
-)
+from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, RowNumbers, alike_in_wording, minhashes
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import UsageError
 

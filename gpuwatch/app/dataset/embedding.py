@@ -14,7 +14,6 @@ from gpuwatch.errors import UsageError
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
-BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # the first is the quickest
 _BATCH = 32  # texts at once, for sentence-transformers
 _BATCH_TOKENS = 512  # of one run: what it computes with stays in the processor's cache
 _HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens: no need to tokenize all of a long text

@@ -26,7 +26,6 @@ from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, NO_ROW, ali
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 
-EXECUTORS = ("local", "slurm", "ray")
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
 _BLOCK_LINES = 8_192
 _SUMMARY = "summary.json"

@@ -32,14 +32,8 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth)
 RowNumbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def minhash(text: str) -> Array:
-    """The 64 numbers that stand for a text's wording."""
-    found: Array = minhashes([text])[0]
-    return found
-
-
 def minhashes(texts: Sequence[str]) -> Array:
-    """The same for several texts, one line each."""
+    """The 64 numbers that stand for a text's wording, one line for each text."""
     if not texts:
         return np.empty((0, MINHASH_SIZE), MINHASH_TYPE)
     sketch = import_extra("rensa").RMinHash

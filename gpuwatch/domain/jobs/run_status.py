@@ -35,7 +35,6 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
         up_s: the machine's uptime when it reported; the only clock of it that counts.
         lease_until_s: on that clock.
         gpu_percent: the mean of its GPUs; None: not measured.
-        gpu_memory_mib: used, the mean of its GPUs.
         gpu_memory_share: of the memory of all its GPUs that is used, 0 to 1.
         log_size: bytes.
         log: what was asked for of it.
@@ -47,10 +46,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     up_s: int | None = None
     lease_until_s: int | None = None
-    heartbeat_s: int | None = None
-    disk_free_kib: int | None = None
     gpu_percent: float | None = None
-    gpu_memory_mib: float | None = None
     gpu_memory_share: float | None = None
     load: float | None = None
     cpus: int | None = None
@@ -86,10 +82,7 @@ def parse_status(said: bytes) -> RunnerStatus | None:
         exit_code=exit_code if exit_code is not None and exit_code < 256 else None,
         up_s=whole.get("up"),
         lease_until_s=whole.get("lease"),
-        heartbeat_s=whole.get("heartbeat"),
-        disk_free_kib=whole.get("disk_free_kib"),
         gpu_percent=_mean([_number(one[0]) for one in gpus]),
-        gpu_memory_mib=_mean([_number(one[1]) for one in gpus if len(one) > 1]),
         gpu_memory_share=_memory_share(gpus),
         load=_number(values.get("load", "")),
         cpus=whole.get("cpus"),

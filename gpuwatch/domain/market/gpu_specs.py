@@ -27,7 +27,6 @@ class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_gb_s: float | None  # of its memory
     power_w: float | None
     nvlink: bool  # between all cards of a machine; a bridge between pairs does not count
-    release_year: int | None
 
     @property
     def has_tensor_cores(self) -> bool:
@@ -58,7 +57,6 @@ def _specs(row: dict[str, str]) -> GpuSpecs:
         bandwidth_gb_s=_number(row["mem_bandwidth_gb_s"]),
         power_w=_number(row["tdp_w"]),
         nvlink=row["nvlink"] == "yes",
-        release_year=int(row["release_year"]) if row["release_year"].isdigit() else None,
     )
 
 

@@ -19,7 +19,6 @@ from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
 from gpuwatch.domain.planning.figures import FigureRange, exactly
 from gpuwatch.domain.planning.roofline import SpeedTask, WorkMethod, has_fast_link, roofline_tokens_s
 
-METHOD_TEXT = "tokens a second: nearest published measurements, carried over by the roofline (docs/plan.md)"
 _NEAREST = 4  # rows that an estimate uses
 _SAME = 0.25  # distance under which a row counts as the very job
 _FAR = 4.0  # distance beyond which a row says nothing about a job
@@ -42,7 +41,6 @@ class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True):
     publication: str
     url: str
     date: str = ""  # that the publication states
-    framework: str = ""
 
     @property
     def text(self) -> str:
@@ -200,15 +198,6 @@ class LeftOutRow(msgspec.Struct, frozen=True):
         return max(times, 1 / times)
 
 
-class EstimateError(msgspec.Struct, frozen=True):
-    """The error of estimates of left-out rows."""
-
-    rows: int
-    median: float  # ratio
-    within_3: float  # share of the rows estimated within a factor of 3
-    worst: float
-
-
 def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list[LeftOutRow]:
     """Each row, estimated from all others; with `publications`, from those of other addresses alone."""
     found = []
@@ -221,14 +210,6 @@ def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list
         if estimate is not None:
             found.append(LeftOutRow(row, estimate.middle))
     return found
-
-
-def error_of(found: Sequence[LeftOutRow]) -> EstimateError:
-    """Summarise left-out rows; there is at least one."""
-    ratios = sorted(one.ratio for one in found)
-    middle = len(ratios) // 2
-    median = ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
-    return EstimateError(len(ratios), median, sum(one <= 3 for one in ratios) / len(ratios), ratios[-1])
 
 
 @lru_cache(maxsize=64)

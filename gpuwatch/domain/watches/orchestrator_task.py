@@ -20,7 +20,6 @@ from typing import Any, Final
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
-TOOLS: Final = ("skypilot", "dstack")
 STEP_USD: Final = Decimal("0.0001")  # of prices that are handed over
 LEAST_MEMORY: Final = 0.9  # of the card's, as two lists of one card may state it
 _NAME: Final = re.compile(r"[^a-z0-9]+")

@@ -18,17 +18,7 @@ import msgspec
 from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email.connection import BoundedSmtp
 from gpuwatch.notifiers.email.page import as_html
-from gpuwatch.notifiers.toolkit import (
-    CHECK_S,
-    TEMPLATES,
-    checked,
-    cleaned,
-    key_of,
-    remaining,
-    settle,
-    subject,
-    text_of,
-)
+from gpuwatch.notifiers.toolkit import CHECK_S, TEMPLATES, checked, cleaned, key_of, remaining, settle, subject, text_of
 from gpuwatch.ports import Alert, ChannelSettings, Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, parse_line, parse_list, parse_password
 from gpuwatch.ports.settings import Option

@@ -51,7 +51,6 @@ class SpotPrice(msgspec.Struct, frozen=True):
 
     usd_hour: float
     since: datetime
-    zone_id: str | None
 
 
 def machine_filters(region: str, types: Iterable[str]) -> list[dict[str, str]]:
@@ -150,7 +149,7 @@ def parse_spot(rows: Iterable[object], skipped: dict[str, int]) -> dict[SpotKey,
             continue
         key = SpotKey(name, zone)
         if key not in found or found[key].since < since:
-            found[key] = SpotPrice(usd, since, word(at(row, "AvailabilityZoneId"), 40))
+            found[key] = SpotPrice(usd, since)
     return found
 
 

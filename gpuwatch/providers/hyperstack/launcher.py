@@ -10,10 +10,7 @@ from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.ports import Created, Instance, InstanceState, Order
 from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName
 from gpuwatch.ports.settings import Option
-from gpuwatch.providers.hyperstack.client import (
-    PROVIDER,
-    all_rows,
-)
+from gpuwatch.providers.hyperstack.client import PROVIDER, all_rows
 from gpuwatch.providers.hyperstack.offers import gpu_of
 from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
 from gpuwatch.providers.toolkit.basic_launcher import (

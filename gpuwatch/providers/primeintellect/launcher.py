@@ -31,12 +31,7 @@ from gpuwatch.ports.settings import Option
 from gpuwatch.providers.primeintellect import INFO
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.api_launcher import ApiLauncher
-from gpuwatch.providers.toolkit.basic_launcher import (
-    created_instance,
-    decoded_order,
-    id_and_status,
-    refuse,
-)
+from gpuwatch.providers.toolkit.basic_launcher import created_instance, decoded_order, id_and_status, refuse
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error
 from gpuwatch.providers.toolkit.validation import at, objects, usd_hour, whole, word
 

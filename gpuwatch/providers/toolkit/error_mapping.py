@@ -135,9 +135,7 @@ def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
         return [found for one in value[:5] for found in _objects(one, depth)]
     if not isinstance(value, dict):
         return []
-    inner = [
-        value[key] for key in ("error", "errors", "detail", "extensions") if isinstance(value.get(key), dict | list)
-    ]
+    inner = [value[key] for key in _INSIDE if isinstance(value.get(key), dict | list)]
     return [value, *(found for one in inner for found in _objects(one, depth + 1))] if depth < 3 else [value]
 
 

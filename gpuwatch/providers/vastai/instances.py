@@ -87,7 +87,6 @@ class InstancePage(msgspec.Struct):
     success: bool
     instances: list[msgspec.Raw]
     total_instances: int
-    instances_found: int | None = None
     next_token: str | None = None
     label_counts: dict[str, int] | None = None
 

@@ -6,15 +6,7 @@ import threading
 from datetime import datetime
 from typing import Any, Final
 
-from gpuwatch.errors import (
-    KeyRejected,
-    OfferGone,
-    OrderError,
-    OrderRefused,
-    PayloadChanged,
-    ProviderError,
-    RefusalKind,
-)
+from gpuwatch.errors import KeyRejected, OfferGone, OrderError, OrderRefused, PayloadChanged, ProviderError, RefusalKind
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply

@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from gpuwatch.errors import (
-    OfferGone,
-    OrderError,
-    OrderRefused,
-    PayloadChanged,
-    RefusalKind,
-    RefusalScope,
-)
+from gpuwatch.errors import OfferGone, OrderError, OrderRefused, PayloadChanged, RefusalKind, RefusalScope
 from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.http import HttpReply

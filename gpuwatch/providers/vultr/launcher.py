@@ -23,11 +23,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, moment, number, objects, word
-from gpuwatch.providers.vultr.client import (
-    PROVIDER,
-    VultrClient,
-    all_rows,
-)
+from gpuwatch.providers.vultr.client import PROVIDER, VultrClient, all_rows
 from gpuwatch.providers.vultr.offers import VultrPlan
 
 _CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting

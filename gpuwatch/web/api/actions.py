@@ -34,8 +34,6 @@ Body = TypeVar("Body")
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 _Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own record.")]
 
-_PauseFor = Annotated[str, msgspec.Meta(pattern=POSITIVE_DURATION_PATTERN, max_length=60, examples=["12h"])]
-
 
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing is needed."""

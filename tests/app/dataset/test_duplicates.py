@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuwatch.app.dataset import duplicates as module
 from gpuwatch.app.dataset.duplicates import exact_duplicates, near_duplicates
 from gpuwatch.app.dataset.scan import ROW_TYPE, ScannedFile
-from gpuwatch.app.dataset.wording import NO_ROW, minhash, wording_similarity
+from gpuwatch.app.dataset.wording import NO_ROW, minhashes, wording_similarity
 from tests.app.dataset.conftest import Auditor, written
 from tests.app.dataset.tiny_models import words
 
@@ -118,10 +118,10 @@ def test_long_texts_that_begin_alike_both_stay(audit: Auditor, tmp_path: Path) -
 def test_a_sketch_estimates_the_share_of_common_wording(shared: int, expected: float) -> None:
     one = " ".join(f"a{number}" for number in range(1000))
     other = " ".join(f"a{number}" if number < shared else f"b{number}" for number in range(1000))
-    assert wording_similarity(minhash(one), minhash(other)) == pytest.approx(expected, abs=0.15)
-    assert wording_similarity(minhash(one), minhash(one)) == 1
+    assert wording_similarity(*minhashes([one, other])) == pytest.approx(expected, abs=0.15)
+    assert wording_similarity(*minhashes([one, one])) == 1
 
 
 def test_a_sketch_of_nothing_is_none_of_a_word() -> None:
-    assert wording_similarity(minhash(""), minhash("word")) < 0.1
-    assert wording_similarity(minhash("two words"), minhash("Two  WORDS")) == 1
+    assert wording_similarity(*minhashes(["", "word"])) < 0.1
+    assert wording_similarity(*minhashes(["two words", "Two  WORDS"])) == 1

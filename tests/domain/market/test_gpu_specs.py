@@ -22,4 +22,3 @@ def test_a_row_of_the_catalogue_is_read_whole() -> None:
     h100, l4 = gpu_specs()["H100 SXM"], gpu_specs()["L4"]
     assert (h100.memory_gib, h100.fp16_tflops, h100.power_w) == (80.0, 989.4, 700.0)
     assert (h100.nvlink, l4.nvlink) == (True, False)
-    assert h100.release_year == 2022
