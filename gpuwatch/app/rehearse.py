@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter, ProviderInfo
     from gpuwatch.settings import Settings
 
+_NO_OFFER = "no offer fits now; what depends on the offer is not rehearsed"
+
 
 class RehearsalLine(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a rehearsal.
@@ -123,8 +125,14 @@ def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
         yield RehearsalLine(provider=None, name="settings", state="missing", text=text, mend="set a provider's key")
         return
     with http_client(settings) as http:
+        has_offer = False
         for adapter in build_adapters(settings, http, able, is_patient=False).values():
-            yield from _provider(settings, watch, adapter)
+            lines = list(_provider(settings, watch, adapter))
+            has_offer |= any(line.name == "offers" and line.text != _NO_OFFER for line in lines)
+            yield from lines
+    if not has_offer:
+        text = "nowhere is an offer that fits: no order and no limit was rehearsed"
+        yield RehearsalLine(provider=None, name="offers", state="unknown", text=text, mend="rehearse again when one is")
 
 
 def _unable(settings: Settings, name: str) -> str | None:
@@ -160,7 +168,7 @@ def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[Re
 def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalLine:
     line = partial(RehearsalLine, provider=name, name="offers")
     if not offers.matches:
-        return line(state="note", text="no offer fits now; what depends on the offer is not rehearsed")
+        return line(state="note", text=_NO_OFFER)
     best = offers.matches[0]
     price = f"{best.offer.offer_id} at {best.price_microusd_gpu_hour / MICRO:.2f} $ per GPU-hour"
     shown = ", ".join((price, *marks(best.offer)))

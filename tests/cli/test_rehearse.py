@@ -182,6 +182,7 @@ def test_at_the_marketplace_credentials_and_balance_are_what_counts(
     shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell.settings(VAST.format(folder=shell.folder))
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
     assert shell("rehearse", "h100").code == Exit.FAILED  # no key
     monkeypatch.setenv("VAST_API_KEY", "demo-key")
     ran = shell("rehearse", "h100")
@@ -203,3 +204,9 @@ def test_the_offer_that_the_daemon_would_order_comes_first(shell: Shell, market:
         shell.settings(plain.replace('action = "launch"', f'action = "launch"\ntie = "{tie}"'))
         first = next(line for line in shell("rehearse", "h100").out.splitlines() if "would be ordered first" in line)
         assert first.endswith(f"at {wanted} $ per GPU-hour")
+
+
+def test_without_any_offer_it_cannot_tell(shell: Shell, market: Marketplace) -> None:
+    shell.settings(VAST.format(folder=shell.folder) + '[providers.vastai]\napi_key = "demo-key"\n')
+    ran = shell("rehearse", "h100")
+    assert (ran.code, "nowhere is an offer that fits" in ran.out) == (Exit.CANNOT_TELL, True), ran.out
