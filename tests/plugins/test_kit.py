@@ -169,3 +169,9 @@ def test_a_lookup_that_only_looks_into_the_list_is_caught(monkeypatch: pytest.Mo
 def test_a_part_that_is_left_out_must_be_one() -> None:
     with pytest.raises(ValueError, match="leaves_out names no part of the suites: moonlight"):
         acme.Bench(name="acme", place=acme.Cloud, gpu="x", leaves_out={"moonlight": "it is day"})
+
+
+def test_a_package_that_is_not_installed_says_so() -> None:
+    bench = acme.Bench(name="nobody_installed_me", place=acme.Cloud, gpu="x")
+    with pytest.raises(LookupError, match="install its package first"):
+        _ = bench.info
