@@ -8,14 +8,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.hyperstack.client import PROVIDER
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 
@@ -26,18 +25,11 @@ _COUNTRIES: Final = {"CANADA": "CA", "NORWAY": "NO", "US": "US"}  # source: a pu
 _SPOT: Final = "-spot"
 
 
-class HyperstackFlavor(msgspec.Struct, frozen=True, kw_only=True):
-    """One parsed flavor. Sizes are of the whole machine, but for `gpu_memory_gib`."""
+class HyperstackFlavor(MachineType, frozen=True, kw_only=True):
+    """One parsed flavor of a region."""
 
     name: str
     region: str
-    gpu: GpuName
-    gpu_wire: str
-    gpu_count: int
-    gpu_memory_gib: float | None
-    vcpu: float | None
-    ram_gib: float | None
-    disk_gb: float
 
 
 def fetch_flavors(client: ApiClient) -> tuple[ParseResult, datetime]:
@@ -134,27 +126,14 @@ def gpu_of(wire: str) -> tuple[GpuName, float | None]:
 def _offer(kind: HyperstackFlavor, price: float, observed_at: datetime) -> Offer:
     offer_id = f"{kind.name}/{kind.region}"
     nvlink = kind.gpu_count > 1 and "NVLink" in kind.gpu_wire
-    return Offer(
+    return kind.offer(
         provider=PROVIDER,
         offer_id=offer_id,
         machine_id=offer_id,
-        gpu=kind.gpu.name,
-        gpu_family=kind.gpu.family,
-        gpu_wire=kind.gpu_wire,
-        gpu_known=kind.gpu.known,
-        gpu_count=kind.gpu_count,
-        gpu_memory_gib=kind.gpu_memory_gib,
-        spot=False,
-        quoted_usd_hour=price,
-        quoted_disk_gb=kind.disk_gb,
-        disk_usd_gb_month=None,
+        usd_hour=price,
         observed_at=observed_at,
         region=kind.region,
         country=_COUNTRIES.get(kind.region.partition("-")[0]),
-        datacenter=True,
-        vcpu=kind.vcpu,
-        ram_gib=kind.ram_gib,
-        disk_free_gb=kind.disk_gb or None,
         terms=OfferTerms(
             instance_type=kind.name,
             fungible=True,

@@ -36,6 +36,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error, retry_after_s
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, objects, word
@@ -237,17 +238,13 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         state=state,
         status=status,
         machine_id=place,
-        gpu=None if kind is None else kind.gpu.name,
-        gpu_wire=None if kind is None else kind.gpu_wire,
-        gpu_count=None if kind is None else kind.gpu_count,
-        gpu_memory_gib=None if kind is None else kind.gpu_memory_gib,
-        disk_gb=None if kind is None else kind.disk_gb,
         spot=False,
         listed_usd_hour=None if kind is None else kind.usd_hour,
         stopped_usd_hour=None if kind is None else kind.usd_hour,  # idle or unhealthy, it is billed until its end
         ssh_host=ip,
         ssh_port=22 if ip else None,
         ssh_user="ubuntu",
+        **fields_of_instance(kind),
     )
 
 

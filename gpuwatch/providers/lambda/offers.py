@@ -8,13 +8,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
-from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
@@ -38,19 +37,12 @@ _ROW: Final = frozenset({"instance_type", "regions_with_capacity_available"})
 _TYPE: Final = frozenset({"name", "description", "gpu_description", "price_cents_per_hour", "architecture", "specs"})
 
 
-class LambdaInstanceType(msgspec.Struct, frozen=True, kw_only=True):
-    """One parsed instance type. Sizes are of the whole machine, but for `gpu_memory_gib`."""
+class LambdaInstanceType(MachineType, frozen=True, kw_only=True):
+    """One parsed instance type."""
 
     name: str
-    gpu: GpuName
-    gpu_wire: str
-    gpu_count: int
-    gpu_memory_gib: float | None
     usd_hour: float
     cpu_arch: str | None
-    vcpu: float | None
-    ram_gib: float | None
-    disk_gb: float | None
     terms: OfferTerms
 
 
@@ -158,29 +150,16 @@ def _is_region(region: object, seen: ParseResult) -> bool:
 
 def _offer(kind: LambdaInstanceType, region: Mapping[str, Any], observed_at: datetime) -> Offer:
     offer_id = f"{kind.name}/{region['name']}"
-    return Offer(
+    return kind.offer(
         provider=PROVIDER,
         offer_id=offer_id,
         machine_id=offer_id,
-        gpu=kind.gpu.name,
-        gpu_family=kind.gpu.family,
-        gpu_wire=kind.gpu_wire,
-        gpu_known=kind.gpu.known,
-        gpu_count=kind.gpu_count,
-        gpu_memory_gib=kind.gpu_memory_gib,
-        spot=False,
-        quoted_usd_hour=kind.usd_hour,
-        quoted_disk_gb=kind.disk_gb or 0.0,
-        disk_usd_gb_month=None,
+        usd_hour=kind.usd_hour,
+        terms=kind.terms,
         observed_at=observed_at,
         region=region["name"],
         country=_country(region),
-        datacenter=True,
-        vcpu=kind.vcpu,
-        ram_gib=kind.ram_gib,
         cpu_arch=kind.cpu_arch,
-        disk_free_gb=kind.disk_gb,
-        terms=kind.terms,
     )
 
 

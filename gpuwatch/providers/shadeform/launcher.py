@@ -30,6 +30,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     refuse,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
+from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, moment, number, usd_hour, whole, word
 
@@ -232,18 +233,13 @@ def parse_instances(value: object) -> list[Instance]:
 
 def _instance(row: Mapping[str, Any]) -> Instance:
     instance_id, status = id_and_status(row, PROVIDER)
-    hardware, cents, details = _hardware(row), number(row.get("hourly_price")), word(row.get("status_details"), 90)
+    cents, details = number(row.get("hourly_price")), word(row.get("status_details"), 90)
     return Instance(
         instance_id=instance_id,
         label=_label(row),
         state=_STATES.get(status, InstanceState.UNKNOWN),
         status=f"{status}: {details}" if details else status,
         machine_id=_place(row),
-        gpu=None if hardware is None else hardware.gpu.name,
-        gpu_wire=None if hardware is None else hardware.gpu_wire,
-        gpu_count=None if hardware is None else hardware.gpu_count,
-        gpu_memory_gib=None if hardware is None else hardware.gpu_memory_gib,
-        disk_gb=None if hardware is None else hardware.disk_gb,
         spot=False,
         listed_usd_hour=None if cents is None else usd_hour(cents / 100),
         ssh_host=word(row.get("ip"), 100),
@@ -251,6 +247,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         ssh_user=word(row.get("ssh_user"), 32),
         started_at=_moment(row.get("active_at")),
         ends_at=_moment(at(row, "auto_delete", "date_threshold")),  # in the answer about one alone, not in the list
+        **fields_of_instance(_hardware(row)),
     )
 
 

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.slices import gpu_fraction
 from gpuwatch.domain.market.spellings import socket_of
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, usd_hour, whole, word
 
@@ -39,17 +40,10 @@ _KNOWN: Final = frozenset({
 _NEEDED: Final = frozenset({"cloud", "shade_instance_type", "configuration", "hourly_price", "availability"})
 
 
-class Hardware(msgspec.Struct, frozen=True, kw_only=True):
+class Hardware(MachineType, frozen=True, kw_only=True):
     """One parsed `configuration`, of a type or of an instance."""
 
-    gpu: GpuName
-    gpu_wire: str
-    gpu_count: int
-    gpu_memory_gib: float | None
     interconnect: str | None
-    vcpu: float | None
-    ram_gib: float | None
-    disk_gb: float | None
 
 
 class ShadeformInstanceType(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,29 +170,16 @@ def _is_available(region: object, seen: ParseResult) -> bool:
 
 
 def _offer(kind: ShadeformInstanceType, region: Mapping[str, Any], observed_at: datetime) -> Offer:
-    hardware, place = kind.hardware, f"{kind.cloud}/{kind.name}/{region['region']}"
-    return Offer(
+    place = f"{kind.cloud}/{kind.name}/{region['region']}"
+    return kind.hardware.offer(
         provider=PROVIDER,
         offer_id=f"{place}/{kind.cents}",  # with the price: what is rented is limited by it
         machine_id=place,
-        gpu=hardware.gpu.name,
-        gpu_family=hardware.gpu.family,
-        gpu_wire=hardware.gpu_wire,
-        gpu_known=hardware.gpu.known,
-        gpu_count=hardware.gpu_count,
-        gpu_memory_gib=hardware.gpu_memory_gib,
-        spot=False,
-        quoted_usd_hour=kind.usd_hour,
-        quoted_disk_gb=hardware.disk_gb or 0.0,
-        disk_usd_gb_month=None,
+        usd_hour=kind.usd_hour,
+        terms=kind.terms,
         observed_at=observed_at,
         region=region["region"],
         country=_country(region),
-        datacenter=True,
-        vcpu=hardware.vcpu,
-        ram_gib=hardware.ram_gib,
-        disk_free_gb=hardware.disk_gb,
-        terms=kind.terms,
     )
 
 

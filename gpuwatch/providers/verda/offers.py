@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
-from gpuwatch.domain.market.gpu_names import GpuName, catalog
+from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import read_types
+from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 from gpuwatch.providers.verda.client import PROVIDER
@@ -37,17 +36,11 @@ _KNOWN: Final = frozenset(
 _NEEDED: Final = frozenset({"instance_type", "price_per_hour", "gpu", "gpu_memory"})
 
 
-class VerdaInstanceType(msgspec.Struct, frozen=True, kw_only=True):
+class VerdaInstanceType(MachineType, frozen=True, kw_only=True):
     """One parsed instance type. `usd_hours` has its price without disk by rental type: False is on demand."""
 
     name: str
-    gpu: GpuName
-    gpu_wire: str
-    gpu_count: int
-    gpu_memory_gib: float | None
     usd_hours: Mapping[bool, float]
-    vcpu: float | None
-    ram_gib: float | None
 
 
 class OfferReader:
@@ -182,42 +175,17 @@ def _offers(
     for spot, price in kind.usd_hours.items():
         for place, free in stock.get(spot, {}).items():
             if kind.name in free:
-                with_disk = price + disk_usd * LEAST_DISK_GB / HOURS_A_MONTH
-                plain = _offer(kind, terms, with_disk, disk_usd, observed_at)
-                yield msgspec.structs.replace(plain, spot=spot, **_place(kind.name, place, spot))
-
-
-def _offer(
-    kind: VerdaInstanceType, terms: OfferTerms, usd_hour: float, disk_usd: float, observed_at: datetime
-) -> Offer:
-    """The offer of a type on demand, wherever it is."""
-    return Offer(
-        provider=PROVIDER,
-        offer_id=kind.name,
-        machine_id=kind.name,
-        gpu=kind.gpu.name,
-        gpu_family=kind.gpu.family,
-        gpu_wire=kind.gpu_wire,
-        gpu_known=kind.gpu.known,
-        gpu_count=kind.gpu_count,
-        gpu_memory_gib=kind.gpu_memory_gib,
-        spot=False,
-        quoted_usd_hour=usd_hour,
-        quoted_disk_gb=LEAST_DISK_GB,
-        disk_usd_gb_month=disk_usd,
-        observed_at=observed_at,
-        datacenter=True,
-        vcpu=kind.vcpu,
-        ram_gib=kind.ram_gib,
-        terms=terms,
-    )
-
-
-def _place(name: str, place: str, spot: bool) -> dict[str, Any]:
-    where = f"{name}/{place}"
-    return {
-        "offer_id": f"{where}/spot" if spot else where,
-        "machine_id": where,
-        "region": place,
-        "country": _COUNTRIES.get(place.partition("-")[0]),
-    }
+                where = f"{kind.name}/{place}"
+                yield kind.offer(
+                    provider=PROVIDER,
+                    offer_id=f"{where}/spot" if spot else where,
+                    machine_id=where,
+                    usd_hour=price + disk_usd * LEAST_DISK_GB / HOURS_A_MONTH,
+                    quoted_disk_gb=LEAST_DISK_GB,
+                    disk_usd_gb_month=disk_usd,
+                    terms=terms,
+                    observed_at=observed_at,
+                    spot=spot,
+                    region=place,
+                    country=_COUNTRIES.get(place.partition("-")[0]),
+                )

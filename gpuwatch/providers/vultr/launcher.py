@@ -21,6 +21,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
+from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.ssh_keys import ssh_key_prerequisite
 from gpuwatch.providers.toolkit.validation import at, moment, number, objects, word
 from gpuwatch.providers.vultr.client import PROVIDER, VultrClient, all_rows
@@ -151,11 +152,6 @@ def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
         state=_state(row, status),
         status=status,
         machine_id=f"{kind}/{place}" if kind and place else None,
-        gpu=None if plan is None else plan.gpu.name,
-        gpu_wire=None if plan is None else plan.gpu_wire,
-        gpu_count=None if plan is None else plan.gpu_count,
-        gpu_memory_gib=None if plan is None else plan.gpu_memory_gib,
-        disk_gb=number(row.get("disk"), 0, 1e7),
         spot=False,
         listed_usd_hour=price,
         stopped_usd_hour=price,  # stopped, it is billed all the same
@@ -163,6 +159,7 @@ def _instance(row: Mapping[str, Any], plan_of: PlanOf) -> Instance:
         ssh_port=22 if host else None,
         ssh_user="root",
         started_at=moment(row.get("date_created")),
+        **fields_of_instance(plan) | {"disk_gb": number(row.get("disk"), 0, 1e7)},
     )
 
 

@@ -8,14 +8,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from gpuwatch.domain.market.gpu_names import GpuName, catalog
 from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.errors import PayloadChanged, ProviderError
 from gpuwatch.providers.toolkit.api_client import ApiClient, TtlCache
 from gpuwatch.providers.toolkit.catalogue import read_types
 from gpuwatch.providers.toolkit.fan_out import ask_all
+from gpuwatch.providers.toolkit.machine_type import MachineType
 from gpuwatch.providers.toolkit.post_processing import ParseResult, RowSkipped
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, whole, word
 from gpuwatch.providers.vultr.client import PROVIDER, all_rows
@@ -30,20 +29,13 @@ _MIB: Final = 1024.0
 _SLACK: Final = 0.1  # of a card's memory: what is sold as 80 may be stated as 79
 
 
-class VultrPlan(msgspec.Struct, frozen=True, kw_only=True):
+class VultrPlan(MachineType, frozen=True, kw_only=True):
     """One parsed plan. Its price is of the whole machine, its disk included; `usd_hours`: places with another one."""
 
     name: str
-    gpu: GpuName
-    gpu_wire: str
-    gpu_count: int
-    gpu_memory_gib: float
     usd_hour: float
     usd_hours: Mapping[str, float]
     places: tuple[str, ...]
-    vcpu: float | None
-    ram_gib: float | None
-    disk_gb: float | None
 
     def price_at(self, place: str) -> float:
         """USD an hour in one place."""
@@ -198,26 +190,13 @@ def offers_of(
     )
     for place in plan.places:
         if plan.name in stock.get(place, ()):
-            yield Offer(
+            yield plan.offer(
                 provider=PROVIDER,
                 offer_id=f"{plan.name}/{place}",
                 machine_id=f"{plan.name}/{place}",
-                gpu=plan.gpu.name,
-                gpu_family=plan.gpu.family,
-                gpu_wire=plan.gpu_wire,
-                gpu_known=plan.gpu.known,
-                gpu_count=plan.gpu_count,
-                gpu_memory_gib=plan.gpu_memory_gib,
-                spot=False,
-                quoted_usd_hour=plan.price_at(place),
-                quoted_disk_gb=plan.disk_gb or 0.0,
-                disk_usd_gb_month=None,
+                usd_hour=plan.price_at(place),
+                terms=terms,
                 observed_at=observed_at,
                 region=place,
                 country=countries.get(place),
-                datacenter=True,
-                vcpu=plan.vcpu,
-                ram_gib=plan.ram_gib,
-                disk_free_gb=plan.disk_gb,
-                terms=terms,
             )

@@ -1,0 +1,76 @@
+"""A type of machine in a cloud's data centres: so many of one GPU, at one price for the whole.
+
+Many places have the same type, so one parsed type makes many offers, and says what the GPUs of an instance are.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gpuwatch.domain.market.gpu_names import GpuName
+from gpuwatch.domain.market.offer import Offer, OfferTerms
+
+
+class MachineType(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine of the type has. Sizes are of the whole machine, but for `gpu_memory_gib`."""
+
+    gpu: GpuName
+    gpu_wire: str  # as the provider spells it
+    gpu_count: int
+    gpu_memory_gib: float | None
+    vcpu: float | None = None
+    ram_gib: float | None = None
+    disk_gb: float | None = None  # that comes with it, within its price
+
+    def offer(
+        self,
+        *,
+        provider: str,
+        offer_id: str,
+        machine_id: str,
+        usd_hour: float,
+        terms: OfferTerms,
+        observed_at: datetime,
+        **others: Any,
+    ) -> Offer:
+        """An offer of it, on demand unless `others`, more fields of `Offer`, says otherwise."""
+        fields: dict[str, Any] = {
+            "spot": False,
+            "quoted_disk_gb": self.disk_gb or 0.0,
+            "disk_usd_gb_month": None,
+            "disk_free_gb": self.disk_gb or None,
+            "datacenter": True,
+        }
+        return Offer(
+            provider=provider,
+            offer_id=offer_id,
+            machine_id=machine_id,
+            gpu=self.gpu.name,
+            gpu_family=self.gpu.family,
+            gpu_wire=self.gpu_wire,
+            gpu_known=self.gpu.known,
+            gpu_count=self.gpu_count,
+            gpu_memory_gib=self.gpu_memory_gib,
+            quoted_usd_hour=usd_hour,
+            observed_at=observed_at,
+            vcpu=self.vcpu,
+            ram_gib=self.ram_gib,
+            terms=terms,
+            **(fields | others),
+        )
+
+
+def fields_of_instance(found: MachineType | None) -> dict[str, Any]:
+    """The GPUs and the disk as fields of `Instance`; empty for a type that cannot be read."""
+    if found is None:
+        return {}
+    return {
+        "gpu": found.gpu.name,
+        "gpu_wire": found.gpu_wire,
+        "gpu_count": found.gpu_count,
+        "gpu_memory_gib": found.gpu_memory_gib,
+        "disk_gb": found.disk_gb,
+    }
