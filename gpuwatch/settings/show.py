@@ -36,11 +36,7 @@ def origins(
     cwd: Path | None = None,
     known_spellings: Collection[str] = (),
 ) -> tuple[str | None, list[Origin]]:
-    """The settings file, and every setting with its origin.
-
-    Raises:
-        SettingsError: the settings are invalid.
-    """
+    """The settings file, and every setting with its origin. Raises SettingsError: the settings are invalid."""
     sources = collect(config, env, cwd)
     tree, given = merge(parse_file(sources), sources)
     resolved = resolve(tree, sources)

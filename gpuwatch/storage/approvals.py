@@ -144,14 +144,7 @@ class SqlApprovalRepository:
             return [_ask(row) for row in connection.execute(query)]
 
     def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
-        """Approved, and its launch reserved: both or neither.
-
-        Returns:
-            The launch. A refusal: the ask is as open as before. None: it is not open any more, or late.
-
-        Raises:
-            StoreError: nothing was written.
-        """
+        """Approved, and its launch reserved: both or neither. Raises StoreError."""
         in_time = and_(approval.c.approval_id == ask_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now))
         values = {
             "state": ApprovalState.APPROVED.value,

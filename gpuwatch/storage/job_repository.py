@@ -82,23 +82,12 @@ class SqlJobRepository:
                 connection.execute(insert(job_event), _row_of_event(event))
 
     def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
-        """One step with its event, and the run as it is then; the job as it is then.
-
-        Raises:
-            JobConflict: somebody changed the job meanwhile; nothing was written.
-            JobTransitionRefused: it does not follow from the job's state.
-            StoreError: nothing was written.
-        """
+        """One step with its event, and the run as it is then. Raises JobConflict, JobTransitionRefused, StoreError."""
         with self._database.write() as connection:
             return _step(connection, job, transition, *(() if run is None else (run,)))
 
     def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
-        """One step of a queued job onto the instance of a job that is done with it, with both runs.
-
-        Raises:
-            JobConflict: somebody changed the job meanwhile, it rents its own, or renting is paused; nothing is written.
-            StoreError: nothing was written.
-        """
+        """One step of a queued job onto the instance of a job that is done with it. Raises JobConflict, StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)  # a reservation looks whether the job is queued
             if connection.execute(_RENTS, {"of_job": job.job_id}).first() is not None:

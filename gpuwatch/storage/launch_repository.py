@@ -103,17 +103,9 @@ class SqlLaunchRepository:
         hook: str | None = None,
         **changes: Any,
     ) -> Launch:
-        """One transition, unless somebody else made one meanwhile.
+        """One transition with its event, its hook and its alert, unless somebody else made one meanwhile.
 
-        Args:
-            words: the provider's own, cleaned.
-            hook: the owner's hook that it calls for.
-            changes: fields of `Launch` that change with it.
-            news: the alert about it, in the same transaction.
-
-        Raises:
-            LaunchConflict: somebody did; read it again.
-            StoreError: it was not written; nothing may be done on the strength of it.
+        Raises LaunchConflict, StoreError: it was not written; nothing may be done on the strength of it.
         """
         if not may_transition(launch.state, to_state):
             raise LaunchConflict(f"launch {launch.launch_id} cannot go from {launch.state} to {to_state}")
@@ -154,13 +146,7 @@ class SqlLaunchRepository:
     ) -> Launch | LaunchRefusal:
         """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
 
-        Args:
-            place: fields that change because the offer is another provider's (`place_fields`).
-            words: why the offer before was not rented.
-
-        Raises:
-            LaunchConflict: somebody changed the launch meanwhile.
-            StoreError: it was not written; the offer must not be asked for.
+        Raises LaunchConflict, StoreError: it was not written; the offer must not be asked for.
         """
         fields = {**offer_fields(match, watch), **(place or {})}
         pointed = msgspec.structs.replace(launch, state=LaunchState.REQUESTED, version=launch.version + 1, **fields)
@@ -180,9 +166,7 @@ class SqlLaunchRepository:
     ) -> Launch | LaunchRefusal:
         """Give it a later end, if the budgets allow it for that long. The keeper's file has it before the row does.
 
-        Raises:
-            LaunchConflict: somebody changed the launch meanwhile.
-            StoreError: it was not written; the old end holds.
+        Raises LaunchConflict, StoreError: it was not written; the old end holds.
         """
         later = msgspec.structs.replace(
             launch, max_runtime_s=(launch.max_runtime_s or 0.0) + by_s, version=launch.version + 1

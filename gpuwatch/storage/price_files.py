@@ -51,11 +51,7 @@ class ReadRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_rows(path: Path) -> ReadRows:
-    """All rows of a file.
-
-    Raises:
-        UsageError: it cannot be read, or a column is missing.
-    """
+    """All rows of a file. Raises UsageError: it cannot be read, or a column is missing."""
     reader = PriceFileReader(path)
     rows = [row for batch in reader.batches() for row in batch.rows()]
     return ReadRows(rows=rows, skipped=dict(reader.skipped.counts))

@@ -42,11 +42,7 @@ class Embedder(Protocol):
 
 
 def open_embedder(named: Path | None, backend: str, threads: int) -> Embedder:
-    """Open the named model, or the one on this machine.
-
-    Raises:
-        UsageError: there is none, or it cannot be run.
-    """
+    """Open the named model, or the one on this machine. Raises UsageError: there is none, or it cannot be run."""
     folder = find_model(named)
     if backend == "sentence-transformers":
         return SentenceTransformersEmbedder(folder, threads)

@@ -17,11 +17,7 @@ _FORM = "".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for 
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds.
-
-    Raises:
-        ValueError: the text is not a duration; the message says what was expected.
-    """
+    """Return seconds. Raises ValueError: the text is not a duration; the message says what was expected."""
     found = re.fullmatch(_FORM, text.strip().lower())
     if found is None or found.lastgroup is None:
         raise ValueError(f"expected {EXPECTED}")

@@ -50,11 +50,7 @@ class Window(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def parse_window(text: str) -> Window:
-    """Return one window.
-
-    Raises:
-        ValueError: the text is not a window; the message says what was expected.
-    """
+    """Return one window. Raises ValueError: the text is not a window; the message says what was expected."""
     found = re.fullmatch(_FORM, " ".join(text.lower().replace("–", "-").split()))
     if found is None or not any(found.groups()):
         raise ValueError(f"expected {EXPECTED}")

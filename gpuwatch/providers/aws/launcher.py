@@ -47,12 +47,7 @@ class AwsLauncher(BasicLauncher):
         self._spot: TtlCache[dict[SpotKey, SpotPrice]] = TtlCache(_SPOT_S, account.tools.monotonic)
 
     def create(self, order: Order) -> Created:
-        """Rent, once: on demand, or as spot with the order's bid as the highest price.
-
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Rent, once: on demand, or as spot with the order's bid as the highest price. Raises OrderError."""
         wanted = read_offer_id(order.offer_id)
         if wanted is None:
             raise not_sent(PROVIDER, "that is no id of an offer of AWS")
@@ -133,11 +128,7 @@ class AwsLauncher(BasicLauncher):
         return next(iter(self._read(rows, region)), None)
 
     def destroy(self, instance_id: str) -> None:
-        """Terminate it; an instance that is already gone is no error.
-
-        Raises:
-            OrderError: not done, or not known.
-        """
+        """Terminate it; an instance that is already gone is no error. Raises OrderError: not done, or not known."""
         region, own_id = read_instance_id(instance_id)
         answer = self._account.order(
             "destroy", region, "terminate_instances", harmless=NO_INSTANCE, InstanceIds=[own_id]

@@ -39,11 +39,7 @@ _KNOWN: Final = _NEEDED | frozenset(
 
 
 def parse_prices(rows: list[Any], observed_at: datetime) -> ParseResult:
-    """Offers out of the rows of a price list. Pure.
-
-    Raises:
-        PayloadChanged: not one row is the price of an hour.
-    """
+    """Offers out of the rows of a price list. Pure. Raises PayloadChanged: not one row is the price of an hour."""
     seen = ParseResult(rows=len(rows))
     hours, offers = 0, []
     for row in rows:

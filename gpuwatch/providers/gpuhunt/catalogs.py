@@ -156,11 +156,7 @@ def unpacked(archive: bytes, seller: str, max_bytes: int = _CSV_BYTES_MAX) -> by
 
 
 def read_items(table: bytes, seller: str) -> Sequence[Any]:
-    """The library's reading of one catalog: its `CatalogItem`s.
-
-    Raises:
-        PayloadChanged: the library cannot read it.
-    """
+    """The library's reading of one catalog: its `CatalogItem`s. Raises PayloadChanged: the library cannot read it."""
     from gpuhunt import Catalog as Library  # noqa: PLC0415
 
     logging.getLogger("gpuhunt").setLevel(logging.ERROR)  # it warns of each row

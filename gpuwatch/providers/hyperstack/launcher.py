@@ -47,12 +47,7 @@ class HyperstackLauncher(ApiLauncher):
     name, instance_id, one_at = PROVIDER, _ID, f"{_MACHINES}/{{}}"
 
     def create(self, order: Order) -> Created:
-        """Rent one machine, once.
-
-        Raises:
-            OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Rent one machine, once. Raises OrderError."""
         body = create_body(order, self._options)
         self._account.require_key_to_order()
         reply = self._account.order("POST", _MACHINES, body, deadline_s=_CREATE_DEADLINE_S)

@@ -92,12 +92,7 @@ class LambdaLauncher(ApiLauncher):
         self._ending: frozenset[str] = frozenset()  # what the newest list shows as terminating
 
     def create(self, order: Order) -> Created:
-        """Launch, once; not sooner than 12 s after the launch before.
-
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Launch, once; not sooner than 12 s after the launch before. Raises OrderError."""
         body = launch_body(order, self._options)
         self._account.require_key_to_order()
         path = "/instance-operations/launch"

@@ -59,12 +59,7 @@ class NebiusLauncher(BasicLauncher):
         self._prerequisites = NebiusPrerequisites(client, account, options)
 
     def create(self, order: Order) -> Created:
-        """Rent one instance, once: on demand, or preemptible at whatever the spot price is.
-
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Rent one instance, once: on demand, or preemptible at whatever the spot price is. Raises OrderError."""
         wanted = read_offer_id(order.offer_id)
         if wanted is None:
             raise not_sent(PROVIDER, "that is no id of an offer")

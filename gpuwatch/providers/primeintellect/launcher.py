@@ -77,9 +77,7 @@ class PrimeLauncher(ApiLauncher):
     def create(self, order: Order) -> Created:
         """Rent, once, for no more than the price that was shown: the vendor refuses what is dearer by then.
 
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
+        Raises OrderError.
         """
         check_order(order)
         self._account.require_key_to_order()

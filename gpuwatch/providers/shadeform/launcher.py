@@ -83,9 +83,7 @@ class ShadeformLauncher(ApiLauncher):
     def create(self, order: Order) -> Created:
         """Rent, once, with `auto_delete` set: Shadeform itself ends it, whatever happens to gpuwatch.
 
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
+        Raises OrderError.
         """
         body = create_body(order, self._options, self._account.tools.now())
         self._account.require_key_to_order()

@@ -77,11 +77,7 @@ def created(reply: HttpReply, now: datetime) -> Created:
 
 
 def ended(reply: HttpReply, now: datetime) -> None:
-    """Checks a destroy's 2xx answer.
-
-    Raises:
-        OrderError: the answer's error; NoSuchMachine if it is gone already.
-    """
+    """Checks a destroy's 2xx answer. Raises OrderError: the answer's error; NoSuchMachine if it is gone already."""
     stated = read_error_body(reply)
     if not 200 <= status_of(reply, stated.value) < 300:
         raise ordering(NAME, stated, reply, now)

@@ -68,11 +68,7 @@ def status_of(reply: HttpReply, value: Any) -> int:
 
 
 def accepted(reply: HttpReply, now: datetime) -> Any:
-    """The decoded JSON of a read's 2xx answer, if it is no error.
-
-    Raises:
-        ProviderError: the error in the answer.
-    """
+    """The decoded JSON of a read's 2xx answer, if it is no error. Raises ProviderError: the error in the answer."""
     value = decoded(reply.body, NAME)
     if not 200 <= status_of(reply, value) < 300:
         raise reading(NAME, error_mapping.read_error_body(reply), reply, now)

@@ -56,12 +56,7 @@ class TensorDockLauncher(BasicLauncher):
         self._looks: dict[str, _CachedMachine] = {}
 
     def create(self, order: Order) -> Created:
-        """Rent, once. A lost answer is found by the label, which is the machine's name.
-
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Rent, once. A lost answer is found by the label, which is the machine's name. Raises OrderError."""
         body = create_body(order, self._options, self._rest.tools.now())
         self._rest.require_key_to_order()
         reply = self._rest.order("POST", _PATH, body, deadline_s=_CREATE_DEADLINE_S)
@@ -108,11 +103,7 @@ class TensorDockLauncher(BasicLauncher):
         return None if row.word in GONE else self._instance_of(row, machine)
 
     def destroy(self, instance_id: str) -> None:
-        """End it, with its disk; what is gone already is no error.
-
-        Raises:
-            OrderError: not done, or not known.
-        """
+        """End it, with its disk; what is gone already is no error. Raises OrderError: not done, or not known."""
         if not PLACE.fullmatch(instance_id):
             raise not_sent(NAME, "that is no id of a machine")
         self._rest.require_key_to_order()

@@ -93,11 +93,7 @@ def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseR
 
 
 def parse_hostnodes(value: Any, recipe: Recipe, observed_at: datetime) -> ParseResult:
-    """Offers of `GET /hostnodes`, each of one known machine.
-
-    Raises:
-        PayloadChanged: there is not a list of hosts.
-    """
+    """Offers of `GET /hostnodes`, each of one known machine. Raises PayloadChanged: there is not a list of hosts."""
     seen = ParseResult()
     for row in _rows(value, "hostnodes"):
         seen.rows += 1

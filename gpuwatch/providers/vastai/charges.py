@@ -59,11 +59,7 @@ def charges_params(day: date) -> dict[str, str]:
 
 
 def charges_page(body: bytes) -> ChargesPage:
-    """Parse one page.
-
-    Raises:
-        PayloadChanged: it has another form.
-    """
+    """Parse one page. Raises PayloadChanged: it has another form."""
     try:
         page = msgspec.json.decode(body, type=ChargesPage)
     except UNREADABLE as error:

@@ -84,11 +84,7 @@ def bad_order(what: str) -> OrderRefused:
 
 
 def created(reply: HttpReply, now: datetime) -> Created:
-    """The receipt of a create.
-
-    Raises:
-        OrderError: what the answer says instead.
-    """
+    """The receipt of a create. Raises OrderError: what the answer says instead."""
     refusal = read_error_body(reply)
     values = refusal.values
     contract, success = values.get("new_contract"), values.get("success")

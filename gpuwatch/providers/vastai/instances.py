@@ -92,11 +92,7 @@ class InstancePage(msgspec.Struct):
 
 
 def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
-    """Understand one page.
-
-    Raises:
-        PayloadChanged: it is anything but a page with every instance readable.
-    """
+    """Understand one page. Raises PayloadChanged: it is anything but a page with every instance readable."""
     try:
         page = msgspec.json.decode(body, type=InstancePage)
         rows = [_row(raw) for raw in page.instances]

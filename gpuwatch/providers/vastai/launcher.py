@@ -43,12 +43,7 @@ class VastLauncher:
         self._client = client
 
     def create(self, order: Order) -> Created:
-        """Rent, once: on demand, or with the order's bid.
-
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Rent, once: on demand, or with the order's bid. Raises OrderError."""
         body = create_body(order, self._client.tools.now())
         reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
         return created(reply, self._client.tools.now())
@@ -90,11 +85,7 @@ class VastLauncher:
         return found
 
     def destroy(self, instance_id: str) -> None:
-        """End an instance; one that is gone already is no error.
-
-        Raises:
-            OrderError: not done, or not known.
-        """
+        """End an instance; one that is gone already is no error. Raises OrderError: not done, or not known."""
         reply = self._change("destroy", "DELETE", f"/api/v0/instances/{_path_id(instance_id)}/", {})
         if reply.status == 404 and not read_error_body(reply).is_key_error:
             if read_error_body(reply).code in {"no_such_instance", "not_found"}:

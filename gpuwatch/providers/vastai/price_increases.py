@@ -57,11 +57,7 @@ class _IncreasesAnswer(msgspec.Struct):
 
 
 def increase_rows(body: bytes) -> list[IncreaseRow]:
-    """Understand the answer.
-
-    Raises:
-        PayloadChanged: it is anything else, or a price in it is impossible.
-    """
+    """Understand the answer. Raises PayloadChanged: it is anything else, or a price in it is impossible."""
     try:
         answer = msgspec.json.decode(body, type=_IncreasesAnswer)
     except UNREADABLE as error:

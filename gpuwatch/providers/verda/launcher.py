@@ -59,12 +59,7 @@ class VerdaLauncher(ApiLauncher):
         self._labels: dict[str, str] = {}  # instance → its label, the name of its start script
 
     def create(self, order: Order) -> Created:
-        """Rent, once. A start script is stored before it and removed if nothing was made.
-
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Rent, once. A start script is stored before it and removed if nothing was made. Raises OrderError."""
         body, script = create_body(order, self._options), first_boot_script(order.onstart, order.env)
         self._account.require_key_to_order()
         if script is not None:

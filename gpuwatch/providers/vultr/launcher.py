@@ -53,12 +53,7 @@ class VultrLauncher(ApiLauncher):
         self._plan_of = plan_of
 
     def create(self, order: Order) -> Created:
-        """Rent, once.
-
-        Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: it may have been made.
-        """
+        """Rent, once. Raises OrderError."""
         body = create_body(order, self._options)
         self._account.require_key_to_order()
         reply = self._account.order("POST", "/instances", body, deadline_s=_CREATE_DEADLINE_S)

@@ -20,11 +20,7 @@ class UnreadableBody(Exception):
 
 
 def decode_bounded(chunks: Iterable[bytes], encoding: str, max_bytes: int) -> Iterator[bytes]:
-    """Decoded pieces of a body.
-
-    Raises:
-        UnreadableBody: the text says why; the pieces so far are not the whole.
-    """
+    """Decoded pieces of a body. Raises UnreadableBody: the text says why; the pieces so far are not the whole."""
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
         pieces: Iterable[bytes] = chunks
