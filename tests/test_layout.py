@@ -31,6 +31,7 @@ LOCKS = {
     ],
     "dataset.txt": [*PROJECT["project"]["dependencies"], *EXTRAS["dataset"]],
     "build.txt": PROJECT["dependency-groups"]["build"],
+    "installer.txt": PROJECT["dependency-groups"]["installer"],
     "dev.txt": [
         *PROJECT["project"]["dependencies"],
         *(one for one in PROJECT["dependency-groups"]["dev"] if isinstance(one, str)),

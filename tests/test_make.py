@@ -47,8 +47,14 @@ def test_ci_runs_the_test_command_of_the_readme_and_nothing_after_it() -> None:
 def test_every_package_is_installed_by_its_hash() -> None:
     """The project itself is the one exception: it has none, and brings nothing with it."""
     makefile = (ROOT / "Makefile").read_text()
-    assert "--only-binary :all:" in makefile
-    lines = [line for line in makefile.splitlines() if line.startswith("\t") and "$(PIP_INSTALL)" in line]
-    assert len(lines) >= 3
-    assert [line for line in lines if "--require-hashes" not in line or "-r requirements/" not in line] == []
+    recipes = [line for line in makefile.splitlines() if line.startswith("\t")]
+    by_pip = [line for line in recipes if "$(PIP_INSTALL)" in line]
+    by_uv = [line for line in recipes if "uv pip install" in line]
+    of_locks = [line for line in recipes if "$(call INSTALL_LOCKED" in line]
+    assert (len(by_pip), len(by_uv), len(of_locks)) == (3, 1, 2)
+    assert [line for line in by_pip + by_uv if "--require-hashes" not in line] == []
+    assert [line for line in by_uv if "--only-binary :all:" not in line] == []
+    assert re.findall(r"(?m)^PIP_INSTALL := .*--only-binary :all:", makefile)
+    assert [line for line in of_locks if ",-r requirements/" not in line] == []
+    assert [line for line in by_pip if not re.search(r"-r requirements/|--no-deps \$\(2\)", line)] == []
     assert re.findall(r"(?m)^INSTALL_PROJECT := .*--no-deps --no-build-isolation", makefile)
