@@ -26,7 +26,6 @@ from nebius.base._service_error import pbrpc_status_of_errors
 from tests.clouds.nebius_market import FRESH, FULL, HIGH, PRESETS, SPOT, Availability, Preset, advised, listed_platforms
 
 TENANT: Final = "tenant-e00demo"
-SSH_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDemoDemoDemoDemoDemoDemoDemoDemoDemoDemo demo"
 IMAGE: Final = "ubuntu24.04-cuda13.0"
 DISK_USD_GIB_HOUR: Final = 0.0001
 

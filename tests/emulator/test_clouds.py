@@ -9,12 +9,14 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import grpc
 import pytest
 
 from gpuwatch import providers
 from gpuwatch.emulator.provider_server import ProviderServer
 from tests import clouds
+from tests.late import LateModule
+
+grpc = LateModule("grpc")
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from gpuwatch.testing import Bench
-from tests.clouds.grpc_relay import relaying_grpc
-from tests.clouds.nebius import SSH_KEY, Nebius
+from tests.late import LateModule
+
+if TYPE_CHECKING:
+    from tests.clouds.grpc_relay import GrpcRelay
+    from tests.clouds.nebius import Nebius
+
+cloud = LateModule("tests.clouds.nebius")
+relays = LateModule("tests.clouds.grpc_relay")
+
+SSH_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDemoDemoDemoDemoDemoDemoDemoDemoDemoDemo demo"
 
 _NO_HTTP = "it speaks gRPC: test_nebius_wire.py"
 
@@ -21,9 +30,14 @@ def _sell_out(place: Nebius, offer_id: str) -> None:
     ]
 
 
+def _relaying(url: str) -> AbstractContextManager[GrpcRelay]:
+    relay: AbstractContextManager[GrpcRelay] = relays.relaying_grpc(url)
+    return relay
+
+
 BENCH = Bench(
     name="nebius",
-    place=partial(Nebius, most_rows=2),
+    place=lambda: cloud.Nebius(most_rows=2),
     gpu="H100 SXM",
     options={"ssh_key": SSH_KEY},
     sell_out=_sell_out,
@@ -40,5 +54,5 @@ BENCH = Bench(
     creates=r"^POST /nebius\.compute\.v1\.InstanceService/Create ",
     ends=r"^POST /nebius\.compute\.v1\.InstanceService/Delete ",
     many=5,
-    relaying=relaying_grpc,
+    relaying=_relaying,
 )

@@ -7,9 +7,8 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import grpc
 import msgspec
 import pytest
 
@@ -17,8 +16,13 @@ from gpuwatch.errors import OfferGone, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import InstanceState, Order
 from gpuwatch.ports.declarations import Adapter
 from gpuwatch.ports.prerequisites import PrerequisiteName
-from tests.clouds.nebius import DISK_USD_GIB_HOUR, SSH_KEY, Nebius, no_resources
-from tests.providers.nebius.bench import BENCH
+from tests.late import LateModule
+from tests.providers.nebius.bench import BENCH, SSH_KEY
+
+if TYPE_CHECKING:
+    from tests.clouds.nebius import Nebius
+
+cloud, grpc = LateModule("tests.clouds.nebius"), LateModule("grpc")
 
 LABEL = "gpuwatch-abcdefgh2345"
 OFFER = "gpu-h100-sxm/1gpu-16vcpu-200gb/eu-north1"
@@ -26,7 +30,7 @@ OFFER = "gpu-h100-sxm/1gpu-16vcpu-200gb/eu-north1"
 
 @pytest.fixture
 def place() -> Iterator[Nebius]:
-    with Nebius() as place:
+    with cloud.Nebius() as place:
         yield place
 
 
@@ -79,8 +83,8 @@ def test_a_preemptible_machine_follows_the_spot_price_and_is_listed_with_it(plac
     place.spot["eu-north1", "gpu-h100-sxm"] = 1.9
     [listed] = launcher(adapter).list_instances()
     assert listed.spot
-    assert listed.listed_usd_hour == pytest.approx(1.9 + 137 * DISK_USD_GIB_HOUR)
-    assert listed.stopped_usd_hour == pytest.approx(137 * DISK_USD_GIB_HOUR)
+    assert listed.listed_usd_hour == pytest.approx(1.9 + 137 * cloud.DISK_USD_GIB_HOUR)
+    assert listed.stopped_usd_hour == pytest.approx(137 * cloud.DISK_USD_GIB_HOUR)
 
 
 @pytest.mark.parametrize(("offer_id", "bid"), [(OFFER, 1.0), (f"{OFFER}/spot", None)])
@@ -108,7 +112,9 @@ def test_the_same_order_sent_twice_rents_once(place: Nebius, adapter: Adapter) -
 
 
 def test_no_stock_is_an_offer_that_is_gone(place: Nebius, adapter: Adapter) -> None:
-    place.fail("InstanceService/Create", grpc.StatusCode.RESOURCE_EXHAUSTED, "not enough resources", no_resources())
+    place.fail(
+        "InstanceService/Create", grpc.StatusCode.RESOURCE_EXHAUSTED, "not enough resources", cloud.no_resources()
+    )
     with pytest.raises(OfferGone, match="not enough resources"):
         launcher(adapter).create(order())
 

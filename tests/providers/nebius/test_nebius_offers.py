@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from nebius.base.options import INSECURE
-from nebius.base.resolver import Constant
-from nebius.sdk import SDK
 
 from gpuwatch.errors import KeyRejected, NoRowUnderstood
 from gpuwatch.ports import Completeness, Query
 from gpuwatch.ports.declarations import Adapter
-from tests.clouds.nebius import DISK_USD_GIB_HOUR, Nebius
-from tests.clouds.nebius_market import LOW, STALE, Preset
+from tests.late import LateModule
 from tests.providers.nebius.bench import BENCH
+
+if TYPE_CHECKING:
+    from tests.clouds.nebius import Nebius
+
+cloud, market = LateModule("tests.clouds.nebius"), LateModule("tests.clouds.nebius_market")
 
 H100_8 = "gpu-h100-sxm/8gpu-128vcpu-1600gb/eu-north1"
 
 
 @pytest.fixture
 def place() -> Iterator[Nebius]:
-    with Nebius() as place:
+    with cloud.Nebius() as place:
         yield place
 
 
@@ -44,16 +45,16 @@ def test_what_any_fabric_has_free_is_one_offer_at_the_calculators_price(adapter:
         "gpu-rtx6000/1gpu-24vcpu-218gb/us-central1",
     }  # fmt: skip
     eight = offers[H100_8]
-    assert eight.quoted_usd_hour == pytest.approx(23.6 + 50 * DISK_USD_GIB_HOUR)
+    assert eight.quoted_usd_hour == pytest.approx(23.6 + 50 * cloud.DISK_USD_GIB_HOUR)
     assert (eight.gpu, eight.gpu_count, eight.gpu_memory_gib, eight.country) == ("H100 SXM", 8, 80.0, "FI")
     assert (eight.terms.interconnect, eight.terms.fungible) == ("NVLink", True)
-    assert eight.disk_usd_gb_month == pytest.approx(DISK_USD_GIB_HOUR * 720)
+    assert eight.disk_usd_gb_month == pytest.approx(cloud.DISK_USD_GIB_HOUR * 720)
 
 
 def test_a_preemptible_machine_costs_the_spot_price_of_each_gpu(place: Nebius, adapter: Adapter) -> None:
     place.spot["eu-north1", "gpu-h100-sxm"] = 1.4
     eight = found(adapter, spot=True)[f"{H100_8}/spot"]
-    assert eight.quoted_usd_hour == pytest.approx(8 * 1.4 + 50 * DISK_USD_GIB_HOUR)
+    assert eight.quoted_usd_hour == pytest.approx(8 * 1.4 + 50 * cloud.DISK_USD_GIB_HOUR)
     assert eight.spot
     assert eight.machine_id == found(adapter)[H100_8].machine_id
 
@@ -78,7 +79,7 @@ def test_prices_on_demand_are_asked_for_once_an_hour(place: Nebius) -> None:
 
 
 def test_stock_that_is_not_fresh_makes_the_answer_a_part(place: Nebius, adapter: Adapter) -> None:
-    place.state = STALE
+    place.state = market.STALE
     answer = adapter.market.search(Query())
     assert (list(answer.offers), answer.completeness) == ([], Completeness.PARTIAL)
 
@@ -91,7 +92,7 @@ def test_a_quota_that_is_used_up_is_no_offer_and_no_fault(place: Nebius, adapter
 
 
 def test_an_offer_that_may_find_no_machine_says_so(place: Nebius, adapter: Adapter) -> None:
-    place.level = LOW
+    place.level = market.LOW
     assert found(adapter)[H100_8].terms.note == "Nebius: an order may find no machine"
 
 
@@ -101,7 +102,7 @@ def test_a_region_without_a_project_has_no_offers(place: Nebius, adapter: Adapte
 
 
 def test_rows_of_which_none_can_be_used_are_an_error(place: Nebius, adapter: Adapter) -> None:
-    place.presets = [Preset("EU NORTH\n", "gpu-h100-sxm", "x y", 1, 80, 1.0, 1, 1)]
+    place.presets = [market.Preset("EU NORTH\n", "gpu-h100-sxm", "x y", 1, 80, 1.0, 1, 1)]
     with pytest.raises(NoRowUnderstood):
         found(adapter)
 
@@ -126,6 +127,9 @@ def test_another_reader_of_nebius_finds_the_same_list_prices(
 ) -> None:
     """gpuhunt asks for platforms and estimates with requests of its own: neither it nor they are ours."""
     from gpuhunt.providers import nebius as judge
+    from nebius.base.options import INSECURE
+    from nebius.base.resolver import Constant
+    from nebius.sdk import SDK
 
     address = place.url.removeprefix("http://")
     monkeypatch.setattr(judge, "SDK", partial(SDK, resolver=Constant(address), options=[(INSECURE, True)]))
@@ -135,7 +139,7 @@ def test_another_reader_of_nebius_finds_the_same_list_prices(
         if item.gpu_count
     }
     ours = {
-        (one.region, one.terms.instance_type): one.quoted_usd_hour - 50 * DISK_USD_GIB_HOUR
+        (one.region, one.terms.instance_type): one.quoted_usd_hour - 50 * cloud.DISK_USD_GIB_HOUR
         for one in found(adapter).values()
     }
     assert len(ours) == 4

@@ -6,8 +6,8 @@ import random
 import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-import grpc
 import pytest
 
 from gpuwatch.errors import (
@@ -24,9 +24,14 @@ from gpuwatch.errors import (
 from gpuwatch.ports import Order, Query
 from gpuwatch.providers.nebius.error_mapping import ordering_error, reading_error
 from gpuwatch.testing.invariants import answer_problems
-from tests.clouds.grpc_relay import GrpcRelay, relaying_grpc
-from tests.clouds.nebius import Nebius
+from tests.late import LateModule
 from tests.providers.nebius.bench import BENCH
+
+if TYPE_CHECKING:
+    from tests.clouds.grpc_relay import GrpcRelay
+    from tests.clouds.nebius import Nebius
+
+cloud, relays, grpc = LateModule("tests.clouds.nebius"), LateModule("tests.clouds.grpc_relay"), LateModule("grpc")
 
 OFFER = "gpu-h100-sxm/1gpu-16vcpu-200gb/eu-north1"
 STATUSES = [
@@ -43,13 +48,13 @@ STATUSES = [
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Nebius]:
-    with Nebius() as place:
+    with cloud.Nebius() as place:
         yield place
 
 
 @pytest.fixture
 def relay(place: Nebius) -> Iterator[GrpcRelay]:
-    with relaying_grpc(place.url) as relay:
+    with relays.relaying_grpc(place.url) as relay:
         yield relay
 
 
