@@ -67,9 +67,9 @@ class Stall:
 ONE = Stall("one_stall", on_by_default=True)
 TWO = Stall("two_stall", on_by_default=True)
 PRICES = Stall("prices_stall", on_by_default=True, kinds=(OfferKind.LISTED,), poll_every_s=21_600.0)
-SHUT = Stall("shut_stall", only_if_enabled=True, launches=True, key_names=("SHUT_STALL_KEY",))
-MACHINES = Stall("machines_stall", only_if_enabled=True, launches=True, runs_images=False)
-NEEDY = Stall("needy_stall", only_if_enabled=True, extra="postgres")
+SHUT = Stall("shut_stall", launches=True, key_names=("SHUT_STALL_KEY",))
+MACHINES = Stall("machines_stall", launches=True, runs_images=False)
+NEEDY = Stall("needy_stall", extra="postgres")
 STALLS = (ONE, TWO, PRICES, SHUT, MACHINES, NEEDY)
 
 

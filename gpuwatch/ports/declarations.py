@@ -100,7 +100,6 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     commission: Commission = Commission()
     key_names: tuple[str, ...] = ()  # environment variables that the ecosystem uses for its key
     on_by_default: bool = False
-    only_if_enabled: bool = False  # neither a key nor a section switches it on; only `enabled = true` does
     searches_without_key: bool = False
     launches: bool = False  # gpuwatch can rent there
     no_lookup: str = ""  # why its launcher is no `InstanceLookup`, in a line; empty: it is one

@@ -281,21 +281,23 @@ def _own_path(name: str) -> KeyPath:
 def _credentials(
     env: Mapping[str, str], aliases: Mapping[str, KeyPath], errors: UnreadableValues
 ) -> Iterator[ExternalValue]:
-    """systemd's credentials: files named as the variables in lower case, such as `gpuwatch_vast_api_key`."""
+    """systemd's credentials: files named as the variables, in any case, or as a provider names its key."""
     folder = env.get("CREDENTIALS_DIRECTORY")
     if not folder:
         return
-    known = {PREFIX.lower() + alias.removeprefix(PREFIX).lower(): path for alias, path in aliases.items()}
+    known = {alias.lower(): path for alias, path in aliases.items()}
+    known |= {PREFIX.lower() + name.removeprefix(PREFIX.lower()): path for name, path in known.items()}
     try:
         names = os.listdir(folder)
     except OSError:
         return  # systemd creates the folder only with credentials
-    for name in sorted(names, key=lambda name: (name not in known, name)):
-        path = known.get(name)
-        if path is None and name.startswith(PREFIX.lower()) and is_secret_key(_own_path(name)):
-            path = _own_path(name)
+    for name in sorted(names, key=lambda name: (name.lower() not in known, name)):
+        lower = name.lower()
+        path = known.get(lower)
+        if path is None and lower.startswith(PREFIX.lower()) and is_secret_key(_own_path(lower)):
+            path = _own_path(lower)
         if path is None:
-            errors += [((), line) for line in _unknown_credential(name, known)]
+            errors += [((), line) for line in _unknown_credential(lower, known)]
             continue
         text = _secret(path, Path(folder, name), f"credential {name}", errors)
         if text is not None:

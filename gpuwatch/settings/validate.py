@@ -74,7 +74,7 @@ def enabled_providers(root: Root) -> dict[str, ProviderTable]:
     for name in providers.names():
         table = root.providers.get(name)
         info = providers.info(name)
-        is_on = info.on_by_default or (table is not None and not info.only_if_enabled)
+        is_on = info.on_by_default or table is not None
         if table is not None and table.enabled is not None:
             is_on = table.enabled
         if is_on:

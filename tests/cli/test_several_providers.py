@@ -270,6 +270,7 @@ def test_explain_says_which_clause_of_the_new_ones_refused_an_offer(shell: Shell
 
 def test_providers_lists_all_that_are_known_with_their_status(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHUT_STALL_KEY", "a-secret-of-the-owner")
+    monkeypatch.setenv("GPUWATCH_PROVIDERS__SHUT_STALL__ENABLED", "false")
     ONE.sells(3.0)
     shell("check", "--gpu", "H100", "--max-price", "3.50")
     asked = len(ONE.asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,12 @@ def test_a_secret_file_is_trimmed(loaded: Any, tmp_path: Path, name: str, conten
     assert key(loaded("", env={name: str(tmp_path / "key")})) == "abc123"
 
 
-@pytest.mark.parametrize("name", ["gpuwatch_vast_api_key", "gpuwatch_providers__vastai__api_key"])
-def test_a_systemd_credential_is_found_by_its_name(loaded: Any, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("abc123\n")
+@pytest.mark.parametrize("own", ["gpuwatch_vast_api_key", "gpuwatch_providers__vastai__api_key", "vast_api_key"])
+@pytest.mark.parametrize("spelt", [str.lower, str.upper])
+def test_a_systemd_credential_is_found_by_its_name(
+    loaded: Any, tmp_path: Path, own: str, spelt: Callable[[str], str]
+) -> None:
+    (tmp_path / spelt(own)).write_text("abc123\n")
     (tmp_path / "other").write_text("not ours")
     assert key(loaded("", env={"CREDENTIALS_DIRECTORY": str(tmp_path)})) == "abc123"
 

@@ -1,7 +1,7 @@
 """TensorDock: virtual machines on hosts of several owners, priced as a sum of their parts.
 
-source: the vendor's v2 documents and what public clients of 2025 and 2026 found, read 2026-11. Off unless switched on:
-what it lists is often not there.
+source: the vendor's v2 documents and what public clients of 2025 and 2026 found, read 2026-11. What it lists is
+often not there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ INFO = ProviderInfo(
     title="TensorDock",
     base_url="https://dashboard.tensordock.com",
     key_names=("TENSORDOCK_API_TOKEN",),
-    only_if_enabled=True,
     searches_without_key=True,
     launches=True,
     self_destruct=SelfDestruct(how="a timer on the machine shuts it down", leaves_disk=True, may_leave_all=True),

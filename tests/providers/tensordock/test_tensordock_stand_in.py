@@ -79,8 +79,8 @@ def test_stock_is_false_as_often_as_reported() -> None:
     assert 4 <= good <= 20
 
 
-@pytest.mark.parametrize(("text", "is_on"), [("", False), ("[providers.tensordock]\nenabled = true\n", True)])
-def test_a_token_alone_does_not_switch_it_on(tmp_path: Path, text: str, is_on: bool) -> None:
+@pytest.mark.parametrize(("text", "is_on"), [("", True), ("[providers.tensordock]\nenabled = false\n", False)])
+def test_a_token_switches_it_on_as_everywhere(tmp_path: Path, text: str, is_on: bool) -> None:
     (tmp_path / "gpuwatch.toml").write_text(text)
     settings = load(env={"TENSORDOCK_API_TOKEN": "abc"}, cwd=tmp_path)
     assert ("tensordock" in settings.providers) is is_on
