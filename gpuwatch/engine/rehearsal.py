@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 
@@ -17,10 +17,10 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.orders import build_order
 from gpuwatch.engine.requoter import payable_match
 from gpuwatch.engine.search import PAGE_ROWS, queries_for
-from gpuwatch.errors import GpuwatchError, KeyRejected, ProviderError
+from gpuwatch.errors import GpuwatchError, KeyRejected, OrderRefused, ProviderError
 from gpuwatch.ports import Launcher, Market, Order
 from gpuwatch.ports.declarations import ProviderInfo
-from gpuwatch.ports.prerequisites import OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
+from gpuwatch.ports.prerequisites import OrderCheck, OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
 
 ORDERS_MOST = 6  # of one watch at one provider: the best of each instance type, region and rental type
 _ID = "rehearsal222"  # as long as a launch's; no launch can have it: the prefix is a word
@@ -71,7 +71,26 @@ def prerequisites_of(launcher: Launcher, info: ProviderInfo, orders: Collection[
             found += launcher.prerequisites(tuple(orders))
         if isinstance(launcher, OrderValidation):
             found += [launcher.validate(order) for order in orders]
+        if isinstance(launcher, OrderCheck) and not any(_is_key_missing(one) for one in found):  # it would say so again
+            found += _unorderable(launcher, orders)
     return found
+
+
+def _is_key_missing(one: Prerequisite) -> bool:
+    return one.name is PrerequisiteName.KEY_PAIR and one.met is False
+
+
+def _unorderable(launcher: OrderCheck, orders: Collection[Order]) -> Iterator[Prerequisite]:
+    """Why orders of a watch cannot be put into a request there; each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for order in orders:
+        try:
+            launcher.check_order(order)
+        except OrderRefused as error:
+            reasons.setdefault(str(error), []).append(order.offer_id)
+    mend = "take it out of the watch, or name other `providers`"
+    for text, ids in reasons.items():
+        yield Prerequisite(name=PrerequisiteName.ORDER, met=False, text=text, mend=mend, offer_ids=tuple(ids))
 
 
 def credentials_of(launcher: Launcher, info: ProviderInfo) -> Prerequisite:

@@ -81,6 +81,14 @@ class OrderValidation(Protocol):
         """What the provider says of the whole order. Raises nothing: no usable answer is `met` None."""
 
 
+@runtime_checkable
+class OrderCheck(Protocol):
+    """A launcher that can tell whether an order can be put into a request, without sending anything."""
+
+    def check_order(self, order: Order) -> None:
+        """Build the request, as far as that asks nothing. Raises OrderRefused: it cannot be put into one."""
+
+
 def is_blocked(found: Sequence[Prerequisite], offer_ids: Sequence[str]) -> bool:
     """Whether nothing of these offers can be rented: the account lacks something, or each offer does.
 

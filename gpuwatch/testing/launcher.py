@@ -23,6 +23,7 @@ from gpuwatch.errors import (
 )
 from gpuwatch.ports import InstanceState, Launcher, Order, Registry, Volume
 from gpuwatch.ports.declarations import Adapter
+from gpuwatch.ports.prerequisites import OrderCheck
 from gpuwatch.testing.account import AccountSuite
 from gpuwatch.testing.hostile import spoiled, with_junk
 from gpuwatch.testing.invariants import instance_problems
@@ -263,6 +264,10 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
                 assert relay.count(self.bench.creates) == (0 if refused else 1)
                 assert refused is None or refused.kind is RefusalKind.BAD_ORDER
                 assert SECRET not in str(refused)
+                if isinstance(launcher, OrderCheck):  # `rehearse` says before the rent what a rent would
+                    relay.requests.clear()
+                    assert str(self._checked(launcher, order)) == str(refused)
+                    assert relay.requests == []
                 for made in launcher.list_instances():
                     launcher.destroy(made.instance_id)
                 self.ended(place)
@@ -272,6 +277,13 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         wish = WISHES["self-destruction"] | WISHES["onstart"]
         refused = self._refused(launcher, self.order(offers[0].offer_id, **wish))
         assert (refused is None) == (self.bench.info.self_destruct is not None), refused
+
+    def _checked(self, launcher: OrderCheck, order: Order) -> OrderRefused | None:
+        try:
+            launcher.check_order(order)
+        except OrderRefused as refused:
+            return refused
+        return None
 
     def _refused(self, launcher: Launcher, order: Order) -> OrderRefused | None:
         try:

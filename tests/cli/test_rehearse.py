@@ -12,6 +12,7 @@ from gpuwatch.emulator import Marketplace
 from tests.cli.conftest import Shell, older_schema
 from tests.clouds.aws import Ec2
 from tests.clouds.aws_account import KEY_PAIR, SSH_GROUP, Ec2Account
+from tests.clouds.primeintellect import PrimeIntellectServer
 from tests.upgraded_store import open_upgraded
 
 HEAD = """
@@ -210,3 +211,26 @@ def test_without_any_offer_it_cannot_tell(shell: Shell, market: Marketplace) -> 
     shell.settings(VAST.format(folder=shell.folder) + '[providers.vastai]\napi_key = "demo-key"\n')
     ran = shell("rehearse", "h100")
     assert (ran.code, "nowhere is an offer that fits" in ran.out) == (Exit.CANNOT_TELL, True), ran.out
+
+
+def test_an_order_that_the_provider_could_not_take_is_missing_and_nothing_is_sent(shell: Shell) -> None:
+    with PrimeIntellectServer() as place:
+        text = (
+            VAST.format(folder=shell.folder)
+            + f"""
+onstart = "python train.py"
+[providers.vastai]
+enabled = false
+[providers.primeintellect]
+base_url = "{place.url}"
+api_key = "demo-key"
+"""
+        )
+        shell.settings(text)
+        ran = shell("rehearse", "h100")
+        assert ran.code == Exit.FAILED
+        assert "MISSING primeintellect order: primeintellect: nothing was sent" in ran.out
+        assert "start commands" in ran.out
+        shell.settings(text.replace('onstart = "python train.py"', ""))
+        assert shell("rehearse", "h100").code == Exit.DONE
+        assert {request.method for request in place.requests} == {"GET"}

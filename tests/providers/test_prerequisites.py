@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, PrerequisiteProbe
+from gpuwatch.ports.prerequisites import OrderCheck, OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
 from gpuwatch.testing import Bench
 from tests.contracts.benches import BENCHES
 
@@ -47,3 +47,10 @@ def test_an_ssh_key_without_which_no_order_is_sent_is_asked_for_before(name: str
         for lacking in (about_the_key(bench, place.url, ssh_key=wrong) for wrong in (None, "not-there")):
             assert (lacking.met, lacking.is_blocking) == (False, True)
             assert "ssh_key" in lacking.mend
+
+
+@pytest.mark.parametrize("name", RENTING)
+def test_what_cannot_be_ordered_is_known_before(name: str) -> None:
+    bench = BENCHES[name]
+    with bench.place() as place, bench.pointed_at(place.url) as adapter:
+        assert isinstance(adapter.launcher, OrderCheck | OrderValidation)

@@ -54,6 +54,10 @@ class HyperstackLauncher(ApiLauncher):
         made = objects(at(decoded_order(reply, PROVIDER), "instances"))
         return created_instance(str(made[0].get("id")) if len(made) == 1 else None, _ID, PROVIDER)
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        create_body(order, self._options)
+
     def list_instances(self) -> Sequence[Instance]:
         """Every machine of the account, all pages. Raises ProviderError."""
         self._account.require_key()

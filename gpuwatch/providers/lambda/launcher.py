@@ -98,6 +98,10 @@ class LambdaLauncher(ApiLauncher):
         path = "/instance-operations/launch"
         return created(self._account.order("POST", path, body, kind="launch", deadline_s=_CREATE_DEADLINE_S))
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        launch_body(order, self._options)
+
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account that is not over; the list has no pages. Raises ProviderError."""
         self._account.require_key()

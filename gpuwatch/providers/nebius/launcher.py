@@ -83,6 +83,11 @@ class NebiusLauncher(BasicLauncher):
         is_over = operation.done() and not operation.successful()
         return Created(instance_id=made.instance_id, starting=not is_over)
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        if wanted := read_offer_id(order.offer_id):
+            create_request(order, wanted, "", "", self._options, self._client.tools.now())
+
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of every project of the tenant; preemptible ones with their current price.
 

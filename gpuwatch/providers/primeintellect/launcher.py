@@ -85,6 +85,10 @@ class PrimeLauncher(ApiLauncher):
         reply = self._account.order("POST", _PODS, body, deadline_s=_CREATE_DEADLINE_S)
         return created_instance(at(decoded_order(reply, PROVIDER), "id"), _ID, PROVIDER)
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        check_order(order)
+
     def list_instances(self) -> Sequence[Instance]:
         """Every pod of the account that has not ended, all pages. Raises ProviderError."""
         self._account.require_key()

@@ -55,6 +55,10 @@ class RunpodLauncher(BasicLauncher):
         self._key = next((one for one in found if one.name is PrerequisiteName.KEY_PAIR), self._key)
         return found
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        create_body(order, self._account.tools.now(), self._registry_id, self._options)
+
     def list_instances(self) -> Sequence[Instance]:
         """Every pod of the account, those of clusters too. Raises ProviderError."""
         self._account.require_key()

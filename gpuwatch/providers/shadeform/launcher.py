@@ -90,6 +90,10 @@ class ShadeformLauncher(ApiLauncher):
         reply = self._account.order("POST", "/instances/create", body, deadline_s=_CREATE_DEADLINE_S)
         return created_instance(at(decoded_order(reply, PROVIDER), "id"), _ID, PROVIDER)
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        create_body(order, self._options, self._account.tools.now())
+
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account that is not deleted; the list has no pages. Raises ProviderError."""
         self._account.require_key()

@@ -67,6 +67,10 @@ class TensorDockLauncher(BasicLauncher):
             self._born_s = young | {made.instance_id: now_s}
         return made
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        create_body(order, self._options, self._rest.tools.now())
+
     def list_instances(self) -> Sequence[Instance]:
         """Every machine of the organisation, each read by itself: the list has little more than names.
 

@@ -48,6 +48,10 @@ class VastLauncher:
         reply = self._change("create", "PUT", f"/api/v0/asks/{_path_id(order.offer_id)}/", body)
         return created(reply, self._client.tools.now())
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        create_body(order, self._client.tools.now())
+
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account, all pages; a list that does not add up is not a list.
 

@@ -74,6 +74,10 @@ class VerdaLauncher(ApiLauncher):
         self._labels[made.instance_id] = order.label
         return made
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        create_body(order, self._options)
+
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account that has not ended; the list has no pages. Raises ProviderError."""
         self._account.require_key()

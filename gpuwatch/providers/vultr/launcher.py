@@ -59,6 +59,10 @@ class VultrLauncher(ApiLauncher):
         reply = self._account.order("POST", "/instances", body, deadline_s=_CREATE_DEADLINE_S)
         return created_instance(at(decoded_order(reply, PROVIDER), "instance", "id"), _ID, PROVIDER)
 
+    def check_order(self, order: Order) -> None:
+        """Build the request. Raises OrderRefused."""
+        create_body(order, self._options)
+
     def list_instances(self) -> Sequence[Instance]:
         """Every virtual machine of the account, all pages. Raises ProviderError."""
         self._account.require_key()
