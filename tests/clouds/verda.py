@@ -175,7 +175,8 @@ class Verda(ProviderServer):
         disk = wanted["os_volume"]
         self.volumes[volume_id] = {
             "id": volume_id, "name": disk["name"], "size": disk["size"], "type": "NVMe", "status": "attached",
-            "instance_id": instance_id, "is_os_volume": True, "location": place,
+            "instance_id": instance_id, "is_os_volume": True, "location": place, "ssh_key_ids": [SSH_KEY],
+            "created_at": datetime.fromtimestamp(self.clock(), UTC).isoformat(),
         }  # fmt: skip
         self.machines[instance_id] = _machine_row(instance_id, volume_id, kind, wanted, self.clock())
         return EmulatorReply(202, instance_id.encode())
