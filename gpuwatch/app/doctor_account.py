@@ -104,15 +104,14 @@ def renting_watches(settings: Settings, provider: str) -> list[Watch]:
 
 def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:
     """A watch's `image` has no effect where gpuwatch rents virtual machines."""
-    if providers.info(provider).runs_images:
-        return
+    info = providers.info(provider)
+    then = "onstart is run by the machine" if info.runs_onstart else "onstart is refused"
     for watch in renting_watches(settings, provider):
-        text = (
-            f"virtual machines are rented there: the image of {watch.name!r} is not used, onstart is run by the machine"
-        )
-        yield Finding(
-            area=provider, state="note", text=text, mend="name its providers, or start what is needed in onstart"
-        )
+        if info.runs_image(watch.launch.runtype if watch.launch else ""):
+            continue
+        text = f"virtual machines are rented there: the image of {watch.name!r} is not used, {then}"
+        mend = "name its providers, or start what is needed in onstart" if info.runs_onstart else "name its providers"
+        yield Finding(area=provider, state="note", text=text, mend=mend)
 
 
 def rented_findings(name: str, listed: Sequence[Instance] | None, repository: KnownLaunches) -> Iterator[Finding]:

@@ -127,6 +127,10 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     docs: str | None = None  # page of its documents; None: providers/NAME.md
     doctor: Callable[[ProviderSettings, HttpClient], Iterable[Finding]] | None = None  # more checks; it only reads
 
+    def runs_image(self, runtype: str) -> bool:
+        """Whether `launch.image` runs there with this runtype."""
+        return self.runs_images or (bool(runtype) and runtype == self.image_runtype)
+
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """One provider, ready for requests. `launcher` None: gpuwatch cannot rent there."""

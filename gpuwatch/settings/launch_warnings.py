@@ -42,20 +42,15 @@ def _places(settings: Settings, watch: Watch) -> Iterator[str]:
     only_listed = [info.name for info in named if OfferKind.LIVE not in info.kinds]
     vain = [info.name for info in named if not info.launches and OfferKind.LIVE in info.kinds]
     runtype = watch.launch.runtype if watch.launch else ""
-    machines = [
-        info.name
-        for info in infos
-        if info.launches and not info.runs_images and not (runtype and runtype == info.image_runtype)
-    ]
+    machines = [info for info in infos if info.launches and not info.runs_image(runtype)]
     if only_listed:
         yield f"{' and '.join(only_listed)} has list prices only: a watch that rents does not search there"
     if vain:
         yield f"gpuwatch cannot rent at {' and '.join(vain)}: a matching offer there is only reported"
-    if machines:
-        yield (
-            f"{' and '.join(machines)} rents virtual machines: launch.image is not used there, "
-            "and the machine itself runs launch.onstart"
-        )
+    onstart = {True: "and the machine itself runs launch.onstart", False: "and launch.onstart is refused"}
+    for runs_onstart, then in onstart.items():
+        if names := [info.name for info in machines if info.runs_onstart is runs_onstart]:
+            yield f"{' and '.join(names)} rents virtual machines: launch.image is not used there, {then}"
 
 
 def _any_host(settings: Settings, watch: Watch) -> Iterator[str]:

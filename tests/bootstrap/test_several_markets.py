@@ -159,6 +159,26 @@ def test_a_watch_that_rents_where_it_cannot_or_not_what_it_names_is_warned_of(
     assert reported in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("provider", "launch", "said"),
+    [
+        ("shadeform", 'runtype = "args"', None),
+        ("shadeform", 'runtype = "ssh"', "onstart is run by the machine"),
+        ("primeintellect", 'runtype = "ssh"', "onstart is refused"),
+    ],
+)
+def test_doctor_and_settings_agree_about_the_image_and_the_start_script(
+    settings: Any, caplog: pytest.LogCaptureFixture, provider: str, launch: str, said: str | None
+) -> None:
+    text = RENTS.replace('max_runtime = "1h"', f'max_runtime = "1h", {launch}') + f'providers = ["{provider}"]\n'
+    loaded = settings(text, **{f"GPUWATCH_PROVIDERS__{provider.upper()}__ENABLED": "true"})
+    found = [finding.text for finding in image_findings(loaded, provider)]
+    assert bool(found) is (said is not None)
+    assert all(said in one for one in found if said)
+    assert ("rents virtual machines" in caplog.text) is (said is not None)
+    assert ("launch.onstart is refused" in caplog.text) is (provider == "primeintellect")
+
+
 def test_doctor_says_where_the_image_of_a_watch_is_not_used_and_which_extra_is_missing(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
