@@ -4,7 +4,7 @@ countries.csv: ISO 3166-1 as tzdata's iso3166.tab has it, read 2026-11. Groups: 
 with Iceland, Liechtenstein and Norway (efta.int); NA, Canada, Mexico and the United States; APAC, the M49 regions of
 Eastern, South-eastern and Southern Asia (without Afghanistan and Iran) and Oceania (unstats.un.org).
 places.csv: places as providers name them, with their countries: cities of tzdata's zone.tab, states, provinces, cities
-with data centers, and the regions of AWS, Azure and Google Cloud, read 2026-11.
+with data centers, and the regions of AWS, Azure, Google Cloud, Scaleway and Vultr (32, by airport), read 2026-11.
 """
 
 from __future__ import annotations

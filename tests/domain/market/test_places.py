@@ -88,7 +88,8 @@ def test_a_region_that_a_provider_has_shown_is_known() -> None:
 @pytest.mark.parametrize(
     ("region", "country", "code"),
     [("Frankfurt", "de", "DE"), ("eastus", None, "US"), ("asia-southeast1", None, "SG"), ("5", None, None),
-     ("Norway", None, "NO"), ("Georgia", None, None), (None, None, None)],
+     ("Norway", None, "NO"), ("Georgia", None, None), (None, None, None), ("fr-par-2", None, "FR"),
+     ("pl-waw-2", None, "PL"), ("ewr", None, "US"), ("yto", None, "CA")],
 )  # fmt: skip
 def test_the_country_of_an_offer_is_what_it_states_or_its_region_stands_for(
     region: str | None, country: str | None, code: str | None
