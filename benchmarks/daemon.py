@@ -25,8 +25,6 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from benchmarks.server import running
-
 GOAL_CPU, GOAL_MB, GOAL_GROWTH = 1.8, 85.0, 1.01
 EARLY = 50
 _MODELS = [
@@ -127,6 +125,8 @@ def polled(side: str, url: str, folder: Path) -> Iterator[Callable[[], dict[str,
 
 
 def report(offers: int, polls: int, paired: int) -> None:
+    from benchmarks.server import running  # it loads the emulator, which no daemon and no floor needs
+
     place = os.environ.get("GPUWATCH_BENCH_DIR")
     with tempfile.TemporaryDirectory(dir=place) as folder, running([offers]) as control:
         both: dict[str, list[dict[str, float]]] = {"floor": [], "gpuwatch": []}

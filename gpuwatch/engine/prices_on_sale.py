@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from gpuwatch.domain.market.expected_rows import ExpectedRows, SaleKey, SalePrice
+from gpuwatch.domain.market.expected_rows import ExpectedRows, OnSale, SaleKey, fits, listed_usd_hour
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.domain.market.query import Query
 from gpuwatch.ports import Answer, Completeness
 
@@ -24,14 +23,14 @@ class PricesOnSale:
 
     def __init__(self, default_disk_gb: float) -> None:
         self._default_disk_gb = default_disk_gb
-        self._known: dict[SaleKey, dict[_Key, SalePrice]] = {}
+        self._known: dict[SaleKey, Mapping[_Key, OnSale]] = {}  # replaced, never changed
         self.changes = 0  # how often an answer showed something else than the one before
         self._lock = threading.Lock()
 
-    def begin_with(self, history: Mapping[SaleKey, Mapping[_Key, SalePrice]]) -> None:
+    def begin_with(self, history: Mapping[SaleKey, Mapping[_Key, OnSale]]) -> None:
         """Take over what an earlier process read; what was learnt since is newer."""
         with self._lock:
-            self._known = {key: dict(prices) for key, prices in history.items()} | self._known
+            self._known = {**history, **self._known}
 
     @property
     def known_gpus(self) -> int:
@@ -50,9 +49,9 @@ class PricesOnSale:
                 return
         elif answer.completeness is not Completeness.COMPLETE:
             return
-        shown: dict[str, list[Offer]] = {gpu: [] for gpu in query.gpus}
+        shown: dict[str, dict[_Key, Offer]] = {gpu: {} for gpu in query.gpus}
         for offer in answer.offers:
-            shown.setdefault(offer.gpu, []).append(offer)
+            shown.setdefault(offer.gpu, {})[offer.machine_id, offer.gpu_count] = offer
         is_everything = ceiling is None and query.count_max is None and query.verified is None
         with self._lock:
             for gpu, offers in shown.items():
@@ -64,28 +63,36 @@ class PricesOnSale:
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
         with self._lock:
             prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), {}).values()]
-        return min((one.listed_usd_hour(disk_gb) for one in prices if one.fits(query)), default=None)
+        return min((listed_usd_hour(one, disk_gb) for one in prices if fits(one, query)), default=None)
 
     def expected_rows(self) -> ExpectedRows:
         """What answers are expected to hold, as of now."""
         with self._lock:
-            copied = {key: tuple(prices.values()) for key, prices in self._known.items()}
-        return ExpectedRows(copied, self._default_disk_gb)
+            on_sale = {key: prices.values() for key, prices in self._known.items()}
+        return ExpectedRows(on_sale, self._default_disk_gb)
 
-    def _replace(self, key: SaleKey, query: Query, ceiling: float | None, offers: Sequence[Offer]) -> None:
+    def _replace(self, key: SaleKey, query: Query, ceiling: float | None, shown: Mapping[_Key, Offer]) -> None:
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
-        kept = {
-            name: price
-            for name, price in self._known.get(key, {}).items()
-            if not price.fits(query) or (ceiling is not None and price.listed_usd_hour(disk_gb) > ceiling + _HAIR)
+        before = self._known.get(key, {})
+        kept: dict[_Key, OnSale] = {
+            name: one
+            for name, one in before.items()
+            if name not in shown
+            and (not fits(one, query) or (ceiling is not None and listed_usd_hour(one, disk_gb) > ceiling + _HAIR))
         }
-        kept.update({(offer.machine_id, offer.gpu_count): _sale_price(offer) for offer in offers})
-        if self._known.get(key) != kept:
-            self._known[key] = kept
+        kept.update(shown)
+        if key not in self._known or len(kept) != len(before) or self._has_news(before, shown):
             self.changes += 1
+        self._known[key] = kept
 
+    def _has_news(self, before: Mapping[_Key, OnSale], shown: Mapping[_Key, OnSale]) -> bool:
+        """Whether any of these is new, or not what it was for a search."""
+        for name, one in shown.items():
+            was = before.get(name)
+            # an adapter's copy of an unchanged offer shares its values, so one that is the same object stands for all
+            if was is None or (was.quoted_usd_hour is not one.quoted_usd_hour and self._facts(was) != self._facts(one)):
+                return True
+        return False
 
-def _sale_price(offer: Offer) -> SalePrice:
-    disk = offer.disk_usd_gb_month or 0.0
-    machine = offer.quoted_usd_hour - disk * offer.quoted_disk_gb / HOURS_A_MONTH
-    return SalePrice(offer.gpu_count, machine, disk, offer.verified, offer.reliability)
+    def _facts(self, one: OnSale) -> tuple[float, bool | None, float | None]:
+        return round(listed_usd_hour(one, self._default_disk_gb), 6), one.verified, one.reliability

@@ -60,7 +60,9 @@ class ProviderPrices:
 
     def put(self, opened: OpenPrice) -> None:
         """On offer from now on."""
-        self.models.setdefault(opened.gpu, {})[opened.key] = opened
+        model = self.models.setdefault(opened.gpu, {})
+        model.pop(opened.key, None)  # else the table keeps the key of before, and the machine's name a second time
+        model[opened.key] = opened
 
     def drop(self, opened: OpenPrice) -> None:
         """No longer on offer."""

@@ -13,6 +13,7 @@ from gpuwatch.ports import Completeness
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.history_recorder import RecordedCounts, SqlHistoryRecorder
 from gpuwatch.storage.market_snapshot import market_at
+from gpuwatch.storage.open_prices import OpenPrice, ProviderPrices
 from tests.storage.market import NOON, an_answer, an_offer, machines
 
 
@@ -264,3 +265,12 @@ def test_text_that_no_database_would_take_is_cut(database: Database, history: Sq
     for after_s in (0, 60):
         history.record(an_answer(odd, after_s=after_s), lane="sweep")
     assert [row[:3] for row in intervals(database)] == [("m" * 64, 0, None)]
+
+
+def test_an_open_price_keeps_one_key_and_not_that_of_the_price_before() -> None:
+    """Else every machine that was ever repriced stands in memory with two names."""
+    prices = ProviderPrices()
+    for price in (500_000, 400_000):
+        prices.put(OpenPrice(1, 1, "RTX 4090", ("".join(["7", "8"]), 1), 0, price, None))
+    [(key, opened)] = prices.models["RTX 4090"].items()
+    assert (opened.machine_microusd, opened.key is key) == (400_000, True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
+from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 from gpuwatch.domain.market.query import Query
 
@@ -14,25 +15,31 @@ SaleKey = tuple[str, bool]  # canonical name of a GPU, spot
 
 
 class SalePrice(msgspec.Struct, frozen=True, gc=False):
-    """One offer on sale, as far as a search filters by it."""
+    """An offer as the history has it: as far as a search filters by it, under the names that it has in `Offer`."""
 
     gpu_count: int
-    machine_usd_hour: float  # listed, of the whole offer without disk
-    disk_usd_gb_month: float
+    quoted_usd_hour: float
+    disk_usd_gb_month: float | None
     verified: bool | None = None
     reliability: float | None = None
+    quoted_disk_gb: float = 0.0
 
-    def listed_usd_hour(self, disk_gb: float) -> float:
-        """The listed price with a disk of this size."""
-        return self.machine_usd_hour + self.disk_usd_gb_month * disk_gb / HOURS_A_MONTH
 
-    def fits(self, query: Query) -> bool:
-        """Whether the filters of a query let it through, but for the price; what is not known of it does."""
-        if self.gpu_count < query.count_min or (query.count_max is not None and self.gpu_count > query.count_max):
-            return False
-        if query.verified is not None and self.verified not in {None, query.verified}:
-            return False
-        return query.min_reliability is None or self.reliability is None or self.reliability >= query.min_reliability
+OnSale = Offer | SalePrice
+
+
+def listed_usd_hour(one: OnSale, disk_gb: float) -> float:
+    """The listed price with a disk of this size."""
+    return one.quoted_usd_hour + (one.disk_usd_gb_month or 0.0) * (disk_gb - one.quoted_disk_gb) / HOURS_A_MONTH
+
+
+def fits(one: OnSale, query: Query) -> bool:
+    """Whether the filters of a query let an offer through, but for the price; what is not known of it does."""
+    if one.gpu_count < query.count_min or (query.count_max is not None and one.gpu_count > query.count_max):
+        return False
+    if query.verified is not None and one.verified not in {None, query.verified}:
+        return False
+    return query.min_reliability is None or one.reliability is None or one.reliability >= query.min_reliability
 
 
 class ExpectedRows:
@@ -43,7 +50,7 @@ class ExpectedRows:
         default_disk_gb: in a quote, if no disk is asked for.
     """
 
-    def __init__(self, on_sale: Mapping[SaleKey, Iterable[SalePrice]], default_disk_gb: float) -> None:
+    def __init__(self, on_sale: Mapping[SaleKey, Collection[OnSale]], default_disk_gb: float) -> None:
         self._on_sale = on_sale
         self._default_disk_gb = default_disk_gb
         self._sorted: dict[tuple[object, ...], list[float]] = {}
@@ -62,6 +69,6 @@ class ExpectedRows:
         key = (gpu, query.spot, counts, disk_gb, query.verified, query.min_reliability)
         found = self._sorted.get(key)
         if found is None:
-            able = (one for one in self._on_sale[gpu, query.spot] if one.fits(query))
-            found = self._sorted[key] = sorted(one.listed_usd_hour(disk_gb) for one in able)
+            able = (one for one in self._on_sale[gpu, query.spot] if fits(one, query))
+            found = self._sorted[key] = sorted(listed_usd_hour(one, disk_gb) for one in able)
         return found

@@ -131,10 +131,10 @@ class _PagedSearch:
     def _settle(self, page: ParsedAnswer, new: int) -> None:
         """Complete, truncated, or one more page. More rows than asked for: this server does not truncate."""
         cut = page.rows == self._asked or (page.rows == SILENT_CAP < self._asked)
-        prices = [offer.quoted_usd_hour for offer in page.offers]
-        if not cut or self._is_static(page) or not prices:
+        if not cut or self._is_static(page) or not page.offers:
             self.done = True
             return
+        prices = [offer.quoted_usd_hour for offer in page.offers]
         in_order = all(map(float.__le__, prices, prices[1:]))
         self._in_order = self._in_order and in_order
         last_usd_hour, from_usd_hour = max(prices), self.from_usd_hour

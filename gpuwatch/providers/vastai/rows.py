@@ -25,11 +25,24 @@ _MOST_DISK_GB: Final = 1e6
 _COUNTRY_LETTERS: Final = 2
 # what copy.copy() calls in the end, in half its time
 _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
-_KNOWN_MAX: Final = 12_000  # known rows: a fifth more than the market of 2026; beyond it the memory is emptied
-# id → a row's hash, its GPUs and prices, and its offer. The hash stands for the row, which would take as much memory
-# again as the offer. Hashes of numbers collide at multiples of 2**61, so everything that makes the price is compared.
-RowPrices = tuple[int, float, float | None, float | None, float | None]
-KnownRows = dict[int | str, tuple[int, RowPrices, Offer]]
+_KNOWN_MAX: Final = 11_000  # known rows: a tenth more than the market of 2026
+_SHARED_MAX: Final = 5_000  # values
+_FORGOTTEN: Final = 1_000  # of them, if there are more: those that were seen the longest time ago
+
+
+class KnownRow(msgspec.Struct, gc=False):
+    """A row of an earlier answer.
+
+    Its hash stands for the row, which would take as much memory again as the offer. Hashes of numbers collide at
+    multiples of 2**61, so everything that makes the price is compared.
+    """
+
+    digest: int
+    prices: tuple[int, float, float | None, float | None, float | None]  # with the number of GPUs
+    offer: Offer  # as the newest answer has it, which holds it anyway
+
+
+KnownRows = dict[int | str, KnownRow]  # by the row's id
 
 
 class VastRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -122,6 +135,18 @@ def _field(field: msgspec.structs.FieldInfo, value: dict[str, Any]) -> Any:
         return None
 
 
+class _OneObjectEach(dict[float | None, float | None]):
+    """One object for a value that many offers have: ten thousand of them would take 24 bytes each."""
+
+    def __missing__(self, value: float | None) -> float | None:
+        if len(self) < _SHARED_MAX:
+            self[value] = value
+        return value
+
+
+_one_of_each: Final = _OneObjectEach()
+
+
 @lru_cache(maxsize=256)
 def _folded_spellings(gpus: tuple[str, ...]) -> frozenset[str]:
     return frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
@@ -169,15 +194,20 @@ class RowReader:
             known = known_of(row.id)
             digest = hash(row)
             prices = row.num_gpus, row.dph_total, row.min_bid, row.storage_cost, row.storage_total_cost
-            if known is not None and known[0] == digest and known[1] == prices:
-                offer = _copy_of(known[2])
+            if known is not None and known.digest == digest and known.prices == prices:
+                known.offer = offer = _copy_of(known.offer)
                 set_field(offer, "observed_at", observed_at)
                 found.append(offer)
                 continue
             try:
-                found.append(self._build_known(row, digest, prices))
+                offer = self._build(row)
             except RowSkipped as skipped:
                 skip(skipped)
+                continue
+            if len(self._known) >= _KNOWN_MAX:
+                _forget_oldest(self._known)
+            self._known[row.id] = KnownRow(digest, prices, offer)
+            found.append(offer)
         return found, len(rows) - len(wanted)
 
     def _is_wanted(self, row: VastRow) -> bool:
@@ -187,13 +217,6 @@ class RowReader:
             named = self._resolve(clean_word(row.gpu_name), None).name
             wanted = self._wanted[row.gpu_name] = fold(row.gpu_name) in self._spellings or named in self._gpus
         return wanted
-
-    def _build_known(self, row: VastRow, digest: int, prices: RowPrices) -> Offer:
-        offer = self._build(row)
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        self._known[row.id] = (digest, prices, offer)
-        return offer
 
     def _build(self, row: VastRow) -> Offer:
         quoted = row.dph_total
@@ -205,7 +228,7 @@ class RowReader:
         offer_id = _identifier(row.id)
         if offer_id is None:
             raise RowSkipped("id: no identifier")
-        memory = row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None
+        memory = _one_of_each[row.gpu_ram / _MIB if row.gpu_ram and 0 < row.gpu_ram < 1e9 else None]
         gpu = self._resolve(wire_name, memory)
         if self._spot:
             quoted = _bid_quote(row)
@@ -234,15 +257,15 @@ class RowReader:
             verification=_VERIFICATIONS.get(verification) if verification else None,
             datacenter=None if row.hosting_type is None else row.hosting_type == 1,
             rentable=row.rentable is not False,
-            vcpu=_measured(row.cpu_cores_effective),
-            ram_gib=row.cpu_ram / _MIB if _measured(row.cpu_ram) and row.cpu_ram else None,
+            vcpu=_one_of_each[_measured(row.cpu_cores_effective)],
+            ram_gib=_one_of_each[row.cpu_ram / _MIB if _measured(row.cpu_ram) and row.cpu_ram else None],
             cpu_arch=clean_word(row.cpu_arch) or None if row.cpu_arch else None,
             disk_free_gb=_within(row.disk_space, 1e9),
             download_mbps=_measured(row.inet_down),
             upload_mbps=_measured(row.inet_up),
-            download_usd_gb=_within(row.inet_down_cost, MAX_USD_HOUR),
-            upload_usd_gb=_within(row.inet_up_cost, MAX_USD_HOUR),
-            cuda_max=_measured(row.cuda_max_good),
+            download_usd_gb=_one_of_each[_within(row.inet_down_cost, MAX_USD_HOUR)],
+            upload_usd_gb=_one_of_each[_within(row.inet_up_cost, MAX_USD_HOUR)],
+            cuda_max=_one_of_each[_measured(row.cuda_max_good)],
             driver=clean_word(row.driver_version) or None if row.driver_version else None,
             ports=row.direct_port_count if row.direct_port_count is not None and row.direct_port_count >= 0 else None,
             static_ip=row.static_ip,
@@ -266,6 +289,12 @@ class RowReader:
             return self._disk_gb
         whole = round(disk_gb)
         return float(whole) if abs(disk_gb - whole) <= 1e-6 * max(1.0, disk_gb) else disk_gb
+
+
+def _forget_oldest(known: KnownRows) -> None:
+    """Make room. To begin anew would build the whole market beside the offers that others still hold."""
+    for row_id, _ in sorted(known.items(), key=lambda one: one[1].offer.observed_at)[:_FORGOTTEN]:
+        known.pop(row_id, None)
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.domain.market.expected_rows import ExpectedRows, SalePrice
+from gpuwatch.domain.market.expected_rows import ExpectedRows, SalePrice, fits, listed_usd_hour
 from gpuwatch.domain.market.query import Query
 from gpuwatch.domain.watches.query_plan import (
     HEAT_LEAST,
@@ -27,7 +27,7 @@ EXACT = 1 + 1e-6
 prices = st.builds(
     SalePrice,
     gpu_count=st.sampled_from(COUNTS),
-    machine_usd_hour=st.floats(0.05, 8.0),
+    quoted_usd_hour=st.floats(0.05, 8.0),
     disk_usd_gb_month=st.sampled_from((0.0, 0.1, 0.3)),
     verified=st.sampled_from((None, True, False)),
     reliability=st.sampled_from((None, 0.9, 0.99)),
@@ -94,7 +94,7 @@ def shown(market: Mapping[tuple[str, bool], Sequence[SalePrice]], query: Query) 
         (gpu, number)
         for gpu in query.gpus
         for number, price in enumerate(market.get((gpu, query.spot), ()))
-        if price.fits(query) and price.listed_usd_hour(disk_gb) <= (query.max_listed_usd_hour or 0.0)
+        if fits(price, query) and listed_usd_hour(price, disk_gb) <= (query.max_listed_usd_hour or 0.0)
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from vast_double import NOW, a_row
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.rows import KnownRows, RowReader
+from gpuwatch.providers.vastai.rows import KnownRow, KnownRows, RowReader
+from tests.builders import changed
 from tests.drawn import examples
 
 
@@ -178,6 +180,22 @@ def test_a_row_with_another_price_of_the_same_hash_is_built_anew(field: str) -> 
         body = _body(row | {field: price}, GOOD)
         found = parse_offers(body, RowReader(True, 8.0, NOW, known=known))
         assert found == _parse(body, spot=True)
+
+
+def test_what_was_not_seen_for_the_longest_time_is_forgotten_first() -> None:
+    """To forget everything would build a whole market anew."""
+    offer = _parse(_body(GOOD)).offers[0]
+    known: KnownRows = {
+        number: KnownRow(0, (1, 0.5, None, None, None), changed(offer, observed_at=NOW - timedelta(seconds=number)))
+        for number in range(1, 11_001)
+    }
+    parse_offers(_body(a_row(id=77_777)), RowReader(False, 8.0, NOW, known=known))
+    assert list(known) == [*range(1, 10_001), 77_777]
+
+
+def test_values_that_many_offers_have_are_one_object() -> None:
+    one, other = _parse(_body(a_row(id=1, cuda_max_good=12.375), a_row(id=2, cuda_max_good=12.375))).offers
+    assert one.cuda_max is other.cuda_max
 
 
 def test_host_text_is_cleaned_and_cut() -> None:
