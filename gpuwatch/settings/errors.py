@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.schema import WatchTable
 from gpuwatch.errors import SettingsError
 from gpuwatch.settings.options import KeyPath, unknown_key
-from gpuwatch.settings.schema import ProviderTable, Root
+from gpuwatch.settings.schema import LaunchingTable, ProviderTable, RecordTable, Root
 from gpuwatch.settings.sources import ExternalValue, Sources
 
 Location = tuple[int | str, ...]
@@ -25,6 +26,13 @@ _EXPECTED = {
     "too_short": "expected at least one",
     "string_too_long": "expected at most 500 characters",
     "invalid_key": "expected keys of text",
+}
+_SECTIONS: dict[str, type[BaseModel]] = {  # whose keys are looked for in one another
+    "[[watch]]": WatchTable,
+    "[watch.launch]": LaunchTable,
+    "[launch]": LaunchingTable,
+    "[budget]": BudgetTable,
+    "[record]": RecordTable,
 }
 
 
@@ -140,9 +148,17 @@ def _dotted(loc: Location) -> str:
     return (text if text.isprintable() else ascii(text))[:200]
 
 
+def _misplaced(key: str, table: type[BaseModel]) -> str | None:
+    """Where a key stands that another section has; None: none has it."""
+    owners = [name for name, one in _SECTIONS.items() if key in one.model_fields]
+    if not owners or table not in {Root, *_SECTIONS.values()}:
+        return None
+    return f"there is no such key here; {key} stands in {' or '.join(owners)}"
+
+
 def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
-        return unknown_key(str(loc[-1]), list(table.model_fields))
+        return _misplaced(str(loc[-1]), table) or unknown_key(str(loc[-1]), list(table.model_fields))
     if kind == "missing":
         field = table.model_fields.get(str(loc[-1]))
         return f"it is missing; expected: {(field.description if field else None) or 'a value'}"

@@ -68,6 +68,19 @@ def test_a_watch_is_named_by_its_name(faults: Any, home: Path) -> None:
     assert fault == f'{home}/gpuwatch.toml:5: watch "one": max_prise: there is no such key; did you mean max_price?'
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ('gather = "3s"', "gather: there is no such key here; gather stands in [launch]"),
+        ('max_runtime = "3h"', "max_runtime: there is no such key here; max_runtime stands in [watch.launch]"),
+        ("launch.max_per_day = 3", "max_per_day: there is no such key here; max_per_day stands in [[watch]]"),
+    ],
+)
+def test_a_key_of_another_section_is_named_with_that_section(faults: Any, lines: str, expected: str) -> None:
+    (fault,) = faults(f"{WATCH}{lines}\n")
+    assert fault.endswith(expected)
+
+
 def test_the_second_of_two_watches_is_found_in_the_file(faults: Any, home: Path) -> None:
     (fault,) = faults(WATCH + WATCH.replace("one", "two") + "[watch.launch]\nmax_runtme = 1\n")
     assert fault.startswith(f'{home}/gpuwatch.toml:10: watch "two": launch.max_runtme: ')
