@@ -16,7 +16,8 @@ import msgspec
 from gpuwatch.app.plan_job import JobRequest, OfferPlan, verdict_of
 from gpuwatch.app.plan_watch import chosen_offers, offer_clauses, toml_value, unrated_providers
 from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import dollars, price_text
+from gpuwatch.domain.market.pricing import MICRO, usd
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.job_comparison import Feasibility, JobOffer
 from gpuwatch.errors import GpuwatchError
@@ -124,9 +125,9 @@ def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob
     yield f"# {usd_text(cost)} in all ({found.chosen[0].cost.how})."
     for one in found.chosen[:4]:
         offer, took = one.offer, FigureRange(one.cost.low.hours, one.cost.high.hours)
-        price = f"${one.price.price_microusd_hour / MICRO:.2f} an hour"
+        price = f"${price_text(usd(one.price.price_microusd_hour))} an hour"
         yield f"#   {offer.gpu_count}× {offer.gpu} at {offer.provider} for {price}:"
-        yield f"#     {hours_text(took)} hours, at most ${one.cost.microusd / MICRO:,.2f}"
+        yield f"#     {hours_text(took)} hours, at most {dollars(usd(one.cost.microusd))}"
     yield f"name = {toml_value(found.name)}"
     if wanted.image:
         yield f"image = {toml_value(wanted.image)}"
@@ -182,7 +183,7 @@ def hours_text(hours: FigureRange) -> str:
 
 def usd_text(cost_usd: FigureRange) -> str:
     """`$1.36 to $16.35`; one figure where both are the same."""
-    low, high = f"${cost_usd.low:,.2f}", f"${cost_usd.high:,.2f}"
+    low, high = dollars(cost_usd.low), dollars(cost_usd.high)
     return low if low == high else f"{low} to {high}"
 
 

@@ -16,6 +16,7 @@ from gpuwatch.domain.jobs.job_watch import hours_left, price_cap, watch_of
 from gpuwatch.domain.jobs.merge import START_H, Merge, SharedInstances, holders_of, launches_of
 from gpuwatch.domain.jobs.queue import QueuedJob, group_states, latest_start, saving_usd, schedule
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
@@ -118,13 +119,15 @@ def _when(job: Job, status: WatchStatus | None, limit: float, cap: float, cheape
         return "when prices are known: none of its providers was polled yet"
     if status.paused is not None:
         return f"renting is paused: {status.paused}"
-    if status.matches:
-        return f"now: ${cheapest:.2f} is at or under ${limit:.2f}"
-    seen = "nothing that fits is on offer" if cheapest is None else f"the cheapest that fits costs ${cheapest:.2f}"
+    seen = "nothing that fits is on offer"
+    if cheapest is not None:
+        seen = f"the cheapest that fits costs ${price_text(cheapest)}"
+        if status.matches:
+            return f"now: ${price_text(cheapest)} is at or under ${price_text(limit)}"
     start = latest_start(job)
     if limit < cap and start is not None:
-        return f"at ${limit:.2f}, rising to ${cap:.2f} by {start:%Y-%m-%d %H:%M} UTC; {seen}"
-    return f"when an offer is at or under ${limit:.2f}; {seen}"
+        return f"at ${price_text(limit)}, rising to ${price_text(cap)} by {start:%Y-%m-%d %H:%M} UTC; {seen}"
+    return f"when an offer is at or under ${price_text(limit)}; {seen}"
 
 
 def job_plan_json(plan: JobPlan) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.auto_limit import hours_left as whole_hours
 from gpuwatch.domain.analysis.auto_limit import limit_at, limit_schedule
-from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory
+from gpuwatch.domain.analysis.market_history import MarketFilter, MarketHistory, moment_of
 from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, known_until
 from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.jobs.job_watch import hours_left, price_cap
@@ -166,8 +166,8 @@ def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
     both = [at for at in range(len(known)) if all(run[at].started_h is not None for run in runs.values())]
     return QueueSimulation(
         source=history.source,
-        since=_moment(history.starts_s),
-        until=_moment(history.ends_s),
+        since=moment_of(history.starts_s),
+        until=moment_of(history.ends_s),
         jobs=len(jobs),
         left_out=len(jobs) - len(known),
         compared=len(both),
@@ -284,10 +284,6 @@ def _interval(rows: Sequence[tuple[int, float, float]]) -> tuple[float | None, f
         shares.append(1 - mean(one[1] for one in some) / mean(one[0] for one in some))
     shares.sort()
     return shares[int(_DRAWS * 0.025)], shares[int(_DRAWS * 0.975)]
-
-
-def _moment(stored_s: int | None) -> datetime | None:
-    return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)
 
 
 def simulation_json(found: QueueSimulation) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gpuwatch import providers
 from gpuwatch.bootstrap import open_store_read_only
 from gpuwatch.bootstrap.rules import all_commissions
 from gpuwatch.domain.analysis.history_from_rows import history_of_columns
-from gpuwatch.domain.analysis.price_series import series_of
+from gpuwatch.domain.analysis.price_series import gpu_pricer, series_of
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import clean
@@ -27,7 +27,7 @@ from gpuwatch.storage.price_sources import matches_source
 
 if TYPE_CHECKING:
     from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, MarketHistory, OfferInterval
-    from gpuwatch.domain.analysis.price_series import PriceSeries
+    from gpuwatch.domain.analysis.price_series import PriceSeries, gpu_pricer
     from gpuwatch.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -99,17 +99,7 @@ def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str
 
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
     """A function that prices a GPU-hour of an interval: micro-dollars, commission and reference disk included."""
-    rates = commission_rates(settings)
-
-    def price(listing: int, interval: OfferInterval) -> float:
-        identity = market_history.listings[listing].identity
-        return (
-            interval.listed_microusd_hour(REFERENCE_DISK_GB)
-            * (1 + rates.get(identity.provider, 0.0))
-            / identity.gpu_count
-        )
-
-    return price
+    return gpu_pricer(market_history, all_commissions(settings), REFERENCE_DISK_GB)
 
 
 def commission_rates(settings: Settings) -> Mapping[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gpuwatch.app.past_prices import default_kinds, known_gpu_names_of
 from gpuwatch.bootstrap import open_store, open_store_read_only, real_now
+from gpuwatch.domain.analysis.market_history import moment_of
 from gpuwatch.domain.analysis.price_rows import canonical_gpu, offer_kind_of
 from gpuwatch.domain.market.json_values import rfc3339
 from gpuwatch.domain.market.offer import OfferKind
@@ -240,8 +241,3 @@ def _file_json(done: FileImport) -> dict[str, Any]:
 def export_json(target: Path, done: PriceExport) -> dict[str, Any]:
     """JSON of `gpuwatch export`."""
     return {"path": str(target), "rows": done.rows, "bytes": done.bytes}
-
-
-def moment_of(stored_s: int | None) -> datetime | None:
-    """A stored time as a datetime."""
-    return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)

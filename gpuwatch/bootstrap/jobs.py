@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.ports import Launcher, LaunchRepository
-    from gpuwatch.ports.job_queue import JobQueueStore
-    from gpuwatch.ports.jobs import JobStore
+    from gpuwatch.ports.jobs import JobQueueStore, JobStore
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 

@@ -13,7 +13,7 @@ from gpuwatch.domain.jobs.job import Job, JobState
 from gpuwatch.domain.jobs.queue import in_order
 from gpuwatch.domain.jobs.run_sample import sample_facts
 from gpuwatch.domain.market.money import dollars
-from gpuwatch.domain.market.pricing import MICRO, usd
+from gpuwatch.domain.market.pricing import usd
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.signed_buttons import ButtonAction, SignedButton, bound_to
 from gpuwatch.errors import UsageError
@@ -69,7 +69,7 @@ def _one(context: ChatContext, job: Job) -> ChatReply:
 
 def _line(one: Job) -> str:
     done = "" if one.progress is None else f", {100 * one.progress:.0f} % done"
-    cost = f", ${one.spent_microusd / MICRO:.2f}" if one.spent_microusd else ""
+    cost = f", {dollars(usd(one.spent_microusd))}" if one.spent_microusd else ""
     why = f": {one.reason}" if one.reason else ""
     return f"{one.state.value}{done}{cost}{why}"
 

@@ -172,6 +172,8 @@ def _row(one: Job, timezone: str) -> tuple[str, ...]:
 def _print_details(found: JobDetails, timezone: str) -> None:
     from gpuwatch.domain.jobs.run_sample import sample_facts, without_older_samples
     from gpuwatch.domain.jobs.stores import kept_facts
+    from gpuwatch.domain.market.money import dollars
+    from gpuwatch.domain.market.pricing import usd
 
     one, spec = found.job, found.job.definition
     gpus = ", ".join(spec.resources.gpu) if len(spec.resources.gpu) < 5 else f"any of {len(spec.resources.gpu)} GPUs"
@@ -184,7 +186,7 @@ def _print_details(found: JobDetails, timezone: str) -> None:
         *([("log", found.log_is_at)] if found.log_is_at else []),
         ("deadline", local(one.deadline, timezone)),
         ("priority", str(one.priority)),
-        ("spent", f"${one.spent_microusd / 1e6:.2f}"),
+        ("spent", dollars(usd(one.spent_microusd))),
         ("launch", one.launch_id or "–"),
         *kept_facts(spec),
         ("runs", f"{one.run_number}; {one.retries_left} retries left"),

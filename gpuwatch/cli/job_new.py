@@ -162,6 +162,8 @@ _NOT_ASKED: dict[str, Any] = {
 
 def _print(found: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
     from gpuwatch.app.job_new import hours_text, usd_text
+    from gpuwatch.domain.market.money import dollars
+    from gpuwatch.domain.market.pricing import usd
 
     for trouble in plan.market.troubles:
         note(str(trouble))
@@ -171,7 +173,7 @@ def _print(found: PlannedJob, plan: OfferPlan, path: Path | None) -> None:
             note(f"{count:,} offers: {reason}")
         if plan.costs:
             cheapest = min(plan.costs, key=lambda one: one.microusd)
-            note(f"the cheapest costs ${cheapest.microusd / 1e6:,.2f} and takes {cheapest.high.hours:.1f} hours")
+            note(f"the cheapest costs {dollars(usd(cheapest.microusd))} and takes {cheapest.high.hours:.1f} hours")
         return
     verdict = f"{found.verdict.value}: " if found.verdict is not None else ""
     hours, cost = found.hours, found.cost_usd

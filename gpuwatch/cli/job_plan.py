@@ -36,6 +36,7 @@ def plan(as_json: bool, settings: Settings) -> None:
     Sends no request: offers are those that the store saw last. Prices are USD per GPU-hour.
     """
     from gpuwatch.app.job_plan import job_plan_json, plan_jobs
+    from gpuwatch.domain.market.money import dollars
 
     found = plan_jobs(settings)
     if as_json:
@@ -47,7 +48,7 @@ def plan(as_json: bool, settings: Settings) -> None:
     table(_COLUMNS, [_row(one, settings.timezone) for one in found.starts])
     for merge in found.merges:
         names = ", ".join(one.name for one in merge.jobs)
-        saved = f"saves ${merge.saving_usd:.2f} of ${merge.apart_usd:.2f}"
+        saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.apart_usd)}"
         click.echo(f"one after the other on one instance: {names}: {saved}")
     if found.dry_run:
         note("dry_run = true: nothing is rented")

@@ -130,7 +130,7 @@ def export(
 
 
 def _print_import(done: FileImport, timezone: str) -> None:
-    from gpuwatch.app.price_files import moment_of
+    from gpuwatch.domain.analysis.market_history import moment_of
 
     found, new = done.found, "would be new" if done.dry_run else "new"
     click.echo(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import traceback
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from gpuwatch.domain.market.text import is_hostile
 
 Redact = Callable[[str], str]
 
@@ -18,7 +19,6 @@ DEPTH_MAX = 4
 _MASK = "***"
 _DETAILS = "details"
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-_SEPARATORS = ("\u2028", "\u2029")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +70,11 @@ def escaped(text: str) -> str:
     """The text with every control, format, surrogate and unassigned character as its escape: a line stays one line."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(character) if _is_hostile(character) else character for character in text)
+    return "".join(_escape(character) if is_hostile(character) else character for character in text)
 
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
-
-
-def _is_hostile(character: str) -> bool:
-    return character in _SEPARATORS or unicodedata.category(character).startswith("C")
 
 
 def _line(text: str, redact: Redact, max_length: int) -> str:

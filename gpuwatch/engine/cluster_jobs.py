@@ -34,7 +34,7 @@ from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import JobConflict, OutcomeUnknown, ProviderError, ProviderUnreachable, SettingsError, StoreError
 from gpuwatch.ports import AlertKind, LaunchRepository, Severity, UnitOfWorkFactory
 from gpuwatch.ports.clusters import ClusterLauncher, ClusterRun
-from gpuwatch.ports.job_queue import JobQueueStore
+from gpuwatch.ports.jobs import JobQueueStore
 from gpuwatch.ports.obligations import ObligationLog
 
 log = logging.getLogger(__name__)

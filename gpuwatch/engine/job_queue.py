@@ -22,7 +22,7 @@ from gpuwatch.engine.job_alerts import job_alert
 from gpuwatch.engine.job_parts import record_step
 from gpuwatch.errors import JobConflict
 from gpuwatch.ports import LaunchRepository, OutboxAlert, Severity
-from gpuwatch.ports.job_queue import JobQueueStore
+from gpuwatch.ports.jobs import JobQueueStore
 
 log = logging.getLogger(__name__)
 

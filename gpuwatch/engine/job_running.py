@@ -22,6 +22,7 @@ from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress, bottlene
 from gpuwatch.domain.jobs.run_sample import RunSample, run_sample
 from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase, parse_status
 from gpuwatch.domain.launches.launch import Launch
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.engine.job_alerts import UNMEASURED, job_alert
 from gpuwatch.engine.job_parts import JobParts
@@ -273,7 +274,7 @@ def over_limit(job: Job, ahead: RunForecast) -> str | None:
     """Why a forecast does not fit the job's limits, by its lower end: even then it is too much."""
     most = job.definition.limit.max_usd
     if most is not None and ahead.usd.low > float(most):
-        return f"it would cost ${ahead.usd.low:.2f} to ${ahead.usd.high:.2f}, and max_usd is ${most}"
+        return f"it would cost {dollars(ahead.usd.low)} to {dollars(ahead.usd.high)}, and max_usd is ${most}"
     if job.deadline is not None and ahead.ends_at[0] > job.deadline:
         return f"it would end at {ahead.ends_at[0]:%Y-%m-%d %H:%M} UTC at the earliest, after its deadline"
     return None
@@ -290,7 +291,7 @@ def state_line(
         parts.append(f"{progress.tokens_per_s:,.0f} tokens/s")
     if ahead is not None:
         parts.append(f"ends {ahead.ends_at[0]:%Y-%m-%d %H:%M} to {ahead.ends_at[1]:%H:%M} UTC")
-        parts.append(f"${ahead.usd.low:.2f} to ${ahead.usd.high:.2f}")
+        parts.append(f"{dollars(ahead.usd.low)} to {dollars(ahead.usd.high)}")
     if status.gpu_percent is not None:
         parts.append(f"GPU {status.gpu_percent:.0f} %")
     if waits_for is not None:

@@ -15,7 +15,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, La
 from gpuwatch.domain.launches.machines import AVOID_FOR, MACHINE_FAULTS
 from gpuwatch.domain.launches.stored_terms import stored_watch
 from gpuwatch.domain.launches.transitions import Notification, NotificationTopic
-from gpuwatch.domain.market.money import distinct_prices, dollars
+from gpuwatch.domain.market.money import distinct_prices, dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.alerts import outbox_alert
@@ -334,7 +334,7 @@ def _facts(launch: Launch, now: datetime) -> tuple[tuple[str, str], ...]:
 
 def _listed_price(instance: Instance) -> tuple[tuple[str, str], ...]:
     price = instance.listed_usd_hour
-    return () if price is None else (("Price", f"${price:.2f} per hour, listed"),)
+    return () if price is None else (("Price", f"${price_text(price)} per hour, listed"),)
 
 
 def _state_text(launch: Launch) -> str:

@@ -12,7 +12,8 @@ from datetime import datetime
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.launches.obligation import Obligation
 from gpuwatch.domain.launches.unknown_instance import UnknownInstance
-from gpuwatch.domain.market.pricing import MICRO
+from gpuwatch.domain.market.money import price_text
+from gpuwatch.domain.market.pricing import usd
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import LaunchRepository
 
@@ -72,8 +73,8 @@ class LostLaunches:
                 yield (
                     instance,
                     f"The keeper's file names launch {lost.launch_id} of {lost.watch!r}, rented for "
-                    f"${lost.price_microusd_hour / MICRO:.2f} per hour, and this database does not know it: an older "
-                    "one was restored.",
+                    f"${price_text(usd(lost.price_microusd_hour))} per hour, and this database does not know it: "
+                    "an older one was restored.",
                 )
 
     def _found(self, open_now: dict[str, Obligation]) -> dict[str, Obligation]:

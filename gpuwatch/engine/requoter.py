@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from gpuwatch.domain.launches.bids import disk_usd_hour, first_bid_usd_hour
+from gpuwatch.domain.launches.bids import first_bid_usd_hour
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import Commission, price_of, threshold_microusd
+from gpuwatch.domain.market.pricing import Commission, disk_usd_hour, price_of, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.job_cost import most_microusd
 from gpuwatch.domain.watches.match import match_of, matches

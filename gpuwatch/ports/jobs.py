@@ -1,4 +1,4 @@
-"""The port of jobs: where they are kept."""
+"""The ports of jobs: where they are kept, and what their queue needs besides."""
 
 from __future__ import annotations
 
@@ -45,3 +45,10 @@ class JobStore(Protocol):
         Raises:
             JobConflict: somebody changed the job meanwhile, it rents its own, or renting is paused; nothing is written.
         """
+
+
+class JobQueueStore(JobStore, Protocol):
+    """Jobs, as the queue reads and keeps them. Every method may raise StoreError."""
+
+    def save_spent(self, job_id: str, spent_microusd: int) -> None:
+        """Keep what a job has cost so far; its version stays."""

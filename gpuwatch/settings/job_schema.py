@@ -27,7 +27,7 @@ from gpuwatch.domain.watches.fields import (
     Words,
 )
 from gpuwatch.domain.watches.job_schema import Figures
-from gpuwatch.domain.watches.launch_parts import EnvName, Reference
+from gpuwatch.domain.watches.launch_parts import EnvName, Reference, shell_command
 from gpuwatch.domain.watches.launch_text import check_value
 from gpuwatch.domain.watches.schema import HIGHEST_USD, Deadline, WatchTable, Windows
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
@@ -79,12 +79,6 @@ def _one_or_many_files(value: Any) -> Any:
     return [{"source": one} if isinstance(one, str) else one for one in found] if isinstance(found, list) else found
 
 
-def _command(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or "\x00" in value:
-        raise ValueError("expected a shell command in quotes, not empty")
-    return value
-
-
 def _env_value(value: Any) -> Any:
     if isinstance(value, Reference):
         return value
@@ -109,7 +103,7 @@ def _store(value: Any) -> str:
 JobName = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
 Pilot = Annotated[PilotSpec, PlainValidator(_pilot), WithJsonSchema({"type": "string", "examples": ["1%", "10m"]})]
 Store = Annotated[str, BeforeValidator(_store)]
-Command = Annotated[str, BeforeValidator(_command)]
+Command = Annotated[str, BeforeValidator(shell_command)]
 JobEnvValue = Annotated[str | Reference, PlainValidator(_env_value, json_schema_input_type=str | Reference)]
 
 

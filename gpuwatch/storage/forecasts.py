@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 from sqlalchemy import select, update
 
-from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.price_forecasts import ForecastScore, PriceForecast
-from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, PriceSeries, known_until, series_of
+from gpuwatch.domain.analysis.price_series import POLL_LASTS_S, PriceSeries, gpu_pricer, known_until, series_of
 from gpuwatch.domain.backtest.candidates import fitting_series
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.watch import Watch
@@ -83,17 +82,8 @@ class SqlForecasts:
         if watch is not None and watch.gpu_names == made.scope.gpus:
             found = fitting_series(watch, market_history, self._commissions, REFERENCE_DISK_GB, self._commissions)
         else:
-            found = series_of(market_history, self._pricer(market_history))
+            found = series_of(market_history, gpu_pricer(market_history, self._commissions, REFERENCE_DISK_GB))
         return known_until(found, now)
-
-    def _pricer(self, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
-        rates = {name: float(one.on_top_rate(None)) for name, one in self._commissions.items()}
-
-        def price(listing: int, interval: OfferInterval) -> float:
-            who = market_history.listings[listing].identity
-            return interval.listed_microusd_hour(REFERENCE_DISK_GB) * (1 + rates.get(who.provider, 0.0)) / who.gpu_count
-
-        return price
 
 
 def _statement(text: str) -> PriceForecast:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from sqlalchemy import Connection
 
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.market_history import CompletePoll
 from gpuwatch.domain.analysis.poll_timeline import Flags, Ints, PollTimeline, PriceRuns, price_runs
 from gpuwatch.domain.analysis.price_columns import StatedPolls, cheapest_at_once, keyed
 from gpuwatch.storage.executor import Executor, Row, driver_executor

@@ -13,8 +13,7 @@ from typing import IO, Any
 
 from gpuwatch.domain.analysis.history_from_rows import PollScope
 from gpuwatch.domain.analysis.history_to_rows import price_rows_of
-from gpuwatch.domain.analysis.market_history import MarketFilter
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.market_history import CompletePoll, MarketFilter
 from gpuwatch.domain.analysis.price_rows import COLUMNS, PriceRow, csv_cells
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.market.text import escape_formula

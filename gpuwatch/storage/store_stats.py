@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 from sqlalchemy import Connection, func, inspect, select
 
+from gpuwatch.domain.analysis.market_history import moment_of
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.migrate import revision
@@ -54,10 +55,10 @@ def read_store_stats(database: Database) -> StoreStats:
             bytes=used + free,
             free_bytes=free,
             rows=rows,
-            first_poll_at=_moment(first),
-            last_poll_at=_moment(last),
-            prices_kept_from=_moment(kept_s),
-            rolled_up_to=_moment(None if next_hour is None else next_hour * HOUR_S),
+            first_poll_at=moment_of(first),
+            last_poll_at=moment_of(last),
+            prices_kept_from=moment_of(kept_s),
+            rolled_up_to=moment_of(None if next_hour is None else next_hour * HOUR_S),
             on_offer=connection.execute(on_offer).scalar_one(),
             rows_received=int(received or 0),
             bytes_per_offer_and_poll=round(used / int(received), 3) if received else None,
@@ -78,7 +79,3 @@ def _engine(connection: Connection, sqlite: bool) -> str:
         return str(connection.execute(select(func.version())).scalar_one()).partition(" on ")[0]
     journal = str(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()).upper()
     return f"SQLite {sqlite_driver().sqlite_version}, journal {journal}"
-
-
-def _moment(stored_s: int | None) -> datetime | None:
-    return None if stored_s is None else datetime.fromtimestamp(stored_s, UTC)

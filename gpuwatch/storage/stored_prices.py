@@ -11,8 +11,14 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, or_, select
 
-from gpuwatch.domain.analysis.market_history import ListedOffer, MarketFilter, MarketHistory, MarketPoll, OfferInterval
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.market_history import (
+    CompletePoll,
+    ListedOffer,
+    MarketFilter,
+    MarketHistory,
+    MarketPoll,
+    OfferInterval,
+)
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
 from gpuwatch.storage.answer_changes import verification_from

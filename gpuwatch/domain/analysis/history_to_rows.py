@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuwatch.domain.analysis.history_from_rows import PollScope
-from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, OfferInterval
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.market_history import CompletePoll, ListedOffer, MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.price_columns import PriceSource
 from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, canonical_gpu, offer_key_of
 from gpuwatch.domain.market.offer import OfferKind

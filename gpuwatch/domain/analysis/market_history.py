@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -62,6 +63,13 @@ class MarketPoll(NamedTuple):
         return self.answered and self.lane == "sweep"
 
 
+class CompletePoll(NamedTuple):
+    """A poll that read every offer of a scope: it proves what was on offer."""
+
+    at_s: int
+    to_microusd: int | None = None  # the offers at or under this; None: all
+
+
 class MarketHistory(msgspec.Struct, frozen=True, kw_only=True):
     """A period of the market."""
 
@@ -84,6 +92,11 @@ class MarketHistory(msgspec.Struct, frozen=True, kw_only=True):
         """What was known before a time, as if later polls had not happened."""
         intervals = [_cut(interval, at_s) for interval in self.intervals if interval.from_s < at_s]
         return msgspec.structs.replace(self, intervals=intervals, polls=_until(self.polls, at_s))
+
+
+def moment_of(at_s: int | None) -> datetime | None:
+    """A time of a history as a datetime; None stays None."""
+    return None if at_s is None else datetime.fromtimestamp(at_s, UTC)
 
 
 def _cut(interval: OfferInterval, at_s: int) -> OfferInterval:

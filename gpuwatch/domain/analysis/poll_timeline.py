@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.market_history import CompletePoll
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from gpuwatch.domain.analysis.market_history import ListedOffer
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.market_history import CompletePoll, ListedOffer
 from gpuwatch.domain.analysis.poll_timeline import Flags, Ints
 from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, canonical_gpu, listing_of, offer_kind_of
 from gpuwatch.domain.market.gpu_names import catalog

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import groupby
@@ -10,6 +10,7 @@ from itertools import groupby
 import msgspec
 
 from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
+from gpuwatch.domain.market.pricing import Commission
 
 HOUR_S = 3600
 POLL_LASTS_S = 3 * HOUR_S  # a poll's result counts until the next poll, but at most this long
@@ -37,6 +38,23 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
     def starts_at(self, index: int) -> datetime:
         """When an entry starts."""
         return datetime.fromtimestamp((self.first_hour + index * self.step_h) * HOUR_S, UTC)
+
+
+def gpu_pricer(
+    market_history: MarketHistory, commissions: Mapping[str, Commission], disk_gb: float
+) -> Callable[[int, OfferInterval], float]:
+    """A function that prices a GPU-hour of an interval: micro-dollars, with commission and a disk of this size.
+
+    Args:
+        commissions: by provider; one that is not named takes none.
+    """
+    rates = {name: float(one.on_top_rate(None)) for name, one in commissions.items()}
+
+    def gpu_price(listing: int, interval: OfferInterval) -> float:
+        who = market_history.listings[listing].identity
+        return interval.listed_microusd_hour(disk_gb) * (1 + rates.get(who.provider, 0.0)) / who.gpu_count
+
+    return gpu_price
 
 
 def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float]) -> PriceSeries:

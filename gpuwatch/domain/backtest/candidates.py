@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gpuwatch.domain.analysis.market_history import ListedOffer, MarketHistory, OfferInterval
-from gpuwatch.domain.analysis.price_series import PriceSeries, series_of
+from gpuwatch.domain.analysis.price_series import PriceSeries, gpu_pricer, series_of
 from gpuwatch.domain.backtest.offers import offer_of, without_unrecorded_clauses
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, Commission, OfferPrice, threshold_microusd
@@ -166,12 +166,7 @@ def fitting_series(
         is_asked = providers is None or offer.provider in providers
         return is_asked and accepts(wide, offer, price_for(wide, offer, commissions), offer.observed_at)
 
-    def gpu_price(number: int, interval: OfferInterval) -> float:
-        who = market_history.listings[number].identity
-        rate = float(commissions.get(who.provider, NO_COMMISSION).on_top_rate(None))
-        disk_gb = reference_disk_gb if watch.disk_gb is None else watch.disk_gb
-        return interval.listed_microusd_hour(disk_gb) * (1 + rate) / who.gpu_count
-
     fitting = [fits(listing) for listing in market_history.listings]
     intervals = [interval for interval in market_history.intervals if fitting[interval.listing]]
+    gpu_price = gpu_pricer(market_history, commissions, reference_disk_gb if watch.disk_gb is None else watch.disk_gb)
     return series_of(msgspec.structs.replace(market_history, intervals=intervals), gpu_price)

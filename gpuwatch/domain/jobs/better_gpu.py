@@ -12,6 +12,7 @@ from gpuwatch.domain.jobs.merge import START_H
 from gpuwatch.domain.jobs.run_progress import VARIATION, spent_usd
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.gpu_specs import gpu_specs
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.watches.decide import Match
@@ -66,7 +67,7 @@ def better_gpu(
     definition = msgspec.structs.replace(
         job.definition, resources=resources, hours=FigureRange(whole_h / VARIATION**2, whole_h)
     )
-    return BetterGpu(definition=definition, text=f"{gpu}: up to {still_h:.1f} h and ${usd:.2f} from here")
+    return BetterGpu(definition=definition, text=f"{gpu}: up to {still_h:.1f} h and {dollars(usd)} from here")
 
 
 def _speed_ratio(old: str, new: str) -> float | None:

@@ -13,6 +13,7 @@ from gpuwatch.domain.jobs.queue import latest_start
 from gpuwatch.domain.jobs.run_progress import RunForecast, RunProgress
 from gpuwatch.domain.jobs.run_status import RunnerStatus
 from gpuwatch.domain.market.json_values import rfc3339
+from gpuwatch.domain.market.money import dollars, price_text
 
 _KEY = "sample"
 
@@ -140,7 +141,7 @@ def sample_facts(sample: RunSample, when: Callable[[datetime], str]) -> list[tup
         ("done", None if sample.progress is None else f"{100 * sample.progress:.0f} % at {when(sample.at)}"),
         ("speed", _speed(sample)),
         ("ends", sample.ends_at and f"{when(sample.ends_at[0])} to {when(sample.ends_at[1])} (assumed ± 10 %)"),
-        ("costs", sample.usd and f"${sample.usd[0]:.2f} to ${sample.usd[1]:.2f} at its end"),
+        ("costs", sample.usd and f"{dollars(sample.usd[0])} to {dollars(sample.usd[1])} at its end"),
         ("GPU use", _gpu_use(sample)),
         ("waits for", sample.waits_for),
     ]
@@ -152,7 +153,7 @@ def _speed(sample: RunSample) -> str:
     if sample.tokens_per_s is not None:
         parts.append(f"{sample.tokens_per_s:,.0f} tokens/s")
     if sample.usd_per_million_tokens is not None:
-        parts.append(f"${sample.usd_per_million_tokens:.3f} per million tokens")
+        parts.append(f"${price_text(sample.usd_per_million_tokens, least=3, most=3)} per million tokens")
     if sample.loss is not None:
         parts.append(f"loss {sample.loss:.4g}")
     return ", ".join(parts)

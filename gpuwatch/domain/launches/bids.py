@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, threshold_microusd
+from gpuwatch.domain.market.pricing import MICRO, disk_usd_hour, threshold_microusd
 from gpuwatch.domain.watches.watch import BidSpec
 
 LEAST_BID_USD = 0.001  # source: vastai.md §6
@@ -31,11 +31,6 @@ def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float
     wanted = max(quoted, (offer.min_bid_usd_hour or quoted) + step)
     ceiling = bid_ceiling_microusd(bid, offer.gpu_count, commission_rate, round(disk_usd_hour(offer) * MICRO)) / MICRO
     return max(quoted, min(wanted, ceiling))
-
-
-def disk_usd_hour(offer: Offer) -> float:
-    """Return the listed price of the quoted disk; 0 where it has no price of its own."""
-    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
 
 
 def bid_ceiling_microusd(bid: BidSpec, gpu_count: int, commission_rate: float, disk_microusd: int) -> int:

@@ -80,6 +80,11 @@ def microusd(amount: Decimal | int | str) -> int:
     return round(Fraction(Decimal(amount)) * MICRO)
 
 
+def disk_usd_hour(offer: Offer) -> float:
+    """Return the listed price of the quoted disk; 0 where it has no price of its own."""
+    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
+
+
 def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> OfferPrice:
     """Return listed and effective price of an offer with the requested disk.
 

@@ -21,7 +21,7 @@ def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
         return text
     if len(text) > max_length:
         text = text[: max_length - 1] + "…"
-    return "".join("�" if _is_hostile(character) else character for character in text)
+    return "".join("�" if is_hostile(character) else character for character in text)
 
 
 def clean_word(text: str) -> str:
@@ -36,7 +36,8 @@ def clean_word(text: str) -> str:
     return found
 
 
-def _is_hostile(character: str) -> bool:
+def is_hostile(character: str) -> bool:
+    """Whether it is a control, format, surrogate, private or unassigned character, or a line of its own."""
     return character in _SEPARATORS or unicodedata.category(character).startswith("C")
 
 

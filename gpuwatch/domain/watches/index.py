@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import HOURS_A_MONTH, Commission, OfferPrice, listed_ceiling_usd, threshold_microusd
+from gpuwatch.domain.market.pricing import Commission, OfferPrice, disk_usd_hour, listed_ceiling_usd, threshold_microusd
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
@@ -80,7 +80,8 @@ class WatchIndex:
             offer
             for offer in offers
             if offer.quoted_usd_hour <= (ceiling := wanted[offer.provider][offer.gpu][offer.gpu_count].ceiling_usd)
-            or (offer.quoted_disk_gb > least_disk_gb and offer.quoted_usd_hour - _disk_usd_hour(offer) <= ceiling)
+            # a watch with a smaller disk pays at most the disk's part less
+            or (offer.quoted_disk_gb > least_disk_gb and offer.quoted_usd_hour - disk_usd_hour(offer) <= ceiling)
         ]
 
     def _hits(self, offer: Offer, now: datetime) -> tuple[_Hit, ...]:
@@ -152,8 +153,3 @@ def _in_order(watch: Watch, found: list[tuple[tuple[Any, ...], Match]], now: dat
     if watch.available_for_s is None:
         return tuple([match for _, match in found])
     return tuple([match for _, match in found if accepts(watch, match.offer, match.price, now)])
-
-
-def _disk_usd_hour(offer: Offer) -> float:
-    """The part of a quote that can be the disk: a watch with a smaller disk pays at most that much less."""
-    return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH

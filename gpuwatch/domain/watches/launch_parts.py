@@ -101,7 +101,8 @@ def _hook(value: Any) -> Any:
     return value
 
 
-def _command(value: Any) -> str:
+def shell_command(value: Any) -> str:
+    """A command that is not empty. Raises ValueError."""
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         raise ValueError("expected a shell command in quotes, not empty")
     return value
@@ -184,7 +185,7 @@ class VolumeTable(SpecTable):
 class HookTable(SpecTable):
     """A shell command, or `{ url = "https://…", secret = "…" }`."""
 
-    command: Annotated[str, BeforeValidator(_command)] | None = Field(
+    command: Annotated[str, BeforeValidator(shell_command)] | None = Field(
         default=None, repr=False, description="Shell command that receives the launch as JSON."
     )
     url: HookUrl | None = Field(default=None, description="URL that the launch is sent to as JSON, or a reference.")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuwatch.domain.market.money import dollars
 from gpuwatch.providers.aws.client import AwsClient
 from gpuwatch.providers.toolkit.api_client import TtlCache
 from gpuwatch.providers.toolkit.validation import number, objects, word
@@ -41,8 +42,8 @@ class CapacityBlock(msgspec.Struct, frozen=True, kw_only=True):
     def note(self) -> str:
         """What binds whoever buys it."""
         return (
-            f"a capacity block: ${self.fee_usd:,.2f} at once for {self.hours:g} hours from {self.start:%Y-%m-%d %H:%M} "
-            "UTC, not refundable; gpuwatch never buys one, the EC2 console does"
+            f"a capacity block: {dollars(self.fee_usd)} at once for {self.hours:g} hours from "
+            f"{self.start:%Y-%m-%d %H:%M} UTC, not refundable; gpuwatch never buys one, the EC2 console does"
         )
 
 

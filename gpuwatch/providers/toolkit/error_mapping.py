@@ -70,13 +70,17 @@ def read_error_body(reply: HttpReply) -> ErrorBody:
         value = None
     if value is None:
         plain = "" if b"<" in reply.body[:200] else reply.body[:_READ].decode("utf-8", "replace")
-        return ErrorBody(reply.status, "", _fit(plain or "an answer that is not JSON"), plain.lower(), None)
+        return ErrorBody(reply.status, "", fit_sentence(plain or "an answer that is not JSON"), plain.lower(), None)
     found = list(_objects(value))
     code = next((str(one["code"]) for one in found if isinstance(one.get("code"), str | int)), "")[:120]
     words = [one[key] for one in found for key in _SENTENCES if isinstance(one.get(key), str)]
     sentence = " ".join(dict.fromkeys(words))[:_READ]
     return ErrorBody(
-        reply.status, code, _fit(sentence or code or "an answer without a message"), f"{code} {sentence}".lower(), value
+        reply.status,
+        code,
+        fit_sentence(sentence or code or "an answer without a message"),
+        f"{code} {sentence}".lower(),
+        value,
     )
 
 
@@ -139,5 +143,6 @@ def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
     return [value, *(found for one in inner for found in _objects(one, depth + 1))] if depth < 3 else [value]
 
 
-def _fit(sentence: str) -> str:
+def fit_sentence(sentence: str) -> str:
+    """A sentence for people: redacted, cleaned and cut."""
     return clean(redact(" ".join(sentence.split())), _SHOWN)  # in this order: half a key is no longer a known secret

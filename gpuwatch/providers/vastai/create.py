@@ -86,7 +86,7 @@ def bad_order(what: str) -> OrderRefused:
 def created(reply: HttpReply, now: datetime) -> Created:
     """The receipt of a create. Raises OrderError: what the answer says instead."""
     refusal = read_error_body(reply)
-    values = refusal.values
+    values = refusal.value
     contract, success = values.get("new_contract"), values.get("success")
     if reply.status != 200 and contract is None:
         raise ordering_error(reply, now)

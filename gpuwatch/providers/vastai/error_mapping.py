@@ -8,13 +8,11 @@ source: the vendor's documents and client 1.9, and public logs, read 2026-11.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -30,12 +28,10 @@ from gpuwatch.errors import (
     RefusalKind,
 )
 from gpuwatch.ports.http import HttpReply
-from gpuwatch.providers.toolkit.error_mapping import ErrorBody
+from gpuwatch.providers.toolkit.error_mapping import ErrorBody, fit_sentence
 from gpuwatch.providers.toolkit.error_mapping import retry_after_s as asked_wait_s
 from gpuwatch.providers.toolkit.validation import UNREADABLE, number
-from gpuwatch.redaction import redact
 
-_SHOWN: Final = 160
 _WAIT_MIN_S: Final = 1.0
 _WAIT_MAX_S: Final = 3600.0
 _THRESHOLD: Final = re.compile(r"threshold\s*=\s*(\d+(?:\.\d+)?)(?:\s*\*\s*(\d+(?:\.\d+)?))?")
@@ -44,24 +40,13 @@ _MOVED: Final = frozenset({301, 307, 308})  # not carried out; 302 and 303 may f
 _QUOTA: Final = "search_quota_exceeded"
 
 
-class VastErrorBody(msgspec.Struct, frozen=True):
-    """The error in an answer: its code and its sentence for people; `text` has both in lower case, for searching."""
-
-    status: int
-    code: str
-    sentence: str
-    text: str
-    values: Mapping[str, Any]
+class VastErrorBody(ErrorBody, frozen=True):
+    """The error in an answer, by vast.ai's own forms; `value` is an object."""
 
     @property
     def is_key_error(self) -> bool:
         """A key problem, whatever the status: "404 Invalid user key" is not "not found"."""
-        return self.status == 401 or (self.status in (400, 403, 404) and any(word in self.text for word in _KEY_WORDS))
-
-    @property
-    def summary(self) -> str:
-        """For a person: status and sentence, redacted."""
-        return f"{self.status} {self.sentence}".strip()
+        return self.status == 401 or (self.status in (400, 403, 404) and self.has(*_KEY_WORDS))
 
 
 def read_error_body(reply: HttpReply) -> VastErrorBody:
@@ -72,12 +57,14 @@ def read_error_body(reply: HttpReply) -> VastErrorBody:
         value = None
     if not isinstance(value, dict):
         sentence = "" if b"<" in reply.body[:200] else reply.body[:400].decode("utf-8", "replace")
-        return VastErrorBody(reply.status, "", _fit(sentence or "an answer that is not JSON"), sentence.lower(), {})
+        return VastErrorBody(
+            reply.status, "", fit_sentence(sentence or "an answer that is not JSON"), sentence.lower(), {}
+        )
     error = value.get("error")
     code = error if isinstance(error, str) else ""
     line = [value.get(name) for name in ("msg", "message", "detail")]
     sentence = " ".join(part for part in line if isinstance(part, str))[:400]
-    return VastErrorBody(reply.status, code[:80], _fit(sentence or code), f"{code} {sentence}".lower(), value)
+    return VastErrorBody(reply.status, code[:80], fit_sentence(sentence or code), f"{code} {sentence}".lower(), value)
 
 
 def reading_error(name: str, _: ErrorBody, reply: HttpReply, now: datetime) -> ProviderError:
@@ -122,7 +109,7 @@ def ordering_error(reply: HttpReply, now: datetime) -> OrderError:
 
 def retry_after_s(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> float | None:
     """Seconds to wait, limited to a second and an hour; None: the answer does not say."""
-    for said in (asked_wait_s(reply, now), number(refusal.values.get("retry_after"))):
+    for said in (asked_wait_s(reply, now), number(refusal.value.get("retry_after"))):
         if said is not None:
             return min(max(said, _WAIT_MIN_S), _WAIT_MAX_S)
     found = _THRESHOLD.search(refusal.text)  # seconds between two calls, not calls per second
@@ -135,7 +122,7 @@ def quota_resets_at(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> 
     """When the day's rows begin anew: by the answer if that is within a day, else the next 00:00 UTC."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     unix_s = number(reply.headers.get("x-ratelimit-reset"))
-    wait_s = number(refusal.values.get("retry_after"))
+    wait_s = number(refusal.value.get("retry_after"))
     soonest, latest = now, now + timedelta(days=1, minutes=5)
     for moment in (
         datetime.fromtimestamp(unix_s, UTC) if unix_s is not None and 0 < unix_s < 4e9 else None,
@@ -144,7 +131,3 @@ def quota_resets_at(reply: HttpReply, refusal: VastErrorBody, now: datetime) -> 
         if moment is not None and soonest < moment <= latest:
             return moment
     return midnight
-
-
-def _fit(sentence: str) -> str:
-    return clean(redact(" ".join(sentence.split())), _SHOWN)

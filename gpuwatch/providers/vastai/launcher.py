@@ -203,7 +203,7 @@ class VastLauncher:
 
     def _need_success(self, reply: HttpReply) -> None:
         refusal = read_error_body(reply)
-        if reply.status == 200 and refusal.values.get("success") is True:
+        if reply.status == 200 and refusal.value.get("success") is True:
             return
         if reply.status == 200:
             raise OutcomeUnknown(f"vastai: {refusal.summary}: an unexpected answer")

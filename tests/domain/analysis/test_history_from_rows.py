@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.domain.analysis.history_from_rows import PollScope, history_of_rows
 from gpuwatch.domain.analysis.history_to_rows import price_rows_of
-from gpuwatch.domain.analysis.market_history import MarketHistory, OfferInterval
-from gpuwatch.domain.analysis.offer_intervals import CompletePoll
+from gpuwatch.domain.analysis.market_history import CompletePoll, MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow
 from gpuwatch.domain.market.offer import OfferKind
 
