@@ -184,7 +184,7 @@ def why_not(condition: Condition, offer: Offer, price: OfferPrice) -> str:
     if condition.word == "not":
         inner = condition.parts[0]
         is_unknown = holds(inner, offer, price) is None
-        return why_not(inner, offer, price) if is_unknown else f"not ({_text(inner)}) is wanted"
+        return why_not(inner, offer, price) if is_unknown else f"{_text(inner)} is true, but must not be"
     failing = [part for part in condition.parts if not holds(part, offer, price)]
     return ("; " if condition.word == "and" else ", and ").join(why_not(part, offer, price) for part in failing)
 
