@@ -18,13 +18,13 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     decoded_order,
     id_and_status,
     instance_rows,
-    not_sent,
+    needed_ssh_key,
+    offer_parts,
     refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
 from gpuwatch.providers.toolkit.validation import at, number, objects, whole, word
 
-_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _NAME_LENGTH: Final = 50
 _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,20})")
 _ID: Final = re.compile(r"\d{1,18}")
@@ -49,8 +49,7 @@ class HyperstackLauncher(ApiLauncher):
     def create(self, order: Order) -> Created:
         """Rent one machine, once. Raises OrderError."""
         body = create_body(order, self._options)
-        self._account.require_key_to_order()
-        reply = self._account.order("POST", _MACHINES, body, deadline_s=_CREATE_DEADLINE_S)
+        reply = self.send_create(_MACHINES, body)
         made = objects(at(decoded_order(reply, PROVIDER), "instances"))
         return created_instance(str(made[0].get("id")) if len(made) == 1 else None, _ID, PROVIDER)
 
@@ -125,11 +124,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Hyperstack cannot do what it asks for.
     """
-    found, ssh_key = _OFFER.fullmatch(order.offer_id), options.get("ssh_key")
-    if found is None:
-        raise not_sent(PROVIDER, "that is no id of an offer")
-    if not ssh_key:
-        raise not_sent(PROVIDER, f'a key pair is needed: add ssh_key = "NAME" to [providers.{PROVIDER}.options]')
+    found = offer_parts(order, _OFFER, PROVIDER)
+    ssh_key = needed_ssh_key(options, PROVIDER, "a key pair", "NAME")
     refuse_beyond_machine(order, PROVIDER, "Hyperstack", label_length=_NAME_LENGTH, ports="only SSH is opened")
     script = first_boot_script(order.onstart, order.env)
     return {

@@ -31,7 +31,8 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     decoded_order,
     id_and_status,
     instance_rows,
-    not_sent,
+    needed_ssh_key,
+    offer_parts,
     refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error, reading_error, retry_after_s
@@ -45,7 +46,6 @@ from .offers import PROVIDER, LambdaInstanceType, parse_type
 
 _REQUEST_S: Final = 1.0  # one request a second, of any kind
 _LAUNCH_S: Final = 12.0  # one launch in twelve seconds
-_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _NAME_LENGTH: Final = 64
 _USER_DATA_BYTES: Final = 1_000_000
 _TAG: Final = "gpuwatch"  # its value is the label
@@ -94,9 +94,7 @@ class LambdaLauncher(ApiLauncher):
     def create(self, order: Order) -> Created:
         """Launch, once; not sooner than 12 s after the launch before. Raises OrderError."""
         body = launch_body(order, self._options)
-        self._account.require_key_to_order()
-        path = "/instance-operations/launch"
-        return created(self._account.order("POST", path, body, kind="launch", deadline_s=_CREATE_DEADLINE_S))
+        return created(self.send_create("/instance-operations/launch", body, "launch"))
 
     def check_order(self, order: Order) -> None:
         """Build the request. Raises OrderRefused."""
@@ -154,12 +152,8 @@ def launch_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Lambda cannot do what it asks for.
     """
-    found = _OFFER.fullmatch(order.offer_id)
-    ssh_key, image = options.get("ssh_key"), options.get("image")
-    if found is None:
-        raise not_sent(PROVIDER, "that is no id of an offer")
-    if not ssh_key:
-        raise not_sent(PROVIDER, 'an SSH key is needed: add ssh_key = "NAME" to [providers.lambda.options]')
+    found = offer_parts(order, _OFFER, PROVIDER)
+    ssh_key, image = needed_ssh_key(options, PROVIDER, "an SSH key", "NAME"), options.get("image")
     script = first_boot_script(order.onstart, order.env)
     too_long = {
         "onstart and env are longer than the 1 MB that Lambda takes": len((script or "").encode()) > _USER_DATA_BYTES

@@ -39,7 +39,6 @@ PROVIDER: Final = INFO.name
 _PODS: Final = "/api/v1/pods"
 _PAGE_ROWS: Final = 100
 _PAGES_MAX: Final = 50
-_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SSH: Final = re.compile(r"(?:ssh )?([A-Za-z0-9_-]{1,32})@([A-Za-z0-9.:-]{1,100})(?: -p (\d{1,5}))?")
 _NO_STOCK: Final = ("no capacity", "out of stock", "not available", "unavailable", "insufficient capacity")
@@ -82,7 +81,7 @@ class PrimeLauncher(ApiLauncher):
         check_order(order)
         self._account.require_key_to_order()
         body = create_body(order, *self._row_of(order.offer_id), self._options)
-        reply = self._account.order("POST", _PODS, body, deadline_s=_CREATE_DEADLINE_S)
+        reply = self.send_create(_PODS, body)
         return created_instance(at(decoded_order(reply, PROVIDER), "id"), _ID, PROVIDER)
 
     def check_order(self, order: Order) -> None:

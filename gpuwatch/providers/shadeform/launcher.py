@@ -27,6 +27,7 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     id_and_status,
     instance_rows,
     not_sent,
+    offer_parts,
     refuse,
 )
 from gpuwatch.providers.toolkit.error_mapping import ErrorBody, ordering_error
@@ -34,7 +35,6 @@ from gpuwatch.providers.toolkit.machine_type import fields_of_instance
 from gpuwatch.providers.toolkit.post_processing import RowSkipped
 from gpuwatch.providers.toolkit.validation import at, moment, number, usd_hour, whole, word
 
-_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _BEHIND_DEADLINE: Final = timedelta(minutes=30)  # Shadeform's own end comes after gpuwatch's
 _SPENDING_SLACK: Final = Decimal("1.1")
 _LEAST_LIMIT_USD: Final = Decimal("0.50")
@@ -86,8 +86,7 @@ class ShadeformLauncher(ApiLauncher):
         Raises OrderError.
         """
         body = create_body(order, self._options, self._account.tools.now())
-        self._account.require_key_to_order()
-        reply = self._account.order("POST", "/instances/create", body, deadline_s=_CREATE_DEADLINE_S)
+        reply = self.send_create("/instances/create", body)
         return created_instance(at(decoded_order(reply, PROVIDER), "id"), _ID, PROVIDER)
 
     def check_order(self, order: Order) -> None:
@@ -127,9 +126,7 @@ def create_body(order: Order, options: Mapping[str, Option], now: datetime) -> d
     Raises:
         OrderRefused: BAD_ORDER, Shadeform cannot do what it asks for.
     """
-    found = _OFFER.fullmatch(order.offer_id)
-    if found is None:
-        raise not_sent(PROVIDER, "that is no id of an offer")
+    found = offer_parts(order, _OFFER, PROVIDER)
     _check(order)
     body: dict[str, Any] = {
         "cloud": found[1],

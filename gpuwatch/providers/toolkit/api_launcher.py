@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from gpuwatch.errors import OfferGone, OrderError, PayloadChanged, ProviderError
 from gpuwatch.ports import Instance
@@ -20,6 +20,8 @@ from gpuwatch.providers.toolkit.error_mapping import (
     ordering_error,
     reading_error,
 )
+
+_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 
 
 class InstanceNotFound(ProviderError):
@@ -67,6 +69,11 @@ class ApiLauncher(BasicLauncher):
             self.end(instance_id)
         except InstanceGone:
             return
+
+    def send_create(self, path: str, body: object, kind: str = "order") -> HttpReply:
+        """The 2xx answer to a create request, which is sent once. Raises OrderError."""
+        self._account.require_key_to_order()
+        return self._account.order("POST", path, body, kind=kind, deadline_s=_CREATE_DEADLINE_S)
 
     def row_in(self, value: Any) -> object:
         """The row in the answer about one instance."""

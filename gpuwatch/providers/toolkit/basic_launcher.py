@@ -10,6 +10,7 @@ from typing import Any
 from gpuwatch.errors import OrderRefused, OutcomeUnknown, PayloadChanged, RefusalKind, RefusalScope
 from gpuwatch.ports import Created, Order, PriceIncrease, ProviderCharge
 from gpuwatch.ports.http import HttpReply
+from gpuwatch.ports.settings import Option
 from gpuwatch.providers.toolkit.validation import at, decoded, objects, require_whole_list, word
 
 
@@ -50,6 +51,26 @@ def not_sent(name: str, why: str, scope: RefusalScope | None = None, lasts_s: fl
         lasts_s: how long, in seconds; None: as is usual for the scope.
     """
     return OrderRefused(f"{name}: nothing was sent: {why}", RefusalKind.BAD_ORDER, scope, lasts_s)
+
+
+def offer_parts(order: Order, form: re.Pattern[str], name: str) -> re.Match[str]:
+    """The parts of the offer's id. Raises OrderRefused: it is none of this provider."""
+    found = form.fullmatch(order.offer_id)
+    if found is None:
+        raise not_sent(name, "that is no id of an offer")
+    return found
+
+
+def needed_ssh_key(options: Mapping[str, Option], name: str, what: str, example: str) -> Option:
+    """The option `ssh_key`. Raises OrderRefused: it is not set.
+
+    Args:
+        what: that the provider wants: "an SSH key".
+        example: of the option's value: "NAME", "ID".
+    """
+    if not options.get("ssh_key"):
+        raise not_sent(name, f'{what} is needed: add ssh_key = "{example}" to [providers.{name}.options]')
+    return options["ssh_key"]
 
 
 def refuse(name: str, reasons: Mapping[str, object]) -> None:

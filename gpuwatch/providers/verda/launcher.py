@@ -20,7 +20,8 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     created_instance,
     id_and_status,
     instance_rows,
-    not_sent,
+    needed_ssh_key,
+    offer_parts,
     refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
@@ -30,7 +31,6 @@ from gpuwatch.providers.toolkit.validation import at, moment, number, objects, u
 from gpuwatch.providers.verda.client import PROVIDER, VerdaClient
 from gpuwatch.providers.verda.offers import LEAST_DISK_GB, hardware_of
 
-_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _NAME_LENGTH: Final = 60  # source: dstack's backend, for hostname and description
 _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([A-Z0-9-]{1,16})(/spot)?")
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
@@ -65,7 +65,7 @@ class VerdaLauncher(ApiLauncher):
         if script is not None:
             body["startup_script_id"] = self._store(order.label, script)
         try:
-            made = created(self._account.order("POST", "/instances", body, deadline_s=_CREATE_DEADLINE_S))
+            made = created(self.send_create("/instances", body))
         except OutcomeUnknown:
             raise
         except OrderError:
@@ -177,12 +177,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Verda cannot do what it asks for.
     """
-    found = _OFFER.fullmatch(order.offer_id)
-    ssh_key, image = options.get("ssh_key"), options.get("image")
-    if found is None:
-        raise not_sent(PROVIDER, "that is no id of an offer")
-    if not ssh_key:
-        raise not_sent(PROVIDER, f'an SSH key is needed: add ssh_key = "ID" to [providers.{PROVIDER}.options]')
+    found = offer_parts(order, _OFFER, PROVIDER)
+    ssh_key, image = needed_ssh_key(options, PROVIDER, "an SSH key", "ID"), options.get("image")
     spot = order.bid_usd_hour is not None
     wrong = {"the offer is of the other rental type": spot is not (found[3] is not None)}
     refuse_beyond_machine(order, PROVIDER, "Verda", wrong, label_length=_NAME_LENGTH, takes_bids=True)

@@ -17,7 +17,8 @@ from gpuwatch.providers.toolkit.basic_launcher import (
     decoded_order,
     id_and_status,
     instance_rows,
-    not_sent,
+    needed_ssh_key,
+    offer_parts,
     refuse_beyond_machine,
 )
 from gpuwatch.providers.toolkit.first_boot import first_boot_script
@@ -27,7 +28,6 @@ from gpuwatch.providers.toolkit.validation import at, moment, number, objects, w
 from gpuwatch.providers.vultr.client import PROVIDER, VultrClient, all_rows
 from gpuwatch.providers.vultr.offers import VultrPlan
 
-_CREATE_DEADLINE_S: Final = 60.0  # giving up early costs more than waiting
 _LABEL_LENGTH: Final = 64
 _OFFER: Final = re.compile(r"(vcg-[a-z0-9-]{1,40})/([a-z]{3,8})")
 _ID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
@@ -55,8 +55,7 @@ class VultrLauncher(ApiLauncher):
     def create(self, order: Order) -> Created:
         """Rent, once. Raises OrderError."""
         body = create_body(order, self._options)
-        self._account.require_key_to_order()
-        reply = self._account.order("POST", "/instances", body, deadline_s=_CREATE_DEADLINE_S)
+        reply = self.send_create("/instances", body)
         return created_instance(at(decoded_order(reply, PROVIDER), "instance", "id"), _ID, PROVIDER)
 
     def check_order(self, order: Order) -> None:
@@ -110,11 +109,8 @@ def create_body(order: Order, options: Mapping[str, Option]) -> dict[str, Any]:
     Raises:
         OrderRefused: BAD_ORDER, Vultr cannot do what it asks for.
     """
-    found, ssh_key = _OFFER.fullmatch(order.offer_id), options.get("ssh_key")
-    if found is None:
-        raise not_sent(PROVIDER, "that is no id of an offer")
-    if not ssh_key:
-        raise not_sent(PROVIDER, f'an SSH key is needed: add ssh_key = "ID" to [providers.{PROVIDER}.options]')
+    found = offer_parts(order, _OFFER, PROVIDER)
+    ssh_key = needed_ssh_key(options, PROVIDER, "an SSH key", "ID")
     image = str(options.get("image") or _UBUNTU_22_04)
     wrong = {"options.image is not the number of an operating system": not (image.isascii() and image.isdigit())}
     refuse_beyond_machine(order, PROVIDER, "Vultr", wrong, label_length=_LABEL_LENGTH)
