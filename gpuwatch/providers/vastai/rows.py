@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
@@ -27,6 +27,8 @@ _COUNTRY_LETTERS: Final = 2
 _copy_of: Final[Callable[[Offer], Offer]] = Offer.__copy__  # type: ignore[attr-defined]
 _KNOWN_MAX: Final = 11_000  # known rows: a tenth more than the market of 2026
 _SHARED_MAX: Final = 5_000  # values
+_SPELLINGS_MAX: Final = 2_000  # of GPUs: a marketplace could invent any number, of any length
+_SPELLING_LENGTH: Final = 200
 _FORGOTTEN: Final = 1_000  # of them, if there are more: those that were seen the longest time ago
 
 
@@ -147,9 +149,22 @@ class _OneObjectEach(dict[float | None, float | None]):
 _one_of_each: Final = _OneObjectEach()
 
 
-@lru_cache(maxsize=256)
-def _folded_spellings(gpus: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
+class _IsWanted(dict[str, bool]):
+    """Whether a row can be of one of these GPUs, by its spelling, before its memory decides."""
+
+    def __init__(self, gpus: Collection[str]) -> None:
+        super().__init__()
+        self._gpus = frozenset(gpus)
+        self._spellings = frozenset(fold(name) for gpu in gpus for name in catalog().spellings(gpu))
+
+    def __missing__(self, spelling: str) -> bool:
+        wanted = fold(spelling) in self._spellings or catalog().resolve(clean_word(spelling), None).name in self._gpus
+        if len(self) < _SPELLINGS_MAX and len(spelling) <= _SPELLING_LENGTH:
+            self[spelling] = wanted
+        return wanted
+
+
+_is_wanted_by: Final = lru_cache(maxsize=256)(_IsWanted)  # the same few questions all the time
 
 
 class RowReader:
@@ -176,9 +191,7 @@ class RowReader:
         self._disk_gb = disk_gb
         self._observed_at = observed_at
         self._resolve: Callable[[str, float | None], GpuName] = catalog().resolve
-        self._gpus = frozenset(gpus)
-        self._spellings = _folded_spellings(tuple(gpus))
-        self._wanted: dict[str, bool] = {}
+        self._is_wanted = _is_wanted_by(tuple(gpus)) if gpus else None
         self._known: KnownRows = {} if known is None else known
 
     def offers(self, rows: Sequence[VastRow], skip: Callable[[RowSkipped], None]) -> tuple[list[Offer], int]:
@@ -187,7 +200,8 @@ class RowReader:
         Args:
             skip: gets the reason of each row that is no offer.
         """
-        wanted = [row for row in rows if self._is_wanted(row)] if self._gpus else rows
+        is_wanted = self._is_wanted
+        wanted = rows if is_wanted is None else [row for row in rows if is_wanted[row.gpu_name]]
         known_of, set_field, observed_at = self._known.get, msgspec.structs.force_setattr, self._observed_at
         found: list[Offer] = []
         for row in wanted:
@@ -209,14 +223,6 @@ class RowReader:
             self._known[row.id] = KnownRow(digest, prices, offer)
             found.append(offer)
         return found, len(rows) - len(wanted)
-
-    def _is_wanted(self, row: VastRow) -> bool:
-        """Whether the row's GPU can be one of the query: by its spelling, before its memory decides."""
-        wanted = self._wanted.get(row.gpu_name)
-        if wanted is None:
-            named = self._resolve(clean_word(row.gpu_name), None).name
-            wanted = self._wanted[row.gpu_name] = fold(row.gpu_name) in self._spellings or named in self._gpus
-        return wanted
 
     def _build(self, row: VastRow) -> Offer:
         quoted = row.dph_total

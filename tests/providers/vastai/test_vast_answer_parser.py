@@ -16,7 +16,7 @@ from vast_double import NOW, a_row
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.errors import NoRowUnderstood, PayloadChanged, ProviderDown, ProviderError
 from gpuwatch.providers.vastai.answer_parser import ParsedAnswer, parse_offers
-from gpuwatch.providers.vastai.rows import KnownRow, KnownRows, RowReader
+from gpuwatch.providers.vastai.rows import KnownRow, KnownRows, RowReader, _is_wanted_by
 from tests.builders import changed
 from tests.drawn import examples
 
@@ -191,6 +191,17 @@ def test_what_was_not_seen_for_the_longest_time_is_forgotten_first() -> None:
     }
     parse_offers(_body(a_row(id=77_777)), RowReader(False, 8.0, NOW, known=known))
     assert list(known) == [*range(1, 10_001), 77_777]
+
+
+def test_made_up_spellings_do_not_fill_the_memory() -> None:
+    names = ["x" * 10_000, *(f"GPU {number}" for number in range(2_100)), "RTX 4090"]
+    body = _body(*(a_row(id=number, gpu_name=name) for number, name in enumerate(names, 1)))
+    for _ in range(2):
+        found = parse_offers(body, RowReader(False, 8.0, NOW, ("RTX 4090",)))
+        assert (len(found.offers), found.not_wanted) == (1, 2_101)
+    remembered = _is_wanted_by(("RTX 4090",))
+    assert len(remembered) == 2_000
+    assert max(map(len, remembered)) <= 200
 
 
 def test_values_that_many_offers_have_are_one_object() -> None:
