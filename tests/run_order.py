@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 import pytest
 
-# each row: folders and files whose tests load the same libraries (tens of megabytes that stay)
+# each row: parts of the names of tests that load the same libraries (tens of megabytes that stay)
 LARGE_LIBRARIES = (
-    ("tests/providers/aws/", "tests/emulator/test_emulator_aws", "tests/providers/test_golden"),
+    ("tests/providers/aws/", "tests/emulator/test_emulator_aws", "tests/providers/test_golden", "::Test_aws::"),
+    ("tests/providers/nebius/", "::Test_nebius::"),
     ("tests/app/dataset/", "tests/cli/test_dataset", "tests/domain/analysis/test_survival"),
     ("tests/storage/test_price_export", "tests/cli/test_price_files", "tests/cli/test_history", "tests/cli/test_cal"),
 )
@@ -44,7 +45,7 @@ def arranged(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
 
 def _libraries_of(item: pytest.Item) -> int | None:
     for number, places in enumerate(LARGE_LIBRARIES):
-        if item.nodeid.startswith(places):
+        if any(place in item.nodeid for place in places):
             return number
     return None
 
