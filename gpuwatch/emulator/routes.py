@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuwatch.emulator import lists, orders, reads
+from gpuwatch.emulator import lists, orders, paperwork, reads
 from gpuwatch.emulator.answers import EmulatorReply, RefusedRequest, bad_key, no_key, refuse
 from gpuwatch.emulator.charges import charges
 from gpuwatch.emulator.request import EmulatorRequest
@@ -52,6 +52,15 @@ ROUTES: dict[tuple[str, str], Route] = {
     ("GET", "/api/v0/charges/"): Route("charges", charges),
     ("GET", "/api/v0/ssh/"): Route("ssh", reads.ssh_list),
     ("POST", "/api/v0/ssh/"): Route("ssh_add", reads.ssh_add),
+    ("GET", "/api/v0/instances/*/ssh/"): Route("attached_keys", paperwork.attached_keys),
+    ("POST", "/api/v0/instances/*/ssh/"): Route("attach_key", paperwork.attach_key),
+    ("DELETE", "/api/v0/instances/*/ssh/*/"): Route("detach_key", paperwork.detach_key),
+    ("PUT", "/api/v0/instances/prepay/*/"): Route("prepay", paperwork.prepay),
+    ("GET", "/api/v0/template/"): Route("templates", paperwork.templates),
+    ("POST", "/api/v0/template/"): Route("create_template", paperwork.create_template),
+    ("DELETE", "/api/v0/template/"): Route("delete_template", paperwork.delete_template),
+    ("GET", "/api/v1/invoices/"): Route("invoices", paperwork.invoices),
+    ("GET", "/api/v0/users/me/invoices/"): Route("invoices_v0", paperwork.invoices_v0),
 }
 SEARCHES = frozenset({"search_get", "search_post", "search_asks"})
 ENDPOINTS = frozenset(route.endpoint for route in ROUTES.values())

@@ -57,6 +57,9 @@ class RenterAccount:
 
     email: str = "renter@example.org"
     ssh_keys: list[dict[str, Any]] = field(default_factory=list)
+    instance_keys: dict[int, dict[int, str]] = field(default_factory=dict)  # by contract, then by number
+    templates: dict[str, dict[str, Any]] = field(default_factory=dict)  # by hash
+    paid_at: int = 0  # Unix seconds
 
 
 class Simulation:
@@ -73,7 +76,7 @@ class Simulation:
         self.fleet.charge_factor, self.fleet.ssh_at = options.charge_factor, options.ssh_at
         self.search = Search(self.market, options.default_rows, options.keyless_rows, options.keyed_rows)
         self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day, options.search_every_s)
-        self.account = RenterAccount()
+        self.account = RenterAccount(paid_at=int(clock()))
         self.late: list[tuple[float, Any]] = []
 
     def settle(self) -> float:

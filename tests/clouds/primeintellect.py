@@ -111,6 +111,9 @@ class PrimeIntellectServer(ProviderServer):
         ("POST", "/api/v1/pods/?", "create"),
         ("GET", "/api/v1/pods/?", "list_pods"),
         ("GET", "/api/v1/pods/history", "list_past"),
+        ("GET", "/api/v1/pods/status", "statuses"),
+        ("GET", "/api/v1/user/whoami", "whoami"),
+        ("GET", "/api/v1/user/teams", "list_teams"),
         ("GET", r"/api/v1/pods/(pod[0-9]+)", "pod"),
         ("DELETE", r"/api/v1/pods/(pod[0-9]+)", "end"),
     )
@@ -173,6 +176,22 @@ class PrimeIntellectServer(ProviderServer):
         if pod_id not in self.pods or self.pods[pod_id]["terminatedAt"] is not None:
             raise RefusedRequest(reply({"detail": "Pod not found"}, 404))
         return self.pods[pod_id]
+
+    def statuses(self, request: EmulatorRequest) -> Any:
+        """What the vendor's client asks for beside one pod."""
+        one = self.pod(request, request.params.get("pod_ids", ""))
+        same = ("providerType", "status", "sshConnection", "priceHr", "primePortMapping", "ip")
+        return {"data": [{"podId": one["id"], "installationProgress": 100} | {name: one[name] for name in same}]}
+
+    def whoami(self, request: EmulatorRequest) -> Any:
+        """The user, and what the key may do."""
+        scope = {"instances": {"read": True, "write": True}, "availability": {"read": True, "write": False}}
+        user = {"id": "user1", "email": "renter@example.org", "name": "Example Renter", "slug": "renter"}
+        return {"status": "ok", "data": user | {"scope": scope}}
+
+    def list_teams(self, request: EmulatorRequest) -> Any:
+        """Nobody is in a team here."""
+        return {"data": [], "total_count": 0}
 
     def end(self, request: EmulatorRequest, pod_id: str) -> Any:
         """It moves into the history."""

@@ -70,6 +70,7 @@ class RunPod(ProviderServer):
         self.credit = credit
         self.ssh_key = "ssh-ed25519 AAAA me"  # of the account; empty: none
         self.registries: dict[str, str] = {}  # id → name
+        self.templates: dict[str, dict[str, Any]] = {}  # by id, as GraphQL keeps them
         self.lags = lags
         self.dearer_by = 0.0  # USD an hour that a pod costs over the list price
         self._meter = QuotaMeter(quotas)

@@ -35,6 +35,8 @@ class RunPodAccount(Protocol):
     credit: float
     ssh_key: str
     lags: Lags
+    registries: dict[str, str]
+    templates: dict[str, dict[str, Any]]
 
     def made(self, body: Mapping[str, Any]) -> EmulatedPod:
         """A new pod. Raises Refused."""
@@ -49,8 +51,15 @@ class Resolver:
     types: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "Query": _plain("countryCodes", gpuTypes="GpuType", dataCenters="DataCenter", myself="User", pod="Pod"),
         "Mutation": _plain(
-            "podTerminate", podFindAndDeployOnDemand="Pod", podStop="Pod", podResume="Pod"
+            "podTerminate", "deleteRegistryAuth", podFindAndDeployOnDemand="Pod", podStop="Pod", podResume="Pod",
+            saveTemplate="Template", saveRegistryAuth="RegistryAuth",
         ),
+        "Template": _plain(
+            "id", "name", "imageName", "dockerArgs", "containerDiskInGb", "volumeInGb", "volumeMountPath", "ports",
+            "isServerless", env="Variable",
+        ),
+        "Variable": _plain("key", "value"),
+        "RegistryAuth": _plain("id", "name"),
         "GpuType": _plain(
             "id", "displayName", "manufacturer", "memoryInGb", "cudaCores", "secureCloud", "communityCloud",
             "securePrice", "communityPrice", "secureSpotPrice", "communitySpotPrice", "oneWeekPrice", "oneMonthPrice",
@@ -86,7 +95,7 @@ class Resolver:
             if field.name not in _KEYLESS and not self._request.keyed:
                 raise InvalidQuery("Unauthorized", "UNAUTHENTICATED", 401)
             entry: Callable[[Mapping[str, Any]], Any] = getattr(self, f"_{field.name}")
-            return entry(field.arguments.get("input") or {})
+            return entry(field.arguments.get("input") or field.arguments)
         if field.name == "lowestPrice":
             return _lowest(parent["row"], field.arguments.get("input") or {})
         if field.name == "gpuAvailability":
@@ -135,6 +144,10 @@ class Resolver:
         for name in wanted:
             if name not in _DEPLOY:
                 raise InvalidQuery(f'Field "{name}" is not defined by type "PodFindAndDeployOnDemandInput".')
+        if wanted.get("templateId"):
+            if wanted["templateId"] not in self._cloud.templates:
+                raise ResolverError("template not found")
+            wanted = self._cloud.templates[wanted["templateId"]] | {k: v for k, v in wanted.items() if v}
         for cloud in ("SECURE", "COMMUNITY") if wanted.get("cloudType", "ALL") == "ALL" else (wanted["cloudType"],):
             try:
                 return self._shown(self._cloud.made(_body(wanted, cloud)))
@@ -154,6 +167,26 @@ class Resolver:
 
     def _podTerminate(self, wanted: Mapping[str, Any]) -> None:
         self._cloud.end(self._found(wanted, "pod not found to terminate").id)
+
+    # --- what it keeps ---------------------------------------------------------------------------------------------
+    def _saveTemplate(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        if any(one["name"] == wanted.get("name") for one in self._cloud.templates.values()):
+            raise ResolverError("Template name must be unique.")
+        template_id = f"tpl{len(self._cloud.templates) + 1:07d}"
+        self._cloud.templates[template_id] = dict(wanted) | {"id": template_id}
+        return self._cloud.templates[template_id]
+
+    def _saveRegistryAuth(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        if wanted.get("name") in self._cloud.registries.values():
+            raise ResolverError("Registry auth name must be unique.")
+        auth_id = f"reg{len(self._cloud.registries) + 1:07d}"
+        self._cloud.registries[auth_id] = wanted["name"]
+        return {"id": auth_id, "name": wanted["name"]}
+
+    def _deleteRegistryAuth(self, wanted: Mapping[str, Any]) -> bool:
+        if self._cloud.registries.pop(str(wanted.get("registryAuthId")), None) is None:
+            raise ResolverError("registry auth not found")
+        return True
 
     def _found(self, wanted: Mapping[str, Any], stock: str = "pod not found") -> EmulatedPod:
         pod = self._cloud.pods.get(wanted.get("podId", ""))

@@ -252,3 +252,38 @@ def test_more_instances_than_a_page_are_listed(market: Marketplace, vastai: Run)
             listing = market._simulation.market.listings[market.publish()]
             market._simulation.fleet.create(listing, body, market.clock())
     assert len(rows(vastai("show", "instances", "--raw"))) == 30
+
+
+def test_a_key_is_attached_to_an_instance_and_detached(market: Marketplace, vastai: Run) -> None:
+    contract, key = str(rented(market, vastai)), "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample me"
+    assert "'success': True" in vastai("attach", "ssh", contract, key)
+    assert "already" in vastai("attach", "ssh", contract, key, fails=True)
+    assert "'success': True" in vastai("detach", "ssh", contract, "1")
+    assert "not found" in vastai("detach", "ssh", contract, "1", fails=True)
+    assert "not found" in vastai("attach", "ssh", "5", key, fails=True)
+
+
+def test_a_template_is_made_found_and_deleted(vastai: Run) -> None:
+    words = ("--image", "vastai/pytorch", "--env", "-p 8000:8000", "--ssh")
+    assert "New Template" in vastai("create", "template", "--name", "mine", *words)
+    found = rows(vastai("search", "templates", "name=mine"))
+    assert [(one["name"], one["image"]) for one in found] == [("mine", "vastai/pytorch")]
+    assert rows(vastai("search", "templates", "name=other")) == []
+    vastai("delete", "template", "--hash-id", found[0]["hash_id"])
+    assert rows(vastai("search", "templates", "name=mine")) == []
+
+
+def test_payments_are_shown_by_both_commands(vastai: Run) -> None:
+    raw = json.loads(vastai("show", "invoices-v1", "--invoices", "--raw"))
+    assert [(row["source"], row["amount"]) for row in raw["results"]] == [("stripe", -100.0)]
+    assert "$100.00" in vastai("show", "invoices-v1", "--invoices", "--no-color")
+    assert "No results found" in vastai("show", "invoices-v1", "--invoices", "-it", "bitpay", "--no-color")
+    assert "Stripe_payment" in vastai("show", "invoices")
+
+
+def test_a_prepaid_instance_is_cheaper(market: Marketplace, vastai: Run) -> None:
+    market.credit_usd = 5000.0
+    contract = rented(market, vastai, usd_hour=1.0)
+    assert "prepaid for 1.0 months" in vastai("prepay", "instance", str(contract), "720")
+    assert json.loads(vastai("show", "instance", str(contract), "--raw"))["dph_base"] == pytest.approx(0.8)
+    assert "lack credit" in vastai("prepay", "instance", str(contract), "72000", fails=True)

@@ -68,6 +68,25 @@ def test_the_vendors_client_is_refused_with_a_wrong_key(prime: Run) -> None:
     assert "unauthorized" in (done.stdout + done.stderr).lower()
 
 
+def test_the_vendors_client_rents_a_pod_and_ends_it(prime: Run) -> None:
+    words = ("--cloud-id", "n3-H100x1", "--gpu-type", "H100_80GB", "--gpu-count", "1", "--name", "mine")
+    size = ("--disk-size", "100", "--vcpus", "180", "--memory", "180", "--image", "ubuntu_22_cuda_12")
+    done = prime("pods", "create", *words, *size, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = json.loads(prime("pods", "list", "--output", "json").stdout)
+    assert [(one["id"], one["name"]) for one in listed["pods"]] == [("pod1", "mine")]
+    assert json.loads(prime("pods", "status", "pod1", "--output", "json").stdout)["id"] == "pod1"
+    assert prime("pods", "terminate", "pod1", "--yes").returncode == 0
+    assert json.loads(prime("pods", "list", "--output", "json").stdout)["pods"] == []
+    assert "mine" in prime("pods", "history", "--output", "json").stdout
+
+
+def test_the_vendors_client_shows_whose_key_it_is(prime: Run) -> None:
+    done = prime("whoami")
+    assert "renter@example.org" in done.stdout
+    assert prime("teams", "list").returncode == 0
+
+
 def _price(row: dict[str, Any]) -> float:
     prices = row["prices"]
     return float(prices["onDemand"] if prices["communityPrice"] is None else prices["communityPrice"])

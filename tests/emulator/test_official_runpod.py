@@ -49,6 +49,14 @@ reported["sold_out"] = failing(lambda: runpod.create_pod("x", "a", "NVIDIA L40S"
 runpod.terminate_pod(made["id"])
 reported |= {"gone": runpod.get_pod(made["id"]), "again": failing(lambda: runpod.terminate_pod(made["id"]))}
 reported["left"] = [pod["name"] for pod in runpod.get_pods()]
+reported["auth"] = runpod.create_container_registry_auth("mine", "me", "secret")
+reported["auth_deleted"] = runpod.delete_container_registry_auth(reported["auth"]["id"])
+reported["template"] = runpod.create_template("test", "runpod/stack", "python3 main.py", env={"A": "b"}, ports="22/tcp")
+reported["same_name"] = failing(lambda: runpod.create_template("test", "other"))
+kept = reported["template"]["id"]
+of_template = runpod.create_pod("of-template", "", "NVIDIA H100 80GB HBM3", cloud_type="SECURE", template_id=kept)
+reported["of_template"] = runpod.get_pod(of_template["id"])
+runpod.terminate_pod(of_template["id"])
 reported["table"] = CliRunner().invoke(runpod_cli, ["pod", "list"]).output
 runpod.api_key = "wrong"
 reported["wrong_key"] = failing(runpod.get_pods)
@@ -99,7 +107,7 @@ def test_it_stops_resumes_and_terminates_one(reported: dict[str, Any], cloud: Ru
     assert reported["resumed"]["desiredStatus"] == "RUNNING"
     assert reported["gone"] is None
     assert reported["left"] == ["other"]
-    assert [pod.body["name"] for pod in cloud.ended_pods] == ["gpuwatch-x"]
+    assert [pod.body["name"] for pod in cloud.ended_pods] == ["gpuwatch-x", "of-template"]
 
 
 def test_it_takes_the_community_where_the_secure_cloud_sells_none(reported: dict[str, Any], cloud: RunPod) -> None:
@@ -111,6 +119,14 @@ def test_it_understands_what_goes_wrong(reported: dict[str, Any]) -> None:
     assert reported["sold_out"] == f"QueryError: {NO_CAPACITY}"
     assert reported["again"] == "QueryError: pod not found to terminate"
     assert reported["wrong_key"].startswith("AuthenticationError")
+
+
+def test_it_keeps_a_template_and_a_registry_login(reported: dict[str, Any], cloud: RunPod) -> None:
+    assert (reported["auth"]["name"], reported["auth_deleted"], cloud.registries) == ("mine", True, {})
+    assert reported["template"]["env"] == [{"key": "A", "value": "b"}]
+    assert reported["same_name"] == "QueryError: Template name must be unique."
+    pod = reported["of_template"]
+    assert (pod["imageName"], pod["dockerArgs"], pod["env"]) == ("runpod/stack", "python3 main.py", ["A=b"])
 
 
 def test_its_command_line_lists_pods(reported: dict[str, Any], cloud: RunPod) -> None:
