@@ -246,7 +246,7 @@ class Dstack:
         text = " ".join(said.decode("utf-8", "replace").split())
         for part in _parts_of(secrets or {}):
             text = text.replace(part, "***")
-        return clean(redact(text[-300:]), 300)
+        return clean(redact(text)[-300:], 300)
 
 
 def _parts_of(secrets: Mapping[str, str]) -> list[str]:

@@ -109,7 +109,7 @@ class Rclone:
         )
         if result.exit_code == 0 and not result.cut:
             return into.getvalue()
-        why = redact(clean(" ".join(result.stderr.decode("utf-8", "replace").split()), 300))
+        why = clean(redact(" ".join(result.stderr.decode("utf-8", "replace").split())), 300)
         if result.exit_code is None:
             why = f"no answer within {timeout_s:g} s"
         kind = ObjectMissing if result.exit_code in _MISSING else StoreUnreachable

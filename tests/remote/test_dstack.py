@@ -14,6 +14,7 @@ import pytest
 from gpuwatch.domain.launches.instance import InstanceState
 from gpuwatch.domain.launches.launch import LaunchState
 from gpuwatch.errors import OutcomeUnknown, PayloadChanged, ProviderDown, ProviderUnreachable
+from gpuwatch.redaction import register_secret
 from gpuwatch.remote.dstack import Dstack
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "dstack" / "ps-0.22.5.json").read_bytes())
@@ -170,6 +171,15 @@ def test_a_secret_of_several_words_or_lines_is_not_shown_either(
         program(apply=(1, said)).submit(NAME, {}, {"TOKEN": secret})
     assert not any(word in str(caught.value) for word in ("secret", "line", "BEGIN", "sss"))
     assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize("behind", range(276, 300, 3))
+def test_half_a_key_is_not_shown_wherever_its_output_is_cut(program: Callable[..., Dstack], behind: int) -> None:
+    key = "Dq7-zW3.mB9_pX5+tR1vN8sD4"
+    register_secret(key)
+    with pytest.raises(OutcomeUnknown) as caught:
+        program(apply=(1, f"invalid: {key}{'y' * behind}")).submit(NAME, {}, {})
+    assert key[-3:] not in str(caught.value)
 
 
 def test_a_program_that_is_not_there_was_sent_nothing() -> None:

@@ -304,13 +304,13 @@ def _translated(error: Exception) -> DeliverLater | DeliveryRefused:
             what = "login refused: " if isinstance(error, smtplib.SMTPAuthenticationError) else ""
             return DeliveryRefused(f"email: {what}{said}")
     if isinstance(error, (smtplib.SMTPNotSupportedError, ValueError)):
-        return DeliveryRefused(f"email: {redact(cleaned(str(error)))}")
-    return DeliverLater(f"email: {redact(cleaned(str(error) or type(error).__name__))}")
+        return DeliveryRefused(f"email: {cleaned(redact(str(error)))}")
+    return DeliverLater(f"email: {cleaned(redact(str(error) or type(error).__name__))}")
 
 
 def _said(code: int, words: bytes | str) -> str:
     text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
-    return redact(cleaned(f"{code} {text}"))
+    return cleaned(redact(f"{code} {text}"))
 
 
 def _words(answers: Answers) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -23,7 +22,7 @@ from gpuwatch.errors import (
     RefusalKind,
     RefusalScope,
 )
-from gpuwatch.redaction import redact
+from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 
 _SHOWN: Final = 200
 NO_INSTANCE: Final = "InvalidInstanceID.NotFound"
@@ -161,7 +160,7 @@ def error_text(error: Exception) -> str:
     sentence = _answer(error, "Error").get("Message")
     code = code_of(error)
     text = f"{code}: {sentence}" if code else _own_words(error)
-    return clean(redact(" ".join(text.split())), _SHOWN)
+    return fit_sentence(text, _SHOWN)
 
 
 def _own_words(error: Exception) -> str:

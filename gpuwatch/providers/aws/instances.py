@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
 from gpuwatch.providers.aws.create import INSTANCE_ID, TAG_BID, TAG_DISK, TAG_LABEL
 from gpuwatch.providers.aws.instance_types import table
 from gpuwatch.providers.aws.offers import machine_id
+from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 from gpuwatch.providers.toolkit.validation import at, number, objects, usd_hour, word
-from gpuwatch.redaction import redact
 
 _STATES: Final = {
     "pending": InstanceState.STARTING,
@@ -93,4 +92,4 @@ def _status(row: Mapping[str, Any]) -> str:
     """AWS's own words: the state, and why."""
     why = at(row, "StateReason", "Message") or at(row, "StateReason", "Code")
     parts = [row["State"]["Name"], why if isinstance(why, str) else ""]
-    return clean(redact(" ".join(": ".join(part for part in parts if part).split())), _SHOWN)
+    return fit_sentence(": ".join(filter(None, parts)))

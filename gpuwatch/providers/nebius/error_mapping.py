@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import (
     KeyRejected,
     OfferGone,
@@ -21,7 +20,7 @@ from gpuwatch.errors import (
     RefusalScope,
 )
 from gpuwatch.providers.toolkit.api_launcher import InstanceGone, InstanceNotFound
-from gpuwatch.redaction import redact
+from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 
 _SHOWN: Final = 160
 _READ: Final = 4_000
@@ -97,7 +96,7 @@ def _line(error: Exception) -> str:
     if not code:
         return f"nebius: {type(error).__name__}"
     sentence = str(getattr(status, "message", None) or "")[:_READ]
-    return f"nebius: {clean(redact(' '.join(f'{code} {sentence}'.split())), _SHOWN)}"
+    return f"nebius: {fit_sentence(f'{code} {sentence}')}"
 
 
 def _reasons(error: Exception) -> set[str]:

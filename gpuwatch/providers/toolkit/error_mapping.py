@@ -143,6 +143,6 @@ def _objects(value: Any, depth: int = 0) -> Sequence[Mapping[str, Any]]:
     return [value, *(found for one in inner for found in _objects(one, depth + 1))] if depth < 3 else [value]
 
 
-def fit_sentence(sentence: str) -> str:
-    """A sentence for people: redacted, cleaned and cut."""
-    return clean(redact(" ".join(sentence.split())), _SHOWN)  # in this order: half a key is no longer a known secret
+def fit_sentence(sentence: str, max_length: int = _SHOWN) -> str:
+    """A sentence for people, on one line. Redacted before it is cut: half a key is no longer a known secret."""
+    return clean(redact(" ".join(sentence.split())), max_length)

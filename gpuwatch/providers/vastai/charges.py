@@ -13,11 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import ProviderCharge
+from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 from gpuwatch.providers.toolkit.validation import UNREADABLE
-from gpuwatch.redaction import redact
 
 _ROWS: Final = 500  # the most that a page holds
 _DAY_S: Final = 86_400
@@ -25,7 +24,6 @@ _LAST_SECOND: Final = 32_503_680_000.0  # the year 3000
 _MOST_USD: Final = 1e6
 _ROUNDED_USD: Final = 0.0005  # what rounding may hide in one amount
 _DEEPEST: Final = 4
-_SHOWN: Final = 160
 _KINDS: Final = {"gpu": "gpu", "disk": "disk", "bwd": "download", "bwu": "upload"}
 _CREDITED: Final = frozenset({"sla"})  # may be negative: the fee less what the host owes for downtime
 _SOURCE: Final = "instance-"
@@ -63,7 +61,7 @@ def charges_page(body: bytes) -> ChargesPage:
     try:
         page = msgspec.json.decode(body, type=ChargesPage)
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the charges have another form: {redact(clean(str(error), _SHOWN))}") from error
+        raise PayloadChanged(f"vastai: the charges have another form: {fit_sentence(str(error))}") from error
     if not page.success:
         raise PayloadChanged("vastai: the charges say success: false")
     return page

@@ -16,10 +16,9 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, InstanceState
+from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
-from gpuwatch.redaction import redact
 
-_STATUS_LENGTH: Final = 160
 _MIB: Final = 1024.0
 _MOST: Final = 1e9  # MiB, GB: beyond it a size is in another unit
 _LAST_PORT: Final = 65_535
@@ -97,7 +96,7 @@ def parse_page(body: bytes) -> tuple[InstancePage, list[Instance]]:
         page = msgspec.json.decode(body, type=InstancePage)
         rows = [_row(raw) for raw in page.instances]
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the list of instances has another form: {_error_text(error)}") from error
+        raise PayloadChanged(f"vastai: the list of instances has another form: {fit_sentence(str(error))}") from error
     if not page.success:
         raise PayloadChanged("vastai: the list of instances says success: false")
     return page, [_instance(row) for row in rows]
@@ -115,7 +114,9 @@ def parse_one(body: bytes) -> Instance | None:
         one = msgspec.json.decode(body, type=_One)
         return None if bytes(one.instances) == b"null" else _instance(_row(one.instances))
     except UNREADABLE as error:
-        raise PayloadChanged(f"vastai: the answer about an instance has another form: {_error_text(error)}") from error
+        raise PayloadChanged(
+            f"vastai: the answer about an instance has another form: {fit_sentence(str(error))}"
+        ) from error
 
 
 def state_of(words: Mapping[str, str | None]) -> InstanceState:
@@ -232,9 +233,4 @@ def _sized(value: float | None, unit: float = 1.0) -> float | None:
 
 def _status(row: _Row) -> str:
     """The marketplace's own words: the state, and its message."""
-    message = " ".join((row.status_msg or "").split())
-    return redact(clean(": ".join(part for part in (row.actual_status or "new", message) if part), _STATUS_LENGTH))
-
-
-def _error_text(error: Exception) -> str:
-    return redact(clean(str(error), _STATUS_LENGTH))
+    return fit_sentence(": ".join(filter(None, (row.actual_status or "new", (row.status_msg or "").strip()))))

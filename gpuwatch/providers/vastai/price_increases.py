@@ -14,16 +14,14 @@ from typing import Final
 import msgspec
 
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MAX_USD_HOUR
-from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.ports import Instance, PriceIncrease
+from gpuwatch.providers.toolkit.error_mapping import fit_sentence
 from gpuwatch.providers.toolkit.validation import UNREADABLE, moment_of
-from gpuwatch.redaction import redact
 
 _SECONDS_AN_HOUR: Final = 3600.0
 _SECONDS_A_MONTH: Final = HOURS_A_MONTH * _SECONDS_AN_HOUR
 _NEAR: Final = 0.01  # two prices are the same to a hundredth of them
-_SHOWN: Final = 160
 # What else may rise: its key without "old_" and "new_", its name, the factor to the unit for people, the unit.
 _OTHERS: Final = (
     ("disk_ram_costpersec", "disk", _SECONDS_A_MONTH, "$/GB/month"),
@@ -61,7 +59,7 @@ def increase_rows(body: bytes) -> list[IncreaseRow]:
     try:
         answer = msgspec.json.decode(body, type=_IncreasesAnswer)
     except UNREADABLE as error:
-        stated = redact(clean(str(error), _SHOWN))
+        stated = fit_sentence(str(error))
         raise PayloadChanged(f"vastai: the price increases have another form: {stated}") from error
     if not answer.success:
         raise PayloadChanged("vastai: the price increases say success: false")

@@ -16,6 +16,7 @@ from gpuwatch.errors import OrderRefused, PayloadChanged, RefusalKind
 from gpuwatch.ports import Instance, InstanceState, Launcher, PriceIncrease
 from gpuwatch.providers.vastai.instances import parse_page
 from gpuwatch.providers.vastai.price_increases import increase_rows, increases_of
+from gpuwatch.redaction import register_secret
 from tests.clocks import Clock
 
 ROW: dict[str, Any] = {
@@ -92,6 +93,13 @@ def test_who_logs_in_is_root_unless_a_row_names_somebody(said: dict[str, Any], u
 )
 def test_states(words: dict[str, str], state: InstanceState) -> None:
     assert _instance(**words).state is state
+
+
+@pytest.mark.parametrize("before", range(110, 160, 5))
+def test_half_a_key_is_shown_of_no_status_wherever_it_is_cut(before: int) -> None:
+    key = "Vq7-zW3.mB9_pX5+tR1vN8sD4"
+    register_secret(key)
+    assert key[:6] not in _instance(status_msg=f"{'y' * before} {key} and more").status
 
 
 lesser = sorted(set(ROW) - {"id", "actual_status", "is_bid"} | {"instance", "start_date", "gpu_util", "machine_id"})
