@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from gpuwatch import notifiers, providers
 from gpuwatch.domain.watches.env_text import EnvText, plain_json
@@ -177,13 +177,30 @@ def read_option(spec: OptionSpec, value: Any) -> Option:
     return found
 
 
+# What vast.ai's search, SkyPilot, dstack and a guess call the keys of a watch, where the nearest spelling is another.
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("num_gpus", "gpus", "count", "gpu_num"), "gpu_count"),
+    **dict.fromkeys(("gpu_name", "gpu_type", "accelerators", "accelerator"), "gpu"),
+    **dict.fromkeys(("country", "countries", "geolocation", "zone", "zones", "location"), "regions"),
+    **dict.fromkeys(
+        ("dph", "dph_total", "max_dph", "max_price_per_gpu", "price_limit", "max_hourly_cost"), "max_price"
+    ),
+    **dict.fromkeys(("max_usd_per_gpu_hour", "usd_per_gpu_hour", "max_usd_hour_per_gpu"), "max_price"),
+    **dict.fromkeys(("use_spot", "spot_policy", "interruptible"), "spot"),
+    **dict.fromkeys(("gpu_ram", "vram", "vram_gib", "gpu_memory"), "min_vram_gib"),
+    **dict.fromkeys(("cloud", "clouds", "backends", "infra", "provider"), "providers"),
+    **dict.fromkeys(("disk", "disk_size", "disk_space"), "disk_gb"),
+}
+
+
 def unknown_key(key: str, known: Collection[str]) -> str:
     """What is wrong with a key that does not exist."""
     if key in _TOP_LEVEL:
         return f"there is no such key here; {key} stands at the top, above the first [table]"
     from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
 
-    near = get_close_matches(key.lower(), known, n=1, cutoff=0.6)
+    elsewhere = _ELSEWHERE.get(key.lower())
+    near = [elsewhere] if elsewhere in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)
     if near:
         return f"there is no such key; did you mean {near[0]}?"
     return f"there is no such key; expected {'one of ' + ', '.join(known) if known else 'an empty table'}"

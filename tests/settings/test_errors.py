@@ -69,6 +69,21 @@ def test_a_watch_is_named_by_its_name(faults: Any, home: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("max_usd_per_gpu_hour = 2", "max_price"),
+        ("max_price_per_gpu = 2", "max_price"),
+        ("gpus = 2", "gpu_count"),
+        ('country = "DE"', "regions"),
+        ("use_spot = true", "spot"),
+    ],
+)
+def test_a_word_of_another_program_is_understood(faults: Any, line: str, meant: str) -> None:
+    (fault,) = faults(f"{WATCH}{line}\n")
+    assert fault.endswith(f"there is no such key; did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
     ("lines", "expected"),
     [
         ('gather = "3s"', "gather: there is no such key here; gather stands in [launch]"),
