@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from gpuwatch.domain.launches.labels import LABEL_PREFIX
 from gpuwatch.errors import (
     OfferGone,
     OrderError,
@@ -49,7 +50,6 @@ _LAUNCH_S: Final = 12.0  # one launch in twelve seconds
 _NAME_LENGTH: Final = 64
 _USER_DATA_BYTES: Final = 1_000_000
 _TAG: Final = "gpuwatch"  # its value is the label
-_LABEL: Final = "gpuwatch-"
 _OFFER: Final = re.compile(r"([A-Za-z0-9_.-]{1,40})/([a-z0-9-]{1,23})")
 _ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _IMAGE_ID: Final = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
@@ -253,5 +253,5 @@ def _label(row: Mapping[str, Any]) -> str | None:
     """The tag, which stays when somebody renames it, if it is gpuwatch's; else its name."""
     tags = [word(tag.get("value")) for tag in objects(row.get("tags")) if tag.get("key") == _TAG]
     name = word(row.get("name"))
-    ours = next((one for one in (*tags, name) if one is not None and one.startswith(_LABEL)), None)
+    ours = next((one for one in (*tags, name) if one is not None and one.startswith(LABEL_PREFIX)), None)
     return ours or name or next(iter(tags), None)

@@ -8,10 +8,10 @@ pod` of the own pod works, and that the other requests are refused to it; we hav
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
-from math import ceil
+from datetime import datetime
 from typing import Final
+
+from gpuwatch.providers.toolkit.shutdown_timer import with_end
 
 # From outside: END in Unix seconds, LEFT in seconds from the order on, for hosts whose clock is slow. The injected
 # runpodctl may know the old order of words alone, or the new one. The key goes to curl over a pipe: no list shows it.
@@ -44,9 +44,4 @@ def self_destruct_lines(at: datetime, now: datetime) -> str:
         at: when it is to end.
         now: the moment of the order.
     """
-    values = {
-        "WHEN": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "END": str(ceil(at.timestamp())),
-        "LEFT": str(max(0, ceil((at - now).total_seconds()))),
-    }
-    return re.sub("@([A-Z]+)@", lambda found: values[found[1]], _LINES)
+    return with_end(_LINES, at, now)

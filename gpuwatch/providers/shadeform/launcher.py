@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
 
+from gpuwatch.domain.launches.labels import LABEL_PREFIX
 from gpuwatch.errors import OfferGone, OrderError, OrderRefused, OutcomeUnknown, RefusalKind
 from gpuwatch.ports import Created, Instance, InstanceState, Order, ProviderSettings
 from gpuwatch.ports.declarations import Tools
@@ -42,7 +43,6 @@ _OFFER: Final = re.compile(
     r"([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_.-]{1,40})/([A-Za-z0-9_. -]{1,40})/(\d{1,8}(?:\.\d{1,8})?)"
 )
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_LABEL: Final = "gpuwatch-"
 _IMAGE_ITSELF: Final = "args"  # the runtype of an image with its own entrypoint
 _RUNTYPES: Final = ("", "ssh", "ssh_direct", _IMAGE_ITSELF)
 _PORT: Final = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(?:/tcp)?")
@@ -261,8 +261,8 @@ def _hardware(row: Mapping[str, Any]) -> Hardware | None:
 def _label(row: Mapping[str, Any]) -> str | None:
     """The tag that gpuwatch gave it, which stays when somebody renames it; else its name."""
     tags = row.get("tags")
-    ours = [tag for tag in tags if isinstance(tag, str) and tag.startswith(_LABEL)] if isinstance(tags, list) else []
-    return word(ours[0] if ours else row.get("name"))
+    texts = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    return word(next((text for text in texts if text.startswith(LABEL_PREFIX)), row.get("name")))
 
 
 def _place(row: Mapping[str, Any]) -> str | None:

@@ -1,10 +1,11 @@
-"""Lines of a first-boot script by which a virtual machine shuts itself down at a set time, with nobody's key.
+"""Lines of shell by which a machine ends itself at a set time; a virtual machine shuts itself down with nobody's key.
 
 What a machine that is shut down still costs differs by provider.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from math import ceil
 from typing import Final
@@ -45,3 +46,13 @@ def shutdown_timer(ends_at: datetime, now: datetime) -> str:
         minutes=max(1, ceil(left_s / 60)),
         epoch=int(at.timestamp()),
     )
+
+
+def with_end(lines: str, at: datetime, now: datetime) -> str:
+    """Lines with @WHEN@ (for people), @END@ (Unix seconds) and @LEFT@ (seconds from now) of an end filled in."""
+    values = {
+        "WHEN": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "END": str(ceil(at.timestamp())),
+        "LEFT": str(max(0, ceil((at - now).total_seconds()))),
+    }
+    return re.sub("@([A-Z]+)@", lambda found: values[found[1]], lines)

@@ -8,9 +8,10 @@ environment, read 2026-11), and public projects of 2026 end their instances that
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from math import ceil
+from datetime import datetime
 from typing import Final
+
+from gpuwatch.providers.toolkit.shutdown_timer import with_end
 
 _SHELL: Final = re.compile(r"#!.*\b(?:ba|da|a|k|z)?sh\b.*")
 
@@ -54,12 +55,7 @@ def with_self_destruct(script: str, at: datetime, now: datetime) -> str | None:
         at: when it is to end.
         now: the moment of the order.
     """
-    values = {
-        "WHEN": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "END": str(ceil(at.timestamp())),
-        "LEFT": str(max(0, ceil((at - now).total_seconds()))),
-    }
-    lines = re.sub("@([A-Z]+)@", lambda found: values[found[1]], _LINES)
+    lines = with_end(_LINES, at, now)
     if not script.startswith("#!"):
         return lines + script
     first, _, rest = script.partition("\n")
