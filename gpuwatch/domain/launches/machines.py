@@ -24,6 +24,8 @@ MACHINE_FAULTS = (
     EndReason.TOO_SLOW,
     EndReason.OFFLINE,
 )
+# of what the provider sells under that name, whichever machine it takes
+_OF_THE_STOCK = (EndReason.DEARER, EndReason.WRONG_TYPE)
 RECORDED_FOR = timedelta(days=90)  # launches that ended within so long make a machine's record
 # of the command, the owner, the market or the provider, and no evidence about the machine
 _NO_EVIDENCE = (EndReason.CRASHED, EndReason.OUTBID, EndReason.GONE, EndReason.DEARER)
@@ -61,6 +63,7 @@ class AvoidedMachine(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     until: datetime | None
     launch_id: str | None = None  # the newest launch that failed on it
+    is_of_stock: bool = False  # its price or rental type was wrong: another machine of that stock has the same
 
 
 def find_avoided_machines(
@@ -106,12 +109,15 @@ def machine_refusal(
 
 
 def offer_machine_refusal(machines: Mapping[ProviderMachine, AvoidedMachine], offer: Offer) -> LaunchRefusal | None:
-    """Return the same for an offer. Stock is a different machine each time, so only the owner can block it."""
+    """Return the same for an offer.
+
+    Stock is a different machine each time: only the owner can block it, or a price that was not as listed.
+    """
     refused = machine_refusal(machines, offer.provider, offer.machine_id)
     if refused is None or not offer.terms.fungible:
         return refused
     known = machines[offer.provider, offer.machine_id or ""]
-    return refused if known.by_owner else None
+    return refused if known.by_owner or known.is_of_stock else None
 
 
 def machine_records(
@@ -155,6 +161,7 @@ def _failed(launch: Launch, now: datetime, relaunching: Collection[str]) -> Avoi
         since=launch.ended_at,
         until=launch.ended_at + AVOID_FOR,
         launch_id=launch.launch_id,
+        is_of_stock=launch.ended_because(*_OF_THE_STOCK),
     )
 
 

@@ -16,12 +16,14 @@ from gpuwatch.domain.launches.machines import (
     find_avoided_machines,
     machine_records,
     machine_refusal,
+    offer_machine_refusal,
 )
 from gpuwatch.domain.launches.pause import Pause, pause_refusal
 from gpuwatch.domain.launches.watch_limits import replaced_launch_id
+from gpuwatch.domain.market.offer import OfferTerms
 from gpuwatch.domain.watches.reputation import MachineRecord
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec
-from tests.builders import NOON, a_match, a_watch, changed
+from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 HOUR = timedelta(hours=1)
 BAD = ("vastai", "77")
@@ -72,6 +74,24 @@ def test_forgiven_failures_leave_the_record_and_later_ones_count() -> None:
     assert found == {BAD: MachineRecord(good=1, bad=1)}
     found = machine_records(launches, [word(MachineVerdict.BLOCKED)], NOON + 3 * HOUR)
     assert found == {BAD: MachineRecord(good=1, bad=2)}
+
+
+@pytest.mark.parametrize(
+    ("end", "is_avoided"),
+    [
+        (EndReason.DEARER, True),
+        (EndReason.WRONG_TYPE, True),
+        (EndReason.NOT_READY, False),
+        (EndReason.OFFLINE, False),
+    ],
+)
+def test_of_stock_only_what_another_machine_would_repeat_is_avoided(end: EndReason, is_avoided: bool) -> None:
+    """A list price that the bill does not keep would be rented again and again, and billed each time."""
+    avoided = find_avoided_machines([over(end)], (), NOON + HOUR)
+    stock = an_offer(provider="vastai", machine_id="77", terms=OfferTerms(fungible=True))
+    assert (offer_machine_refusal(avoided, stock) is not None) is is_avoided
+    assert offer_machine_refusal(avoided, an_offer(provider="vastai", machine_id="77")) is not None
+    assert offer_machine_refusal(find_avoided_machines([over(end)], (), NOON + 25 * HOUR), stock) is None
 
 
 @pytest.mark.parametrize(
