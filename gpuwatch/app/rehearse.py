@@ -161,7 +161,8 @@ def _provider(settings: Settings, watch: Watch, adapter: Adapter) -> Iterator[Re
         if offers.matches and offers.at_limit:
             yield _admission(settings, watch, offers.matches[0], adapter)
     yield from _own_end(watch, adapter.info, offers)
-    for one in prerequisites_of(adapter.launcher, adapter.info, offers.orders):
+    hour_microusd = offers.matches[0].price.price_microusd_hour if offers.at_limit else 0
+    for one in prerequisites_of(adapter.launcher, adapter.info, offers.orders, hour_microusd):
         yield prerequisite_line(name, one)
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import msgspec
 
 from gpuwatch.domain.launches.launch import Intent, new_launch
-from gpuwatch.domain.market.pricing import Commission
+from gpuwatch.domain.market.pricing import Commission, usd
 from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import matches
@@ -57,16 +57,21 @@ def rehearsal_intent(watch: Watch, match: Match, info: ProviderInfo) -> Intent:
     return Intent(watch=watch, match=match, launch_id=_ID, dry_run=False, label_lengths={info.name: info.label_length})
 
 
-def prerequisites_of(launcher: Launcher, info: ProviderInfo, orders: Collection[Order]) -> list[Prerequisite]:
+def prerequisites_of(
+    launcher: Launcher, info: ProviderInfo, orders: Collection[Order], hour_microusd: int = 0
+) -> list[Prerequisite]:
     """All that is known about the prerequisites of a provider: what every account needs, and the provider's own.
 
     Orders of several watches for one offer are looked at once, unless the ways into their machines differ.
+
+    Args:
+        hour_microusd: price of one hour that the balance must cover, as before an order; 0: of anything at all.
     """
     orders = {(one.offer_id, one.runtype, bool(one.onstart), "PUBLIC_KEY" in one.env): one for one in orders}.values()
     found = [credentials_of(launcher, info)]
     if found[0].met is not False:
         if any(one.name is PrerequisiteName.BALANCE for one in info.prerequisites):
-            found.append(_balance(launcher))
+            found.append(_balance(launcher, usd(hour_microusd)))
         if isinstance(launcher, PrerequisiteProbe):
             found += launcher.prerequisites(tuple(orders))
         if isinstance(launcher, OrderValidation):
@@ -107,7 +112,7 @@ def credentials_of(launcher: Launcher, info: ProviderInfo) -> Prerequisite:
     return Prerequisite(name=name, met=True, text="they list the account's instances")
 
 
-def _balance(launcher: Launcher) -> Prerequisite:
+def _balance(launcher: Launcher, hour_usd: Decimal) -> Prerequisite:
     name = PrerequisiteName.BALANCE
     try:
         credit_usd = launcher.credit_usd()
@@ -115,9 +120,13 @@ def _balance(launcher: Launcher) -> Prerequisite:
         return Prerequisite(name=name, met=None, text=str(error))
     if credit_usd is None:
         return Prerequisite(name=name, met=None, text="the provider does not say what the balance is")
+    text = f"the balance is {credit_usd:.2f} $"
     if credit_usd <= 0:
-        return Prerequisite(name=name, met=False, text=f"the balance is {credit_usd:.2f} $", mend="add credit there")
-    return Prerequisite(name=name, met=True, text=f"the balance is {credit_usd:.2f} $")
+        return Prerequisite(name=name, met=False, text=text, mend="add credit there")
+    if credit_usd < hour_usd:
+        less = f"{text}, less than one hour at {hour_usd:.2f} $"
+        return Prerequisite(name=name, met=False, text=less, mend="add credit there")
+    return Prerequisite(name=name, met=True, text=text)
 
 
 def _without_limit(watch: Watch) -> Watch:

@@ -194,6 +194,17 @@ def test_at_the_marketplace_credentials_and_balance_are_what_counts(
     assert {request.method for request in market.requests} == {"GET"}
 
 
+def test_a_balance_under_one_hour_of_the_first_offer_is_missing(shell: Shell, market: Marketplace) -> None:
+    """As before an order: listed 2.00 is 2.40 with the commission."""
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
+    shell.settings(VAST.format(folder=shell.folder) + '[providers.vastai]\napi_key = "demo-key"\n')
+    for credit_usd, code in ((2.39, Exit.FAILED), (2.50, Exit.DONE)):
+        market.credit_usd = credit_usd
+        ran = shell("rehearse", "h100")
+        assert ran.code == code, ran.out
+        assert ("the balance is 2.39 $, less than one hour at 2.40 $" in ran.out) is (code == Exit.FAILED)
+
+
 def test_the_offer_that_the_daemon_would_order_comes_first(shell: Shell, market: Marketplace) -> None:
     """Within the tie the smaller machine wins, although eight GPUs cost less for each."""
     for count, usd_hour in ((1, 2.0), (8, 8 * 1.99)):
