@@ -24,7 +24,7 @@ from gpuwatch.cli.options import (
     provider_option,
     value_option,
 )
-from gpuwatch.cli.output import displayable, json_out, local, note
+from gpuwatch.cli.output import counted, displayable, json_out, local, note
 from gpuwatch.cli.tables import table
 from gpuwatch.errors import GpuwatchError, UsageError
 
@@ -105,7 +105,7 @@ def check(
         if not as_json or part.report.skipped or part.report.error:
             note(_report_line(part))
         for name, offers in part.report.without_country.items():
-            without = f"{offers} {'offer' if offers == 1 else 'offers'} without a country"
+            without = f"{counted(offers, 'offer')} without a country"
             note(f"{part.report.provider}: {without} that watch {name!r} would accept but for `regions`")
     for line in explain_lines(settings, limits.watches, found, provider) if explain else ():
         note(line)
@@ -202,9 +202,9 @@ def _report_line(part: ProviderCheck) -> str:
 
     report = part.report
     skipped = sorted((reason, rows) for reason, rows in report.skipped.items() if reason != NONE_USABLE)
-    reasons = ", ".join(f"{rows} rows not understood ({reason})" for reason, rows in skipped)
+    reasons = ", ".join(f"{counted(rows, 'row')} not understood ({reason})" for reason, rows in skipped)
     problems = "; ".join(text for text in (reasons, report.error) if text)
-    return f"{report.provider}: {report.offers} offers in {report.elapsed_s:.1f} s" + (
+    return f"{report.provider}: {counted(report.offers, 'offer')} in {report.elapsed_s:.1f} s" + (
         f" – {problems}" if problems else ""
     )
 

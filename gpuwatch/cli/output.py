@@ -24,6 +24,11 @@ _PLAIN = {
 _BRAILLE = range(0x2800, 0x2900)
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 offer", "2 offers"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def make_output_safe() -> None:
     """Let nothing that is printed from here on raise UnicodeEncodeError: what the encoding lacks is replaced."""
     codecs.register_error(_HANDLER, _replace)

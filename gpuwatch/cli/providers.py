@@ -9,7 +9,7 @@ import click
 
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import json_option, settings_option
-from gpuwatch.cli.output import json_out, local, note
+from gpuwatch.cli.output import counted, json_out, local, note
 from gpuwatch.cli.tables import left, table, text
 from gpuwatch.errors import StoreMissing, StoreNotReady
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuwatch.storage.poll_queries import LastPoll
 
 _NAMES_SHOWN = 6
+_MINUTE_S = 60.0
 _OFF_COLUMNS = (
     left("off"),
     left("title", drop=3),
@@ -109,7 +110,7 @@ def _recorded_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
         yield "  sweep   none before the reset: not enough rows left"
     else:
         due = "when the daemon starts" if one.next_sweep_at is None else local(one.next_sweep_at, timezone)
-        yield f"  sweep   every {plan.sweep_every_s / 60:.0f} min; next {due}"
+        yield f"  sweep   every {_rounded_duration(plan.sweep_every_s)}; next {due}"
     if one.polling is not None:
         yield from _polling_lines(one.polling, timezone)
     yield from _blind_lines(one, timezone)
@@ -117,6 +118,13 @@ def _recorded_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
     if one.drift:
         last = one.drift[-1]
         yield f"  format  changed {len(one.drift)} times; last {last.text} ({local(last.first_seen_at, timezone)})"
+
+
+def _rounded_duration(seconds: float) -> str:
+    """ "30s", "5m", "1h42m": to whole minutes from two minutes on."""
+    from gpuwatch.domain.watches.durations import format_duration
+
+    return format_duration(round(seconds) if seconds < 2 * _MINUTE_S else round(seconds / _MINUTE_S) * _MINUTE_S)
 
 
 def _blind_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
@@ -166,9 +174,9 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _seen(newest: LastPoll, timezone: str) -> str:
-    skipped = f", {newest.skipped} rows not understood" if newest.skipped else ""
+    skipped = f", {counted(newest.skipped, 'row')} not understood" if newest.skipped else ""
     of = f" of {newest.gpu}" if newest.gpu else ""  # one poll of several: another GPU's may have had more
-    return f"{local(newest.at, timezone)}, {newest.offers} offers{of} at that poll ({newest.lane}){skipped}"
+    return f"{local(newest.at, timezone)}, {counted(newest.offers, 'offer')}{of} at that poll ({newest.lane}){skipped}"
 
 
 def _off_cells(one: ConfiguredProvider) -> tuple[str, ...]:

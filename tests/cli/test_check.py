@@ -83,7 +83,8 @@ def test_a_bad_row_is_counted_and_the_rest_is_used(shell: Shell, market: Marketp
     answer = shell(*H100, "3.60", "--json")
     assert answer.code == 0
     assert answer.json["providers"][0]["skipped"] >= 1
-    assert "not understood" in answer.err
+    assert "1 row not understood" in answer.err
+    assert "vastai: 3 offers in" in answer.err
 
 
 def test_an_unknown_gpu_stops_with_did_you_mean(shell: Shell) -> None:

@@ -292,7 +292,17 @@ def test_providers_says_of_which_gpu_the_offers_of_the_last_poll_are(shell: Shel
     shell("check", "--gpu", "H100 SXM", "--max-price", "3.50")
     (one,) = [one for one in shell("providers", "--json").json if one["provider"] == "one_stall"]
     assert (one["last_poll_gpu"], one["last_poll_offers"]) == ("H100 SXM", 1)
-    assert "1 offers of H100 SXM at that poll (check)" in shell("providers").out
+    assert "1 offer of H100 SXM at that poll (check)" in shell("providers").out
+
+
+def test_providers_says_how_often_a_sweep_is_due_also_below_a_minute(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ONE.sells(3.0)
+    shell("check", "--gpu", "H100 SXM", "--max-price", "3.50")
+    for every, text in (("30s", "every 30s; next"), ("90m", "every 1h30m; next")):
+        monkeypatch.setenv("GPUWATCH_PROVIDERS__ONE_STALL__SWEEP_EVERY", every)
+        assert text in shell("providers").out
 
 
 def test_providers_tells_blindness_and_changes_of_the_format(shell: Shell, tmp_path: Path) -> None:
