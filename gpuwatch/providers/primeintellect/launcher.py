@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_UP, Decimal
 from typing import Any, Final
@@ -91,15 +91,7 @@ class PrimeLauncher(ApiLauncher):
     def list_instances(self) -> Sequence[Instance]:
         """Every pod of the account that has not ended, all pages. Raises ProviderError."""
         self._account.require_key()
-        rows: list[Mapping[str, Any]] = []
-        for _ in range(_PAGES_MAX):
-            found, total = self._page(_PODS, len(rows))
-            rows += found
-            if len(rows) >= total:
-                return [instance_of(row) for row in rows if word(row.get("status")) != _ENDED]
-            if not found:
-                break
-        raise PayloadChanged(f"{PROVIDER}: the list of pods breaks off after {len(rows)}")
+        return [instance_of(row) for row in self._pages(_PODS) if word(row.get("status")) != _ENDED]
 
     def get(self, instance_id: str) -> Instance | None:
         """One pod; None: it is terminated, by its own row or by the history of pods. Raises ProviderError."""
@@ -141,8 +133,22 @@ class PrimeLauncher(ApiLauncher):
         return found
 
     def _is_past(self, instance_id: str) -> bool:
-        rows, _ = self._page(f"{_PODS}/history", 0)
-        return any(row.get("id") == instance_id and row.get("terminatedAt") for row in rows)
+        """Whether the history of pods holds its end: a time, or the status; a row may lack either."""
+        row = next((row for row in self._pages(f"{_PODS}/history") if row.get("id") == instance_id), {})
+        return bool(row.get("terminatedAt")) or word(row.get("status")) == _ENDED
+
+    def _pages(self, path: str) -> Iterator[Mapping[str, Any]]:
+        """All rows of a list, page by page as they are taken. Raises ProviderError."""
+        seen = 0
+        for _ in range(_PAGES_MAX):
+            rows, total = self._page(path, seen)
+            yield from rows
+            seen += len(rows)
+            if seen >= total:
+                return
+            if not rows:
+                break
+        raise PayloadChanged(f"{PROVIDER}: the list of pods breaks off after {seen}")
 
     def _page(self, path: str, offset: int) -> tuple[list[Mapping[str, Any]], int]:
         value = self._account.get(path, {"offset": str(offset), "limit": str(_PAGE_ROWS)}, kind="instances")

@@ -121,6 +121,20 @@ def test_a_pod_runs_when_it_is_active_and_installed(place: PrimeIntellectServer,
         assert (found.ssh_host, found.ssh_port) in ((None, None), ("1.2.3.4", 2222))
 
 
+@pytest.mark.parametrize("end", [{"terminatedAt": "2026-11-21T13:00:00Z"}, {"status": "TERMINATED"}])
+def test_the_end_may_stand_on_any_page_of_the_history_as_a_time_or_as_a_status(
+    place: PrimeIntellectServer, adapter: Adapter, end: dict[str, str]
+) -> None:
+    """A pod whose end is not recognised would be stopping for ever."""
+    others = [{"id": f"other{number}", "terminatedAt": "2026-11-20T13:00:00Z"} for number in range(2)]
+    rows = [*others, {"id": "pod-that-ended", "status": "DELETING", "terminatedAt": None} | end]
+    for start in range(len(rows)):
+        page = {"total_count": len(rows), "offset": start, "limit": 1, "data": rows[start : start + 1]}
+        place.fail("GET /api/v1/pods/history", 200, page)
+    place.fail("GET /api/v1/pods/pod-that-ended", 404, {"detail": "Pod not found"})
+    assert launcher(adapter).get("pod-that-ended") is None
+
+
 def test_a_404_without_the_pod_in_the_history_proves_nothing(place: PrimeIntellectServer, adapter: Adapter) -> None:
     made = launcher(adapter).create(order())
     place.fail("DELETE ", 404, {"detail": "Not found"})
