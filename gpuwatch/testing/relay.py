@@ -88,7 +88,7 @@ class Relay:
         wire.answer(status, body, **headers)
 
     def _asked(self, request: ReceivedRequest) -> tuple[int, dict[str, str], bytes]:
-        connection = HTTPConnection(urlsplit(self._to).netloc, timeout=10)
+        connection = HTTPConnection(urlsplit(self._to).netloc, timeout=30)
         try:
             headers = {name: value for name, value in request.headers.items() if name not in _NOT_PASSED_ON}
             connection.request(request.method, request.target, request.body or None, headers)
