@@ -22,9 +22,9 @@ from gpuwatch.storage.answer_changes import (
     covers,
     find_changes,
     remember_quote,
-    verification_of,
 )
 from gpuwatch.storage.executor import Executor, Row
+from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_cells, facts_of
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
 
 _SMALL_STEP_S = 120  # a clock that steps back by less is waited for
@@ -42,9 +42,8 @@ _OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machin
 _CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
 _CORRECT = """UPDATE price_interval SET machine_microusd_hour = ?, disk_microusd_gb_month = ?
  WHERE series_id = ? AND seen_from_s = ?"""
-# What `series` says of a machine beside its prices, written when one of them or a price changes. A new one: its column
-# here, its value in `_facts_row`, and in `facts_of` if its change alone is worth a write.
-_FACT_COLUMNS = ("offer_id", "place_id", "reliability_ppm", "verification")
+# What `series` says of a machine beside its prices, written when one of them or a price changes.
+_FACT_COLUMNS = ("offer_id", "place_id", *(fact.column for fact in MACHINE_FACTS))
 _SERIES = f"""INSERT INTO series (id, segment_id, machine_id, on_offer, {", ".join(_FACT_COLUMNS)})
  VALUES (?, ?, ?, 1{", ?" * len(_FACT_COLUMNS)})"""  # noqa: S608 - constants
 _SERIES_OF = "SELECT segment_id, machine_id, id FROM series WHERE (segment_id, machine_id) IN"
@@ -136,12 +135,6 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
     if poll.covers:
         home.covered_s[poll.gpu] = poll.at_s
     return ended
-
-
-def facts_of(offer: Offer) -> int:
-    """What `series` says of a machine, as one number to compare; small drifts of reliability do not count."""
-    near = None if offer.reliability is None else round(offer.reliability, 2)
-    return hash((offer.offer_id, offer.region, offer.country, near, offer.verification))
 
 
 def step_back(executor: Executor, provider: str, at_s: int) -> None:
@@ -335,8 +328,7 @@ def _place_key(offer: Offer) -> tuple[str, str]:
 
 
 def _facts_row(offer: Offer, places: dict[tuple[str, str], int]) -> Row:
-    reliability = None if offer.reliability is None else round(offer.reliability * 1e6)
-    return clean(offer.offer_id, 64), places[_place_key(offer)], reliability, verification_of(offer)
+    return clean(offer.offer_id, 64), places[_place_key(offer)], *fact_cells(offer)
 
 
 def _ended_interval(opened: OpenPrice, at_s: int) -> EndedInterval:

@@ -21,9 +21,9 @@ from gpuwatch.domain.analysis.market_history import (
 )
 from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.domain.market.offer import Identity, OfferKind
-from gpuwatch.storage.answer_changes import verification_from
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.hourly_rollup import COVER_LASTS_S, CoverScope
+from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_fields
 from gpuwatch.storage.price_sources import kind_of_source, matches_source, provider_of_source
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.rows import AnyRow
@@ -52,8 +52,7 @@ _LISTINGS = (
         series.c.offer_id,
         place.c.region,
         place.c.country,
-        series.c.reliability_ppm,
-        series.c.verification,
+        *(series.c[fact.column] for fact in MACHINE_FACTS),
     )
     .join(place, place.c.id == series.c.place_id)
     .where(series.c.segment_id == bindparam("segment"))
@@ -214,7 +213,7 @@ def _last_before(polls: list[int], before_s: int, least_s: int) -> int:
 
 def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
     _, name, gpu, gpu_count, spot, family, memory_gib = segment
-    _, machine_id, offer_id, region, country, ppm, verification = facts
+    _, machine_id, offer_id, region, country, *cells = facts
     return ListedOffer(
         identity=Identity(provider_of_source(name), machine_id, gpu, gpu_count, bool(spot)),
         gpu_family=family,
@@ -223,6 +222,5 @@ def _listing(segment: AnyRow, facts: AnyRow) -> ListedOffer:
         kind=kind_of_source(name),
         region=region or None,
         country=country or None,
-        reliability=None if ppm is None else ppm / 1e6,
-        verification=verification_from(verification),
+        **fact_fields(cells),
     )

@@ -40,6 +40,7 @@ from gpuwatch.storage.identity_tables import watch_identity as watch_identity  #
 from gpuwatch.storage.job_tables import job as job  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.job_tables import job_event as job_event  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.job_tables import job_run as job_run  # noqa: PLC0414 a part of the schema
+from gpuwatch.storage.machine_facts import MACHINE_FACTS
 from gpuwatch.storage.metadata import metadata as metadata  # noqa: PLC0414 a part of the schema
 from gpuwatch.storage.metadata import partial_index
 from gpuwatch.storage.provider_tables import provider_health as provider_health  # noqa: PLC0414 a part of the schema
@@ -48,6 +49,7 @@ from gpuwatch.storage.provider_tables import seen_value as seen_value  # noqa: P
 from gpuwatch.storage.provider_tables import skipped_scope as skipped_scope  # noqa: PLC0414 a part of the schema
 
 _COVERS = text("covers = 1")
+_FACT_TYPES = {"Integer": Integer, "SmallInteger": SmallInteger, "Text": Text}
 
 # --- the history ------------------------------------------------------------------------------------------------------
 segment = Table(
@@ -84,8 +86,7 @@ series = Table(
     # facts as last seen; they may change while the identity stays
     Column("offer_id", String(64), nullable=False),
     Column("place_id", Integer, ForeignKey("place.id"), nullable=False),
-    Column("reliability_ppm", Integer),
-    Column("verification", SmallInteger),
+    *(Column(fact.column, _FACT_TYPES[fact.sql_type]) for fact in MACHINE_FACTS),
     UniqueConstraint("segment_id", "machine_id"),
     comment="one identity: provider × machine × GPU × count × rental type",
 )

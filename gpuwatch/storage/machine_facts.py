@@ -1,0 +1,55 @@
+"""What the history says of a machine beside its prices: nullable columns of `series`, each declared once, here.
+
+The schema, the recorder and the readers of the history take them from `MACHINE_FACTS`. A new one also needs a migration
+and its field in `domain.analysis.market_history.ListedOffer`. This module must not import SQLAlchemy: `check` uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from gpuwatch.domain.market.offer import Offer
+from gpuwatch.storage.answer_changes import verification_from, verification_of
+
+Cell = int | str | None
+
+
+class MachineFact(NamedTuple):
+    """One fact as last seen; it may change while the machine stays the same."""
+
+    column: str
+    sql_type: Literal["Integer", "SmallInteger", "Text"]
+    of: Callable[[Offer], Cell]  # what is stored; text goes through `answer_changes.clean`
+    field: str  # of ListedOffer
+    read: Callable[[Any], object]  # the stored value → the field
+
+
+def _ppm(offer: Offer) -> int | None:
+    return None if offer.reliability is None else round(offer.reliability * 1e6)
+
+
+def _fraction(ppm: int | None) -> float | None:
+    return None if ppm is None else ppm / 1e6
+
+
+MACHINE_FACTS = (
+    MachineFact("reliability_ppm", "Integer", _ppm, "reliability", _fraction),
+    MachineFact("verification", "SmallInteger", verification_of, "verification", verification_from),
+)
+
+
+def fact_cells(offer: Offer) -> list[Cell]:
+    """The value of each fact, in the order of `MACHINE_FACTS`."""
+    return [fact.of(offer) for fact in MACHINE_FACTS]
+
+
+def fact_fields(cells: Sequence[Any]) -> dict[str, Any]:
+    """Stored values → the fields of a ListedOffer."""
+    return {fact.field: fact.read(cell) for fact, cell in zip(MACHINE_FACTS, cells, strict=True)}
+
+
+def facts_of(offer: Offer) -> int:
+    """What is worth a write although the price is the same, as one number; small drifts of reliability do not count."""
+    near = None if offer.reliability is None else round(offer.reliability, 2)
+    return hash((offer.offer_id, offer.region, offer.country, near, offer.verification))
