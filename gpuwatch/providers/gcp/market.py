@@ -53,7 +53,7 @@ class GoogleMarket:
         self._tools = tools
         key = settings.api_key
         self._rest = ApiClient(settings, tools, headers={"X-Goog-Api-Key": key} if key else {}, reading=_reading)
-        self._public = ApiClient(settings, tools, headers={"Accept": "*/*"})
+        self._public = ApiClient(settings, tools, headers={})
         self._weekly_url = _weekly_url(settings, info)
         self._kept: TtlCache[ParseResult] = TtlCache(settings.poll_every_s / 2, tools.monotonic)
         self._brief: TtlCache[ParseResult] = TtlCache(_BRIEF_S, tools.monotonic)  # what is only a part
@@ -90,7 +90,7 @@ class GoogleMarket:
 
     def _computed(self) -> ParseResult:
         """Without a key: the weekly file."""
-        weekly = read_weekly(self._public.ask("GET", self._weekly_url).body)
+        weekly = read_weekly(self._public.ask("GET", self._weekly_url, headers={"Accept": "*/*"}).body)
         seen = ParseResult(rows=len(weekly.prices))
         return self._done(seen, parse_weekly(weekly, seen, self._tools.now()))
 

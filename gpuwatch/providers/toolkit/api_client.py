@@ -127,7 +127,7 @@ class ApiClient(PacedClient):
     """A provider that speaks JSON over HTTP. Every 2xx is an answer; `reading` and `ordering` name all other errors.
 
     Args:
-        headers: sent with every request; None: `Authorization: Bearer KEY` if there is a key, to its own host alone.
+        headers: sent to its own host alone, as they may hold the key; None: `Authorization: Bearer KEY` with a key.
         intervals_s: seconds between two requests of a class; "search" is the setting `search_interval`.
     """
 
@@ -143,8 +143,9 @@ class ApiClient(PacedClient):
     ) -> None:
         super().__init__(settings, tools, intervals_s or {})
         self.has_key = bool(settings.api_key)
-        self._bearer = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key and headers is None else {}
-        self._headers = dict(headers or {})
+        if headers is None:
+            headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+        self._headers = dict(headers)
         self._base = settings.base_url.rstrip("/")
         self._reading = reading
         self._ordering = ordering
@@ -249,10 +250,10 @@ class ApiClient(PacedClient):
         except KeyRejected as error:
             raise OrderRefused(f"{error}; nothing was sent", RefusalKind.KEY) from error
 
-    def _headers_for(self, url: str) -> dict[str, str]:
+    def _headers_for(self, url: str) -> Mapping[str, str]:
         """The key goes to the provider's own host alone: a link in a page may lead anywhere."""
         is_own = url.startswith(f"{self._base}/") or _origin(url) == _origin(self._base)
-        return {**self._headers, **self._bearer} if is_own else self._headers
+        return self._headers if is_own else {}
 
     def _url(self, path: str) -> str:
         return path if path.startswith(("http://", "https://")) else self._base + path
