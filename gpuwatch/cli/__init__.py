@@ -125,7 +125,8 @@ def _report_error(error: click.ClickException | GpuwatchError) -> Exit:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
     elif isinstance(error, click.UsageError):
         place = error.ctx.command_path if error.ctx else "gpuwatch"
-        click.echo(f"{place}: {' '.join(error.format_message().split())} See: {place} --help", err=True)
+        text = " ".join(error.format_message().split())
+        click.echo(f"{place}: {text}{'' if text.endswith(('.', '?')) else '.'} See: {place} --help", err=True)
     elif isinstance(error, click.ClickException):
         error.show()
         return Exit.FAILED

@@ -178,7 +178,9 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
     for watch in watches:
         found = checked.matches[watch.name]
         at = "at" if watch.unlimited else "at or under"
-        headline = f"{watch.name}: {', '.join(watch.gpu)} {at} {_limit_text(watch)}"
+        gpus = ", ".join(watch.gpu)
+        named = gpus if gpus == watch.name else f"{watch.name}: {gpus}"  # `--gpu H100` is a watch of that name
+        headline = f"{named} {at} {_limit_text(watch)}"
         if found:
             table(*offers_table(found[:10], checked.at), title=headline)
         else:

@@ -153,9 +153,7 @@ def _names(text: str) -> tuple[str, ...]:
     names = catalog().wanted(text)
     if not names:
         hints = catalog().suggest(text)
-        raise UsageError(
-            f"--gpu {text!r}: nobody spells a GPU so" + (f"; did you mean {', '.join(hints)}?" if hints else "")
-        )
+        raise UsageError(f"--gpu: no GPU is called {text!r}" + (f"; did you mean {', '.join(hints)}?" if hints else ""))
     return names
 
 

@@ -329,3 +329,16 @@ def test_offers_without_a_country_are_counted_under_a_region_filter(shell: Shell
     assert ran.code == 1
     assert "vastai: 3 offers without a country that watch 'w' would accept but for `regions`" in ran.err
     assert shell("check", "--json").json["providers"][0]["without_country"] == {"w": 3}
+
+
+def test_the_headline_of_a_rule_names_its_gpu_once(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
+    ran = shell(*H100, "3.60")
+    assert ran.out.startswith("H100 at or under 3.60 $/GPU-h\n")
+    assert "vastai: 1 offer in " in ran.err
+
+
+def test_a_gpu_that_nothing_is_called_is_refused_by_offers(shell: Shell) -> None:
+    ran = shell("offers", "--gpu", "H1000")
+    assert ran.code == 2
+    assert ran.err.startswith("--gpu: no GPU is called 'H1000'; did you mean H100")
