@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch import providers
 from gpuwatch.errors import UsageError
+from gpuwatch.installation import DISTRIBUTION
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _MARK: Final = "WRITE:"
@@ -55,7 +56,14 @@ def write_package(name: str, into: Path | None = None) -> NewPackage:
 def package_files(name: str) -> dict[str, str]:
     """File name → text. Pure but for the templates, which come with gpuwatch."""
     templates = files("gpuwatch.app") / "provider_skeleton"
-    values = {"@NAME@": name, "@TITLE@": name.replace("_", " ").title(), "@KEY@": f"{name.upper()}_API_KEY"}
+    title = name.replace("_", " ").title()
+    values = {
+        "@NAME@": name,
+        "@TITLE@": title,
+        "@CLASS@": title.replace(" ", ""),
+        "@KEY@": f"{name.upper()}_API_KEY",
+        "@DISTRIBUTION@": DISTRIBUTION,
+    }
     found = {
         f"{name}.py": "module.py.txt",
         f"test_{name}.py": "test.py.txt",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import click
@@ -41,5 +43,5 @@ def new_provider(name: str, into: Path | None, as_json: bool) -> int:
         return Exit.DONE
     click.echo(f"{made.folder}: {', '.join(made.files)}")
     click.echo(f"{made.to_write} lines are left to you, each marked and a red test. Next:")
-    click.echo(f"  cd {made.folder} && {package_hint('.[test]', '-e')} && pytest -q")
+    click.echo(f"  cd {made.folder} && {package_hint('.[test]', '-e')} && {shlex.quote(sys.executable)} -m pytest -q")
     return Exit.DONE

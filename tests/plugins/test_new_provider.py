@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 
 from gpuwatch.app.new_provider import package_files, write_package
 from gpuwatch.errors import UsageError
+from gpuwatch.installation import DISTRIBUTION
 
 
 def run(home: Path, *command: str, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -58,6 +60,22 @@ def test_the_files_are_python_and_fit_on_lines() -> None:
         assert max(map(len, text.splitlines())) <= 120, name
         if name.endswith(".py"):
             compile(text, name, "exec")
+
+
+def test_it_depends_on_gpuwatch_by_the_name_of_its_distribution() -> None:
+    """On the public index, `gpuwatch` is another project."""
+    page = (Path(__file__).parents[2] / "docs" / "write-a-provider.md").read_text(encoding="utf-8")
+    for text in (package_files("mycloud")["pyproject.toml"], page):
+        assert f'dependencies = ["{DISTRIBUTION}"]' in text
+
+
+def test_the_module_has_types_and_names_of_its_own_as_a_built_in_provider_needs() -> None:
+    module = ast.parse(package_files("sky_cloud")["sky_cloud.py"])
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    assert all(one.returns is not None for one in functions)
+    arguments = [arg for one in functions for arg in one.args.args if arg.arg != "self"]
+    assert all(arg.annotation is not None for arg in arguments)
+    assert all("SkyCloud" in node.name for node in module.body if isinstance(node, ast.ClassDef))
 
 
 @pytest.mark.parametrize("name", ["", "My", "1a", "a-b", "vastai", "json", "x" * 50, "../x"])
