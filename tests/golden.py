@@ -63,7 +63,9 @@ def write() -> None:
 
 
 if __name__ == "__main__":
+    from tests import setting_lines
     from tests.notifiers import samples
 
     write()
     samples.write()
+    setting_lines.write()

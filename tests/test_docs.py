@@ -11,6 +11,7 @@ from gpuwatch import providers
 from gpuwatch.cli import COMMANDS
 from gpuwatch.settings import load
 from gpuwatch.settings.reference import SettingRow, setting_rows, watch_rows
+from tests.setting_lines import docs_line, general_rows, with_missing_rows, with_missing_variables
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
@@ -24,15 +25,10 @@ def by_key(row: SettingRow) -> str:
     return row.key
 
 
-def general_rows() -> list[SettingRow]:
-    """All settings but what is reported of one provider on its own page."""
-    return [row for row in setting_rows() if row.path[0] != "providers" or row.path[1] == "vastai"]
-
-
 @pytest.mark.parametrize("row", general_rows(), ids=by_key)
 def test_every_setting_stands_in_the_example_with_its_default(row: SettingRow) -> None:
     line = next((value for name, value in _VARIABLE.findall(EXAMPLE) if name == row.variable), None)
-    assert line is not None, f"add {row.variable} to .env.example"
+    assert line is not None, f"make golden adds {row.variable} to .env.example"
     assert not row.default or line == row.default.strip('"')
     assert row.text in EXAMPLE
 
@@ -48,10 +44,21 @@ def test_the_example_names_no_variable_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("row", [*general_rows(), *watch_rows()], ids=by_key)
 def test_every_setting_stands_in_the_documents_with_its_default(row: SettingRow) -> None:
-    shown = row.key.removeprefix("watch.")
-    default = f"`{row.default}`" if row.default else "needed" if row.needed else "–"
-    text = row.text.replace("|", "\\|")
-    assert f"| `{shown}` | {default} | {text} |" in DOCS
+    assert docs_line(row) in DOCS, "make golden adds it"
+
+
+def test_what_a_new_channel_needs_in_both_files_is_added() -> None:
+    def without(text: str) -> str:
+        gone = ("| `notify.apprise.", "# GPUWATCH_NOTIFY__APPRISE__")
+        return "\n".join(line for line in text.splitlines() if not line.startswith(gone))
+
+    rows, apprise = general_rows(), [row for row in general_rows() if row.path[:2] == ("notify", "apprise")]
+    page = with_missing_rows(without(DOCS), [*rows, *watch_rows()]).splitlines()
+    assert sorted(page) == sorted(DOCS.splitlines())
+    added = with_missing_variables(without(EXAMPLE), rows)
+    assert "\n# --- [notify.apprise]\n" in added
+    assert {row.variable for row in apprise} <= {name for name, _ in _VARIABLE.findall(added)}
+    assert with_missing_variables(EXAMPLE, rows) == EXAMPLE
 
 
 @pytest.mark.parametrize("name", [name for name in providers.names() if name != "vastai"])
