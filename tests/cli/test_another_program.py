@@ -1,0 +1,22 @@
+"""The script of docs/architecture.md: where a program of somebody else calls in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.emulator import Marketplace
+from tests.cli.conftest import Shell
+
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+def test_the_script_lists_offers_and_launches(shell: Shell, market: Marketplace) -> None:
+    market.publish(gpu="H100 SXM", count=1, usd_hour=2.0)
+    assert shell("db", "upgrade").code == 0
+    (script,) = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    exec(script, names)
+    assert [offer["price_usd_hour"] for offer in names["offers"]] == [2.4]
+    assert names["launches"] == []
