@@ -3,7 +3,7 @@
     python -m benchmarks.bulk [--rows 1000000] [--texts 200000] [--megabytes 1000] [--only prices|dataset|file]
 
 Prints CPU seconds (user and system, with child processes): they hold on a busy machine, where a clock does not. The
-rows are a thousand offers at half-hourly polls; a price changes at every tenth one. The texts have 90 made-up words.
+rows are a thousand offers at half-hourly polls; a price changes at every tenth one. The texts have 90 synthetic words.
 The file is audited as `gpuwatch dataset audit` does it, by one process; 3 % of its rows are copies, and 3 % differ from
 another one in a word.
 """

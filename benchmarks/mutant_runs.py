@@ -299,7 +299,7 @@ def _in_fork(work: Any, wall_s: float) -> Any:
     try:
         ready, _, _ = select.select([here.fileno()], [], [], wall_s)
         return here.recv() if ready else None
-    except EOFError:  # it ended without a word: killed by SIGPROF, or done
+    except EOFError:  # it ended without an answer: killed by SIGPROF, or done
         return None
     finally:
         with suppress(ProcessLookupError):

@@ -3,9 +3,9 @@
     PYTHONPATH=. python -m benchmarks.mutants --seed 1 --sample 2000 --report mutants.jsonl gpuwatch/domain
 
 The first run measures which tests run which lines and how long each takes (`--map` keeps it). Then each mutant runs the
-tests that run its line, the likeliest first, until one fails; `benchmarks/mutant_runs.py` says how. A report is gone on
-with where it stopped. `--again REPORT` runs the survivors of a report anew. docs/mutation.md holds the results. Not
-part of `make check`.
+tests that run its line, the likeliest first, until one fails; `benchmarks/mutant_runs.py` says how. A run continues
+a report where it stopped. `--again REPORT` runs the survivors of a report again. docs/mutation.md holds the results.
+Not part of `make check`.
 """
 
 from __future__ import annotations

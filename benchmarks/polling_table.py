@@ -67,7 +67,7 @@ def early(searches: Sequence[Search], spacing_s: float = SPACING_S) -> int:
 
 
 def despite_refusal(searches: Sequence[Search]) -> int:
-    """Searches that were sent before the time was over that a refusal had asked for; a spent quota is counted apart."""
+    """Searches sent before the time that a refusal had asked for was over; a used-up quota is counted separately."""
     held_until, found = 0.0, 0
     answers = sorted((one.answered_s, one) for one in searches if one.retry_after_s and not one.quota_spent)
     for one in sorted(searches, key=lambda search: search.sent_s):
@@ -79,7 +79,7 @@ def despite_refusal(searches: Sequence[Search]) -> int:
 
 
 def after_spent_quota(searches: Sequence[Search]) -> tuple[int, float]:
-    """Searches after the first answer that the quota is spent, and for how many hours that lasted."""
+    """Searches after the first answer that the quota is used up, and for how many hours that lasted."""
     spent = [one for one in searches if one.quota_spent]
     if not spent:
         return 0, 0.0

@@ -1,4 +1,4 @@
-"""A real browser, where this machine has one: pages are measured and pictured as a person sees them.
+"""A real browser, where this machine has one: pages are measured and pictured as they appear on a screen.
 
 Chromium without a window, in an inner frame of the wanted width, because a window is never narrower than 500 px.
 """

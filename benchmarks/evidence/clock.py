@@ -1,4 +1,4 @@
-"""False alarms and power of the calendar, on made-up and on shuffled public prices."""
+"""False alarms and power of the calendar, on synthetic and on shuffled public prices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def calendar_section(runs: int) -> Section:
         "difference that any comparison of a run claims; nothing is left out",
         "nights that are 5 % cheaper are found least often among: "
         + ", ".join(f"{name} ({power[name][0]:.0%})" for name in weak),
-        "made-up prices stand for markets that nobody has recorded for eight weeks (assumed)",
+        "synthetic prices stand for markets without a record of eight weeks (an assumption)",
     ]
     return Section("Calendar", "calendar.md", [*_alarms(quiet, runs_of), *_found(power, runs), *_table()], notes)
 

@@ -40,13 +40,13 @@ def speed_section(rows: int) -> Section:
     ]
     notes = [
         "processor time of the whole command, its start included, on the machine that wrote this page",
-        f"{_OFFERS} made-up offers, a poll every 30 minutes, {_CHANGED:.0%} of the prices change between two polls",
+        f"{_OFFERS} synthetic offers, a poll every 30 minutes, {_CHANGED:.0%} of the prices change between two polls",
     ]
     return Section("Import", "data.md", claims, notes)
 
 
 def write_rows(path: Path, rows: int) -> None:
-    """Made-up price rows, the same each time."""
+    """Synthetic price rows, the same each time."""
     rng = random.Random(7)
     offers = [[*rng.choice(_MODELS), rng.choice([1, 2, 4, 8]), rng.uniform(0.2, 4), True] for _ in range(_OFFERS)]
     at, written = datetime(2026, 1, 1, tzinfo=UTC), 0

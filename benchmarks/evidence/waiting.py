@@ -60,7 +60,7 @@ class Market(NamedTuple):
 
 
 def simulated_parts(seeds: int) -> Iterator[Part]:
-    """Each kind of made-up price, some times."""
+    """Each kind of synthetic price, some times."""
     for number, (name, process) in enumerate(PROCESSES.items()):
         for seed in range(seeds):
             logs = process(SIMULATED_DAYS * 24, np.random.default_rng([SEED, number, seed]))
@@ -107,7 +107,7 @@ def _stated(part: Part, path: PricePath, end: int, hours: int, cluster: str | in
 
 
 def waiting_sections(seeds: int, every_h: int) -> list[Section]:
-    """Public prices behind the date split, and made-up ones."""
+    """Public prices behind the date split, and synthetic ones."""
     return [_section(market) for market in _markets(seeds, every_h)]
 
 
@@ -116,7 +116,7 @@ def _markets(seeds: int, every_h: int) -> Iterator[Market]:
     public = list(parts_of(read_rows(FILE).rows))
     yield Market("Wait or buy, public prices behind a date split", f"{FILE.name}, {last}", public, every_h, is_one=True)
     source = f"{SIMULATED_DAYS} days of {len(PROCESSES)} kinds of price, {seeds} of each, seed {SEED}, {last}"
-    yield Market("Wait or buy, made-up prices", source, list(simulated_parts(seeds)), 2 * every_h, is_one=False)
+    yield Market("Wait or buy, synthetic prices", source, list(simulated_parts(seeds)), 2 * every_h, is_one=False)
 
 
 def _section(market: Market) -> Section:

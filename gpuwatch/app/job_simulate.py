@@ -42,7 +42,7 @@ ASSUMED = (
 )
 _RENEW_H = 24
 _DRAWS = 2000
-_MOST_GPUS = 8  # kinds of GPU in a made-up queue
+_MOST_GPUS = 8  # kinds of GPU in a synthetic queue
 
 
 class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
 
 
 def _watches(settings: Settings, asked: SimulationRequest) -> list[tuple[str, Watch, Any]]:
-    """By its name, each job's offers and the job; none for a made-up queue."""
+    """By its name, each job's offers and the job; none for a synthetic queue."""
     if asked.made_up is not None:
         return []
     if asked.files:
@@ -188,7 +188,7 @@ def _watches(settings: Settings, asked: SimulationRequest) -> list[tuple[str, Wa
         with open_store_read_only(settings) as store:
             jobs = SqlJobRepository(store).open_jobs()
     if not jobs:
-        raise UsageError("no job is open; name job files, or use --jobs 1000 for a made-up queue")
+        raise UsageError("no job is open; name job files, or use --jobs 1000 for a synthetic queue")
     return [(job.name, job.definition.resources, job) for job in jobs]
 
 

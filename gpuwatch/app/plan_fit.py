@@ -67,7 +67,7 @@ class FitRequest(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool
     by: str | None
     against: str | None
-    any_price: bool = False  # offers that are too cheap to be believed count like the others
+    any_price: bool = False  # implausibly cheap offers count like the others
 
 
 class FitPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,7 +82,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: bool  # price × hours only, as the sources compute
     credit: float  # USD
     max_cost_usd: float | None = None  # what the job may cost; None: any
-    any_price: bool = False  # offers that are too cheap to be believed count like the others
+    any_price: bool = False  # implausibly cheap offers count like the others
 
 
 class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ _TITLES = {
     ),
 )
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--jobs", "made_up", type=click.IntRange(1, 100_000), default=None, help="So many made-up jobs instead.")
+@click.option("--jobs", "made_up", type=click.IntRange(1, 100_000), default=None, help="Use N synthetic jobs instead.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Random seed of --jobs.")
 @click.option(
     "--slots", type=click.IntRange(1, 100_000), default=None, help="Jobs that run at once. Default: any number."

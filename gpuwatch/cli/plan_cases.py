@@ -39,7 +39,7 @@ def _market_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def cases(provider: tuple[str, ...], poll: bool, data: Path | None, as_json: bool, config: str | None) -> int:
     """Show which provider is cheapest for which case, by current offers.
 
-    The offers on demand that hold the work, without those that are too cheap to be believed or unlikely to finish;
+    The offers on demand that hold the work, without those that are implausibly cheap or unlikely to finish;
     costs and hours are of the whole job, by published measurements.
 
     Exit codes: 0 done, 1 nothing on offer fits any case, 2 usage, 3 no price is known, or a provider did not answer.

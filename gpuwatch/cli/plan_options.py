@@ -38,9 +38,7 @@ class Figures(click.ParamType[Any]):
             self.fail(str(fault), param, ctx)
 
 
-ANY_PRICE = click.option(
-    "--any-price", is_flag=True, help="Rank offers that are too cheap to be believed with the others."
-)
+ANY_PRICE = click.option("--any-price", is_flag=True, help="Rank implausibly cheap offers with the others.")
 
 
 def number(_ctx: click.Context, param: click.Parameter, given: str | None) -> Decimal | None:

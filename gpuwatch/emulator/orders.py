@@ -295,7 +295,7 @@ def increase_number(simulation: Simulation, request: EmulatorRequest) -> int:
 
 
 def bulk_destroy(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """DELETE instances/: several at once; those that are gone already are passed over."""
+    """DELETE instances/: several at once; those that are already gone are skipped."""
     ids = request.body().get("instance_ids")
     if not isinstance(ids, list):
         raise refuse(400, "invalid_args", "instance_ids must be a list")

@@ -21,7 +21,7 @@ def search_get(simulation: Simulation, request: EmulatorRequest) -> EmulatorRepl
 
 
 def search_post(simulation: Simulation, request: EmulatorRequest) -> EmulatorReply:
-    """POST bundles/: the query is the body; one wrapped in `q` finds nothing, without a word."""
+    """POST bundles/: the query is the body; one wrapped in `q` finds nothing, without an error."""
     query = request.decoded()
     if isinstance(query, dict) and "q" in query:
         return reply({"offers": []})

@@ -129,7 +129,7 @@ class CandidateLoop:
     """One launch's candidates: the reserved one first, then the next best, each at its current price.
 
     Args:
-        contexts: by provider; a candidate of any other is passed over.
+        contexts: by provider; a candidate of any other is skipped.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own

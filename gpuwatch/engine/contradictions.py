@@ -13,7 +13,7 @@ from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
 
-_OFTEN = 3  # a list that lags for a moment is no news
+_OFTEN = 3  # a list that lags for a moment is not reported
 
 
 class Contradictions:

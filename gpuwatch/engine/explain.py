@@ -40,7 +40,7 @@ def decision_line(
 def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator[str]:
     """What was compared, what was tied, and which rule decided; nothing where nothing matches.
 
-    A launch compares the quotes of its own moment again.
+    A launch compares its own current quotes again.
     """
     found = compare(watch, [match for part in checked for match in part.matches.get(watch.name, ())])
     if not found.ordered:

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, usd
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.guard_alerts import GuardNotice
 
-_SAVING_STEP = 0.05  # a saving that changed by less is no news
+_SAVING_STEP = 0.05  # a smaller change of the saving is not reported
 
 
 def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:

@@ -77,7 +77,7 @@ _LANES = {
 
 
 def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datetime) -> Alert:
-    """A provider's daily row quota is spent."""
+    """A provider's daily row quota is used up."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.BLIND,

@@ -100,7 +100,7 @@ class HealthMonitor:
             return was_puzzled and not any(each.health.not_understood for each in self._lanes.values())
 
     def failed(self, lane: str, question: str, error: ProviderError, now: datetime) -> None:
-        """A query was not answered. A spent quota, and rows that nobody understands, blind for certain: at once.
+        """A query was not answered. A used-up quota, and rows that nobody understands, blind for certain: at once.
 
         Raises StoreError.
         """

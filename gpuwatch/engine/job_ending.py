@@ -174,7 +174,7 @@ def place_of(job: Job, spec: JobFiles, one: MachineFile) -> Path:
 
 
 def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
-    """Which results belong into which store: the folder that they lie below, the store, their names."""
+    """Which results belong in which store: the folder that they lie below, the store, their names."""
     found = []
     for spec in job.definition.results:
         if is_store(spec.target):

@@ -45,7 +45,7 @@ class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
     send_s: float = 3600.0  # inputs, and a checkpoint to resume
     fetch_s: float = 20.0  # of one round; what is not whole then goes on in the next one
     reach_s: float = 900.0  # after which a machine that never let us in is given back
-    gone_s: float = 120.0  # how long an instance may be outbid or stopped before the job goes on elsewhere
+    gone_s: float = 120.0  # how long an instance may be outbid or stopped before the job continues elsewhere
     results_s: float = 3600.0  # how long results that cannot be fetched keep an instance
     store_s: float = 3600.0  # of one copy to or from a store; the next one goes on with the next file
     late_results_s: float = 120.0  # after which that is reported

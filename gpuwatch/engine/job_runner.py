@@ -1,7 +1,7 @@
-"""Drives each job whose instance runs: preparing → running → fetching → done; what is lost goes back to the queue.
+"""Drives each job with a running instance: preparing → running → fetching → done; lost jobs return to the queue.
 
 Nothing that matters is remembered between two rounds: each step is written down before what follows from it, and may be
-repeated. A job goes on elsewhere only once the end of its instance is proven, or its lease has run out.
+repeated. A job continues elsewhere only once the end of its instance is proven, or its lease has run out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _AWAY = {
     InstanceCondition.STOPPED: EndReason.GONE,
     InstanceCondition.OFFLINE: EndReason.OFFLINE,
 }
-# the command did not end by itself, and can go on elsewhere
+# the command did not end by itself, and can continue elsewhere
 _INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
 _MOVED = "moved"  # the step of a run that ended for a faster GPU
 _MOVES = (EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
@@ -213,7 +213,7 @@ class JobRunner:
         self._parts.end_launch(launch, EndReason.STOPPED, "its job stopped after its pilot")
 
     def _move(self, job: Job, run: JobRun, launch: Launch, why: str, better: BetterGpu, *, resumes: bool) -> None:
-        """It goes on elsewhere once the old instance is proven to be gone, at a price that its limits allow.
+        """It continues elsewhere once the old instance is proven to be gone, at a price that its limits allow.
 
         The decision is kept before anything ends: whoever dies between the two, it moves, and only once.
         """
@@ -294,7 +294,7 @@ class JobRunner:
                 INTERRUPTED,
                 severity=Severity.WARNING,
                 why=why,
-                did=f"It goes on elsewhere once this end is proven, {where}. Retries left: {job.retries_left}.",
+                did=f"It continues elsewhere once this end is proven, {where}. Retries left: {job.retries_left}.",
             )
         )
 

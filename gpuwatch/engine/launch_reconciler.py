@@ -243,7 +243,7 @@ class LaunchReconciler:
             listed = listing.of(launch)
             instance = listed or self._missing.looked_up(launch, now)
         except ProviderError as error:
-            log.warning("launch %s: not in the list, and not found out by its id: %s", launch.launch_id, error)
+            log.warning("launch %s: not in the list, and its id could not be checked: %s", launch.launch_id, error)
             self._without_list([launch], now)
             return
         if instance is not None:

@@ -135,7 +135,7 @@ class ProviderAccount:
         return self.owns(launch) or (beside is not None and (beside.account_id is None or beside.owns(launch)))
 
     def _same(self, account_id: str) -> str:
-        """Read anew each time: the owner may have confirmed meanwhile that two are one."""
+        """Read again each time: the owner may have confirmed meanwhile that two are one."""
         return self._accounts.known(self._launcher.name, account_id) or account_id
 
     def own(self, launches: Sequence[Launch]) -> list[Launch]:

@@ -64,7 +64,7 @@ class ReopenedLaunches:
         try:
             return not look_up(self._launcher, instance_id).is_gone
         except ProviderError as error:
-            log.warning("instance %s: listed again, and not found out by its id: %s", instance_id, error)
+            log.warning("instance %s: listed again, and its id could not be checked: %s", instance_id, error)
             raise
 
     def _end_was_wanted(self, launch: Launch) -> bool:

@@ -133,7 +133,7 @@ class UnknownInstances:
         return [one for one in found if self._may_reopen(one.launch, one.instance, now)]
 
     def _may_reopen(self, launch: Launch, instance: Instance, now: datetime) -> bool:
-        is_here = launch.provider == self._provider  # a launch that went on elsewhere was refused here
+        is_here = launch.provider == self._provider  # a launch that continued elsewhere was refused here
         return is_here and bool(self._owner.own([launch])) and may_reopen(launch, instance, now, self._watch_ended)
 
     def _unsettled(self, labelled: Sequence[Instance], alive: Sequence[Launch]) -> list[Instance]:
@@ -194,7 +194,7 @@ class UnknownInstances:
         try:
             answer = look_up(self._launcher, unknown.instance_id)
         except ProviderError as error:
-            log.warning("instance %s: not found out by its id: %s", unknown.instance_id, error)
+            log.warning("instance %s: its id could not be checked: %s", unknown.instance_id, error)
             return False
         if answer.is_gone:
             is_whole, lasting_s = True, QUICK_SPAN_S

@@ -17,7 +17,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     set_at: datetime
     until: datetime  # then one request is allowed
     reason: str  # one line: what the provider said
-    quota_resets_at: datetime | None = None  # the day's quota is spent until then; None: only asked too often
+    quota_resets_at: datetime | None = None  # the day's quota is used up until then; None: only asked too often
 
 
 class HoldStore(Protocol):

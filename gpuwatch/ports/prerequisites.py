@@ -1,4 +1,4 @@
-"""The port to what must be in place before the first rent at a provider, found out by questions that cost nothing."""
+"""The port to what must be in place before the first rent at a provider, checked by requests that cost nothing."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from gpuwatch.settings.options import (
 from gpuwatch.settings.sources import ExternalValue, Sources, from_outside
 from gpuwatch.settings.web import web_tokens
 
-# The keys of a launch that are secret, may hold a secret, or are read anew at every start.
+# The keys of a launch that are secret, may hold a secret, or are read again at every start.
 _OF_A_LAUNCH: tuple[KeyPath, ...] = (
     ("env",), ("onstart",), ("ssh_key",), ("registry", "password"), *((hook,) for hook in HOOKS),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Instances of nobody as rows: each holds renting at its provider, for every process on this database."""
+"""Unclaimed instances as rows: each stops renting at its provider, for every process on this database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prices that are too cheap to be believed: marked and last in every plan, and no verdict rests on them."""
+"""Implausibly cheap prices: marked and last in every plan, and no verdict rests on them."""
 
 from __future__ import annotations
 

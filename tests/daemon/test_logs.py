@@ -89,7 +89,7 @@ def _as(style: str) -> Written:
 
 
 def _datagram(record: logging.LogRecord) -> dict[str, str]:
-    """What the journal received, its protocol read anew."""
+    """What the journal received, its protocol parsed by the test."""
     address = f"\0gpuwatch-journal-{os.getpid()}-{id(record)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(address)

@@ -87,7 +87,7 @@ def test_a_quick_provider_alone_is_no_round_where_the_others_are_as_quick() -> N
     world.sees("runpod", 9.0)
     world.sees("vastai", 2.0)
     assert [world.sees("vastai", 9.0, minutes=0.1) for _ in range(3)] == [DecisionReason.NO_OFFER] * 3
-    assert world.uow_factory.remembered["h100"].fired_at == NOON, "runpod was not looked at again: no miss was counted"
+    assert world.uow_factory.remembered["h100"].fired_at == NOON, "runpod was not polled again: no miss was counted"
 
 
 def test_a_cheaper_offer_where_gpuwatch_cannot_rent_is_passed_over_and_named() -> None:

@@ -1,4 +1,4 @@
-"""A listing against the table: whose is what, and what nobody knows."""
+"""A listing compared with the table: which launch owns an instance, and which instances are unknown."""
 
 from __future__ import annotations
 

@@ -71,5 +71,5 @@ def test_following_the_plan_to_the_reset_never_exceeds_the_quota(
     hunts = int(rest_s // plan.matched_every_s) * matched_rows
     sweeps = int(rest_s // plan.sweep_every_s) * (sweep_rows or 500) if plan.sweep_every_s else 0
     left = max(0, 20_000 - used)
-    # one round more than planned may be under way when the plan is made anew
+    # one round more than planned may be under way when the plan is remade
     assert hunts + sweeps <= left + matched_rows

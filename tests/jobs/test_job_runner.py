@@ -102,7 +102,7 @@ def _resumable(world: JobWorld) -> None:
 
 
 def test_a_vanished_host_costs_no_more_than_the_interval(world: JobWorld) -> None:
-    """The job goes on elsewhere, from its last whole checkpoint."""
+    """The job continues elsewhere, from its last whole checkpoint."""
     _resumable(world)
     world.lose("la")
     job = world.over()
@@ -258,7 +258,7 @@ def test_an_input_that_does_not_exist_ends_it_at_once(world: JobWorld) -> None:
 
 
 def test_a_machine_that_lets_nobody_in_is_given_back(world: JobWorld) -> None:
-    """After a quarter of an hour the job goes on elsewhere: nothing ran there."""
+    """After a quarter of an hour the job continues elsewhere: nothing ran there."""
     world.submit("true")
     world.rent()
     first = world.machine

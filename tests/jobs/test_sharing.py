@@ -159,7 +159,7 @@ def test_an_instance_that_its_provider_ends_before_the_next_job_is_done_is_not_g
 
 
 def test_the_next_job_is_interrupted_like_any_other(new_world: Callable[..., JobWorld]) -> None:
-    """Its instance is lost: it goes on elsewhere, the first one stays done."""
+    """Its instance is lost: it continues elsewhere, the first one stays done."""
     world = new_world(real=False)
     submit(world, "one")
     two = world.submit("while [ -e ../../../hold ]; do sleep 0.1; done; echo done", name="two", **SMALL)

@@ -126,7 +126,7 @@ def _audit() -> Alert:
 
 
 def golden_files() -> Mapping[Path, str]:
-    """Every golden file with what belongs into it."""
+    """Every golden file with its expected content."""
     return {
         FOLDER / f"{kind.value}.{ending}": rendering(alert).rstrip("\n") + "\n"
         for kind, alert in alerts_by_kind().items()

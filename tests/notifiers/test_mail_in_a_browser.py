@@ -1,4 +1,4 @@
-"""A mail as a person sees it, measured in a real browser: on a phone 390 px wide, and on a desktop, light and dark."""
+"""A mail in a real browser, measured: on a phone 390 px wide, and on a desktop, light and dark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An instance of nobody holds renting for every process on this database, until the owner settles it."""
+"""An unclaimed instance stops renting for every process on this database, until the owner settles it."""
 
 from __future__ import annotations
 

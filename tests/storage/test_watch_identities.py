@@ -87,7 +87,7 @@ def test_a_rename_moves_what_the_name_keys(database: Database, identities: SqlWa
 
 
 def test_where_both_names_have_a_row_the_new_name_s_stays(database: Database, identities: SqlWatchIdentities) -> None:
-    """The watch was renamed without a word first, and `renamed_from` followed when both had rented."""
+    """The watch was renamed without `renamed_from` first, and `renamed_from` followed when both had rented."""
     identities.settle([renting("old")], NOON)
     first = rented(database, renting("old"), 1)
     identities.settle([renting("new", "")], NOON)

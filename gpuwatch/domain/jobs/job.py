@@ -23,7 +23,7 @@ class JobState(StrEnum):
     FETCHING = "fetching"  # it has ended, and its results are brought back
     DONE = "done"
     PAUSED = "paused"  # the owner holds it, or it asks the owner something
-    PREEMPTED = "preempted"  # its instance is lost; it goes on elsewhere
+    PREEMPTED = "preempted"  # its instance is lost; it continues elsewhere
     FAILED = "failed"
     CANCELLED = "cancelled"
 

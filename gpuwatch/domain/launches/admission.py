@@ -46,7 +46,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     avoided: Callable[
         [Sequence[Launch]], Mapping[ProviderMachine, AvoidedMachine]
     ]  # the machines that the watch must not rent
-    unknown: Callable[[], Mapping[str, LaunchRefusal]] = dict  # providers with an instance of nobody
+    unknown: Callable[[], Mapping[str, LaunchRefusal]] = dict  # providers with an unclaimed instance
     ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
     pauses: Sequence[Pause] = ()
     breaker: CircuitBreaker | None = None

@@ -124,7 +124,7 @@ def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:
         return WatchTerms()
     ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
     if watch.action is Action.ASK or (watch.auto and launch.state is LaunchState.STARTING):
-        # the owner approved that price only; a limit from the history was valid at its own moment
+        # the owner approved that price only; a limit from the history was valid when it was computed
         ceiling = min(ceiling, launch.bound_microusd_hour)
     spec = watch.launch
     if spec is None:

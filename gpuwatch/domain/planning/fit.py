@@ -146,7 +146,7 @@ def default_measure(task: GpuTask) -> CostMeasure:
 
 
 def floors_of(prices: Iterable[PricedClass]) -> PriceFloors:
-    """Under which a price is too cheap to be believed."""
+    """The price below which an offer is implausibly cheap."""
     return PriceFloors(_market_price(one) for one in prices if not one.listed)
 
 

@@ -1,4 +1,4 @@
-"""Which prices are too cheap to be believed: far under the others of the same GPU.
+"""Which prices are implausibly cheap: far below the others of the same GPU.
 
 Often a mistake, a trap, or a machine that fails. The market decides, not the job: which offers can run it does not
 change what is normal for a GPU.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 NEAR = 0.10  # assumed: an offer that is dearer than the limit by less may soon be under it
 SOON_S = 6 * 3600.0  # assumed: from then on every hour that is left counts more
-_STEP = 0.25  # a plan is not made anew for less
+_STEP = 0.25  # a smaller change does not remake the plan
 _LEAST, _MOST = 1.0, 4.0
 
 

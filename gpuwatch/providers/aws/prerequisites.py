@@ -1,4 +1,4 @@
-"""What an AWS account must have before it rents: found out by requests that only read, for the orders at hand.
+"""What an AWS account must have before it rents: checked by requests that only read, for the current orders.
 
 source: AWS's API references of EC2, Service Quotas, IAM and Systems Manager, read 2026-11. Filters are used in place of
 ids: EC2 answers an id that it does not know with an error, and a filter with an empty list.

@@ -1,4 +1,4 @@
-"""What must be in place before the first rent at Nebius, found out by reading alone."""
+"""What must be in place before the first rent at Nebius, checked by reads alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a RunPod account must have before it rents: found out by requests that only read.
+"""What a RunPod account must have before it rents: checked by requests that only read.
 
 RunPod validates no order without carrying it out: whether the key may create pods, only a rent shows.
 source: REST v2 (`GET /v2/registries`) and GraphQL (`myself`), as dstack 0.22.5 and runpod 1.12.0 ask them, 2026-11.

@@ -64,7 +64,7 @@ _NO_MONEY: Final = ("insufficient fund", "insufficient balance", "insufficient c
 
 
 class ShadeformClient(ApiClient):
-    """The HTTP client of the account, or of nobody without a key."""
+    """The HTTP client of the account; without a key it sends none."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
         headers = {"X-API-KEY": settings.api_key} if settings.api_key else {}

@@ -69,9 +69,9 @@ class PacedClient:
         self._holds.leaving(kind)
 
     def read(self, kind: str, attempt: Callable[[float], T], urgent: bool = False) -> T:
-        """Do what only reads, up to three times; never again after a wrong key, a spent quota or an unknown format.
+        """Do what only reads, up to three times; never again after a wrong key, a used-up quota or an unknown format.
 
-        A refusal because of too many requests, or a spent quota, holds the whole class back.
+        A refusal because of too many requests, or a used-up quota, holds the whole class back.
 
         Args:
             attempt: gets the seconds that it may take; all attempts together get the provider's timeout.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Tools
     from gpuwatch.providers.toolkit.rate_limiter import RateLimiter
 
-_PROBE_EVERY_S: Final = 3600.0  # while a quota is spent
+_PROBE_EVERY_S: Final = 3600.0  # while a quota is used up
 _LONGEST_S: Final = 3600.0  # of a hold: a clock that was wrong for a while holds nothing for longer
 _LONGEST_LIST_S: Final = 60.0  # running instances are never out of sight for longer, whatever the provider asks for
 _LONGEST_ORDER_S: Final = 10.0  # a destroy must not wait while an instance costs money
@@ -68,7 +68,7 @@ class Holds:
         self._limiter.hold(kind, min(retry_after_s or least_s, _LONGEST_ORDER_S))
 
     def leaving(self, kind: str) -> None:
-        """A request is about to be sent. While the quota is spent it is the only one of the hour."""
+        """A request is about to be sent. While the quota is used up it is the only one of the hour."""
         hold = self._newest.get(kind)
         if hold is not None and hold.quota_resets_at is not None:
             left_s = (hold.quota_resets_at - self._tools.now()).total_seconds()

@@ -42,7 +42,7 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
     """The query, by its type. Raises HttpProblem: 400 (a secret in it), 422."""
     pairs = request.query_params.multi_items()
     if any(name.lower() in _IN_QUERY for name, _ in pairs):
-        raise HttpProblem(400, "a secret does not belong into an address: send Authorization: Bearer TOKEN")
+        raise HttpProblem(400, "a secret does not belong in an address: send Authorization: Bearer TOKEN")
     given = dict(pairs)
     if len(given) < len(pairs):
         raise HttpProblem(422, "expected each parameter once")

@@ -75,7 +75,7 @@ def test_a_span_without_offers_has_no_lowest_price() -> None:
 def test_a_new_low_is_under_the_lowest_and_not_at_it() -> None:
     found = low(a_series(*[2_000_000] * 480))
     assert not found.is_met_by(2_000_000.4, or_equal=False)
-    assert not found.is_met_by(1_999_999.6, or_equal=False)  # rounding is no news
+    assert not found.is_met_by(1_999_999.6, or_equal=False)  # rounding is no new low
     assert found.is_met_by(1_999_900, or_equal=False)
     assert found.is_met_by(2_000_000.4, or_equal=True)
 

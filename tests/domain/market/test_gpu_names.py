@@ -192,7 +192,7 @@ def test_no_text_and_no_memory_breaks_a_look(text: str, memory_gib: float | None
 
 
 def test_spellings_that_are_remembered_are_bounded() -> None:
-    """An answer full of made-up names does not fill the memory, nor displace what is right."""
+    """An answer full of invented names does not fill the memory, nor displace what is right."""
     few = GpuCatalog(catalog().gpus())
     for number in range(12_000):
         few.resolve(f"Made up {number}")

@@ -118,7 +118,7 @@ def test_it_reminds_no_more_often_than_repeat_every() -> None:
 
 
 def test_cheaper_is_measured_against_the_price_last_reported() -> None:
-    """Small steps add up: 2 % is no news, 6 % since the last word is."""
+    """Small steps add up: 2 % is not reported, 6 % since the last report is."""
     watch = Player()
     assert [watch.sees(price) for price in (3.0, 2.94, 2.88, 2.82, 2.76)] == [
         DecisionReason.FIRST_MATCH,
