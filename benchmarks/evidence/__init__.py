@@ -1,1 +1,1 @@
-"""The claims of the documents, checked on data that nothing was tuned on: `make evidence`."""
+"""The claims of the documents, checked on data that was not used for tuning: `make evidence`."""

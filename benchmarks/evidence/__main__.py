@@ -1,4 +1,4 @@
-"""Check the claims of the documents on data that nothing was tuned on, and print them as a page.
+"""Check the claims of the documents on data that was not used for tuning, and print them as a page.
 
     python -m benchmarks.evidence [--quick] [--only NAME] [--write FILE]
 
@@ -20,11 +20,11 @@ from benchmarks.plan_error import LEAST_WITHIN_3, MOST_MEDIAN, plan_error
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.bootstrap import real_now
 
-_HEAD = """# What is claimed, and what holds
+_HEAD = """# Evidence: which claims of the documents hold
 
-`make evidence` checks the claims of these pages on prices and measurements that nothing was tuned on, and writes this
-page. A claim that does not hold here is taken out of its page. "Too few to tell": the figure falls short of the
-claim by less than chance explains.
+`make evidence` checks the claims of these pages on prices and measurements that were not used for tuning, and writes
+this page. If a claim does not hold here, it is removed from its page. "Too few to tell" means that the figure falls
+short of the claim by less than chance explains.
 """
 
 
@@ -47,8 +47,8 @@ def planner_section() -> Section:
                       holds if is_claimed else Holds.NOT_CLAIMED)
             )  # fmt: skip
     notes = [
-        f"{len(table.rows)} measurements of {len({row.url for row in table.rows})} sources; rows of GPUs whose figures "
-        "are not known are left out; `python -m benchmarks.plan_error --rows` shows each"
+        f"{len(table.rows)} measurements of {len({row.url for row in table.rows})} sources; rows of GPUs with unknown "
+        "figures are left out; `python -m benchmarks.plan_error --rows` shows each"
     ]
     return Section("Planner", "plan.md", claims, notes)
 

@@ -129,11 +129,11 @@ def _section(market: Market) -> Section:
     found = [one for one in asked if one is not None]
     notes = [
         f"{market.source}; a statement every {market.each_h} h for each deadline "
-        f"({', '.join(f'{hours} h' for hours in DEADLINES_H)}), by all prices before it and none after",
-        f"left out: {len(asked) - len(found)} of {len(asked)} statements, as nobody looked at their deadline, the "
-        "history ended before it, or it was too short to state anything",
+        f"({', '.join(f'{hours} h' for hours in DEADLINES_H)}), from all prices before it and none after",
+        f"left out: {len(asked) - len(found)} of {len(asked)} statements, because no poll covers their deadline, the "
+        "history ended before it, or the history was too short",
         "a miss pays the next offer; in the means of costs each series counts the same; ± is 95 % of chance, with the "
-        f"statements of one {'day' if market.is_one else 'series'} taken as one, as they share prices",
+        f"statements of one {'day' if market.is_one else 'series'} counted as one, because they share prices",
     ]
     return Section(market.title, "advise.md", [*_costs(found), *_promises(found), *_shares(found)], notes)
 
@@ -157,7 +157,7 @@ def _costs(found: Sequence[Stated]) -> Iterator[Claim]:
         sample = f"{len(some)} statements, {len(against)} series"
         dearer = int((against > DEARER).sum())
         yield Claim(
-            f"{hours} h: costs no more than a fixed median", f"{against.mean():+.2%}; dearer in {dearer} series",
+            f"{hours} h: costs no more than a fixed median", f"{against.mean():+.2%}; more expensive in {dearer} series",
             f"≤ {DEARER:+.2%}", sample, judged(bool(against.mean() <= DEARER)),
         )  # fmt: skip
         yield figure(f"{hours} h: cost against buying at once", float(once.mean()), sample)
