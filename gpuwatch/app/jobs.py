@@ -15,6 +15,7 @@ from gpuwatch.domain.jobs.cluster import is_cluster, unfit_for_cluster
 from gpuwatch.domain.jobs.job import Job, JobDefinition, JobEvent, JobRun, JobState
 from gpuwatch.domain.jobs.job_json import definition_json, job_event_json, job_json, run_json
 from gpuwatch.domain.jobs.job_states import JobTransition
+from gpuwatch.domain.jobs.run_plan import is_local
 from gpuwatch.domain.jobs.run_sample import RunSample, sample_json, samples_of
 from gpuwatch.errors import JobConflict, SettingsError, UsageError
 from gpuwatch.providers import info
@@ -83,6 +84,15 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
     if faults:
         raise SettingsError(faults)
     return submit_definitions(settings, found, now)
+
+
+def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
+    """(job, path) for each local input that does not exist yet: without it, the rented instance is ended unused."""
+    for job in jobs:
+        for one in job.definition.inputs:
+            path = Path(job.definition.folder, one.source).expanduser()
+            if is_local(one.source) and not path.exists():
+                yield job.name, path
 
 
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:

@@ -66,10 +66,12 @@ job.add_command(handover)
 @settings_option
 def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, settings: Settings) -> None:
     """Queue the jobs of these files. The daemon (gpuwatch run) rents for them and runs them."""
-    from gpuwatch.app.jobs import submit_jobs
+    from gpuwatch.app.jobs import missing_inputs, submit_jobs
     from gpuwatch.domain.jobs.job_json import job_json
 
     found = submit_jobs(settings, files, sweeps)
+    for name, path in missing_inputs(found):
+        note(f"{name}: input {path} does not exist; create it before the job rents, or its instance is ended unused")
     if as_json:
         json_out([job_json(one) for one in found])
         return

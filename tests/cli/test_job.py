@@ -69,6 +69,20 @@ def test_a_job_that_could_be_rented_nowhere_is_refused(shell: Shell, provider: s
     assert why in ran.err
 
 
+def test_a_local_input_that_does_not_exist_is_named_at_submit(shell: Shell) -> None:
+    """Without a word its instance was rented, and ended unused."""
+    (shell.folder / "here.txt").write_text("data")
+    sources = ("here.txt", "absent.txt", "https://example.org/data.tar", "rclone:box:data")
+    inputs = ", ".join(f'{{ source = "{source}", target = "in" }}' for source in sources)
+    path = shell.folder / "train.toml"
+    path.write_text(f"inputs = [{inputs}]\n{path.read_text()}")
+    ran = shell("job", "submit", "train.toml", "--json")
+    assert ran.code == Exit.DONE
+    assert ran.err.count("does not exist") == 1
+    assert f"train: input {shell.folder / 'absent.txt'} does not exist" in ran.err
+    assert [job["name"] for job in ran.json] == ["train"]
+
+
 def test_an_array_is_one_job_for_each_value_in_order(shell: Shell) -> None:
     found = shell("job", "submit", "train.toml", "--sweep", "lr=1e-4,2e-4,3e-4", "--json").json
     assert [one["name"] for one in found] == ["train-1", "train-2", "train-3"]

@@ -69,6 +69,11 @@ def is_pulled(source: str) -> bool:
     return not is_remote(source) and ("://" in source or _GIT.fullmatch(source) is not None)
 
 
+def is_local(source: str) -> bool:
+    """Whether an input is a file or folder on gpuwatch's machine."""
+    return not is_remote(source) and not is_pulled(source)
+
+
 def pull_script(one: JobFiles) -> str:
     """Shell that brings an input, in the work folder; repeated, it goes on or does nothing."""
     target, source = shlex.quote(one.target), one.source
