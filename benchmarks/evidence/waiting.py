@@ -158,7 +158,8 @@ def _costs(found: Sequence[Stated]) -> Iterator[Claim]:
         dearer = int((against > DEARER).sum())
         yield Claim(
             f"{hours} h: costs no more than a fixed median",
-            f"{against.mean():+.2%}; more expensive in {dearer} series", f"≤ {DEARER:+.2%}", sample, judged(bool(against.mean() <= DEARER)),
+            f"{against.mean():+.2%}; more expensive in {dearer} series",
+            f"≤ {DEARER:+.2%}", sample, judged(bool(against.mean() <= DEARER)),
         )  # fmt: skip
         yield figure(f"{hours} h: cost against buying at once", float(once.mean()), sample)
 
