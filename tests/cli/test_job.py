@@ -70,7 +70,7 @@ def test_a_job_that_could_be_rented_nowhere_is_refused(shell: Shell, provider: s
 
 
 def test_a_local_input_that_does_not_exist_is_named_at_submit(shell: Shell) -> None:
-    """Without a word its instance was rented, and ended unused."""
+    """Its instance was rented without an error, and ended unused."""
     (shell.folder / "here.txt").write_text("data")
     sources = ("here.txt", "absent.txt", "https://example.org/data.tar", "rclone:box:data")
     inputs = ", ".join(f'{{ source = "{source}", target = "in" }}' for source in sources)
