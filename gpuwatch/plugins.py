@@ -98,7 +98,7 @@ class PluginRegistry(Generic[Declaration]):
         loaded: dict[str, Plugin] = {}
         for point in points:
             if point.name in loaded:
-                self._leave_out(point, "another package has that name already")
+                self._leave_out(point, "another package already uses that name")
                 continue
             why, target = self._try(point)
             if why is None:
@@ -109,9 +109,9 @@ class PluginRegistry(Generic[Declaration]):
 
     def _try(self, point: EntryPoint) -> tuple[str | None, Any]:
         if point.name in self.built_in():
-            return "gpuwatch has a built-in one of that name", None
+            return "gpuwatch has a built-in of that name", None
         if not re.fullmatch(_NAME, point.name) or len(point.name) > _NAME_MAX:
-            return f"a name may have lower-case letters, digits and single _, at most {_NAME_MAX} of them", None
+            return f"a name may contain lower-case letters, digits and single _, at most {_NAME_MAX} characters", None
         try:
             target = _load_target(point.target)
             return self._why_unusable(point.name, target), target
@@ -121,10 +121,10 @@ class PluginRegistry(Generic[Declaration]):
     def _why_unusable(self, name: str, target: Any) -> str | None:
         info = getattr(target, "INFO", None)
         if not isinstance(info, self._declaration):
-            return f"it has no INFO of type {self._declaration.__name__}"
+            return f"its module has no INFO of type {self._declaration.__name__}"
         if getattr(info, "name", None) != name:
             return f"its INFO.name is {getattr(info, 'name', None)!r}"
-        return None if callable(getattr(target, "build", None)) else "it has no function build"
+        return None if callable(getattr(target, "build", None)) else "its module has no function build"
 
     def _leave_out(self, point: EntryPoint, why: str) -> None:
         import logging  # noqa: PLC0415 - most starts have nothing to log
@@ -132,7 +132,7 @@ class PluginRegistry(Generic[Declaration]):
         self._broken[point.name] = why
         kind = self._group.rpartition(".")[2].removesuffix("s")
         logging.getLogger("gpuwatch.plugins").warning(
-            "the %s %s of %s is left out: %s", kind, _one_line(point.name), _one_line(point.package), why
+            "ignoring the %s %s of %s: %s", kind, _one_line(point.name), _one_line(point.package), why
         )
 
 

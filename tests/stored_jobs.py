@@ -64,7 +64,7 @@ def a_sample(at: datetime, progress: float, loss: float = 1.0, **changes: Any) -
         usd_hour=2.16,
         ends_at=(at + timedelta(hours=1), at + timedelta(hours=1, minutes=20)),
         usd=(3.0, 3.6),
-        waits_for="small batch: less than half of the GPU memory is used; a larger batch keeps it busy",
+        waits_for="small batch: less than half of the GPU memory is used; try a larger batch",
     )
     return msgspec.structs.replace(plain, **changes)
 

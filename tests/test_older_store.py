@@ -199,7 +199,7 @@ def test_alerts_history_and_samples_are_read(older: Database) -> None:
         ("offer", "Nothing: the decision is yours.", AlertKind.MATCH, Severity.INFO),
         ("launch", "Launch aaaaaaaaaaaa is running.", AlertKind.RENT, Severity.INFO),
         ("launch", "Launch aaaaaaaaaaaa has ended.", AlertKind.END, Severity.INFO),
-        ("seeing", "All its watches are evaluated again.", AlertKind.RECOVERED, Severity.INFO),
+        ("seeing", "gpuwatch evaluates all its watches again.", AlertKind.RECOVERED, Severity.INFO),
         ("held", "Launch aaaaaaaaaaaa is held.", AlertKind.HELD, Severity.CRITICAL),
     ],
 )

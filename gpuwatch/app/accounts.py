@@ -110,7 +110,7 @@ def _join(repository: SqlAccountRepository, provider: str, former: str, current:
     if former == current:
         return
     if not is_of_key(former) and not is_of_key(current):
-        raise UsageError(f"{provider} names two accounts, {former} and {current}: they are not the same")
+        raise UsageError(f"{provider} reports two different accounts, {former} and {current}")
     hashed, whole = (former, current) if is_of_key(former) else (current, former)
     repository.confirm_same(provider, hashed, whole, now)
 

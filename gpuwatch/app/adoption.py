@@ -52,11 +52,11 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
                 now=now,
             )
         except ValueError as fault:
-            raise ProviderStateUnknown(f"instance {instance_id} is not adopted: {fault}") from fault
-        why = "You adopted it. What it cost before is in no launch; its max_runtime counts from now."
+            raise ProviderStateUnknown(f"cannot adopt instance {instance_id}: {fault}") from fault
+        why = "You adopted it. Its earlier cost is in no launch; its max_runtime counts from now."
         launch_alerts = LaunchAlerts(new_id)
         if not repository.adopt(launch, now, launch_alerts.moved(launch, "adopted", why, now)):
-            raise UsageError(f"instance {instance_id} was taken over by another launch at this moment")
+            raise UsageError(f"another launch has just taken over instance {instance_id}")
         return launch
 
 
@@ -84,7 +84,7 @@ def _watch(settings: Settings, name: str | None) -> Watch:
     if len(renting) == 1:
         return renting[0]
     names = ", ".join(watch.name for watch in settings.watches) or "none"
-    raise UsageError(f"name the watch whose limits apply to it: --watch NAME; watches: {names}")
+    raise UsageError(f"several watches rent; choose the one whose limits apply: --watch NAME; watches: {names}")
 
 
 def _labelled(settings: Settings, http: HttpClient, provider: str, instance_id: str) -> Instance:
@@ -95,7 +95,7 @@ def _labelled(settings: Settings, http: HttpClient, provider: str, instance_id: 
         if instance.instance_id == instance_id:
             if (instance.label or "").startswith(LABEL_PREFIX):
                 return instance
-            raise UsageError(f"instance {instance_id} has no label {LABEL_PREFIX}…: gpuwatch leaves it alone anyway")
+            raise UsageError(f"instance {instance_id} has no label {LABEL_PREFIX}…: gpuwatch does not touch it")
     raise UsageError(f"{provider} lists no instance {instance_id}")
 
 
@@ -105,11 +105,11 @@ def _free_id(repository: SqlLaunchRepository, provider: str, instance: Instance)
     labelled = launch_id_in(instance.label)
     known = None if labelled is None else repository.get(labelled)
     if known is not None and not known.is_over and known.instance_id is None:
-        raise UsageError(f"launch {labelled} looks for it: gpuwatch launches resolve {labelled} --adopt INSTANCE")
+        raise UsageError(f"launch {labelled} is waiting for it: gpuwatch launches resolve {labelled} --adopt INSTANCE")
     return new_id() if labelled is None or known is not None else labelled
 
 
 def _refuse_if_ours(repository: SqlLaunchRepository, provider: str, instance_id: str) -> None:
     owner = [launch.launch_id for launch in repository.alive(provider) if launch.instance_id == instance_id]
     if owner:
-        raise UsageError(f"instance {instance_id} belongs to launch {owner[0]} already")
+        raise UsageError(f"instance {instance_id} already belongs to launch {owner[0]}")

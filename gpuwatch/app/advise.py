@@ -73,7 +73,7 @@ def _as_of_now(advice: Advice, age_s: float) -> Advice:
     """Old prices do not tell the current price: drop it. The limits stay valid."""
     if age_s <= (POLL_LASTS_S if advice.step_h == 1 else advice.step_h * HOUR_S):
         return advice
-    why = f"the newest look is {format_duration(age_s // 3600 * 3600)} old: what it costs now is not known"
+    why = f"the newest poll is {format_duration(age_s // 3600 * 3600)} old: the current price is unknown"
     return msgspec.structs.replace(advice, now_usd=None, verdict=BuyVerdict.WAIT, why=why)
 
 
@@ -85,7 +85,7 @@ def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
         StoreError: the store cannot be read, or not be written.
     """
     if wanted.record and (wanted.data is not None or not wanted.is_until_now):
-        raise UsageError("--record keeps what is stated of the time from now on: omit --data and --until")
+        raise UsageError("--record stores a forecast from now on: omit --data and --until")
     gpus = known_gpu_names_of(settings, wanted.gpu, wanted.data)
     scope = msgspec.structs.replace(wanted.scope, gpus=gpus)
     market_history = load_prices(settings, scope, wanted.since, wanted.until, wanted.data)

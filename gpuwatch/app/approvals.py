@@ -109,7 +109,7 @@ def _job_watches(store: Database) -> list[Watch]:
 
 def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:
     if name not in settings.providers:
-        raise UsageError(f"{name} is not enabled in the settings any more; nothing was rented")
+        raise UsageError(f"{name} is no longer enabled in the settings; nothing was rented")
     return build_adapters(settings, http, [name])[name]
 
 
@@ -121,7 +121,7 @@ def _executor(
     if adapter.launcher is None:
         raise UsageError(f"gpuwatch cannot rent at {name}")
     if not has_credentials(settings.providers[name]):
-        raise UsageError(f"there is no key for {name}: nothing can be rented there; see: gpuwatch providers")
+        raise UsageError(f"there is no key for {name}, so gpuwatch cannot rent there; see: gpuwatch providers")
     account = identified_account(settings, store, adapter.launcher, real_now())
     elsewhere = [one for one in SqlLaunchRepository(store).alive(name) if account.is_elsewhere(one)]
     if (reason := other_account_reason(elsewhere)) is not None:

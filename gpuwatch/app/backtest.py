@@ -97,17 +97,17 @@ def backtested_watches(asked: BacktestRequest, config: str | None) -> tuple[Sett
         "--spot": asked.spot,
     }
     if used := [name for name, value in of_rule.items() if value is not None]:
-        raise UsageError(f"{' and '.join(used)}: only with --gpu; a watch has its own")
+        raise UsageError(f"{' and '.join(used)}: only with --gpu; a watch has its own settings")
     settings = load_settings(config)
     watches = select_watches(settings, asked.names)
     if asked.thresholds and len(watches) > 1:
-        raise UsageError(f"--sweep takes one watch; name it: {', '.join(watch.name for watch in watches)}")
+        raise UsageError(f"--sweep requires one watch: {', '.join(watch.name for watch in watches)}")
     return settings, watches
 
 
 def _with_rule(asked: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
     if asked.names:
-        raise UsageError("use either a watch's name or --gpu")
+        raise UsageError("use either a watch name or --gpu")
     max_price = asked.max_price or (str(max(asked.thresholds)) if asked.thresholds else None)
     if max_price is None:
         raise UsageError(GPU_AND_PRICE)
@@ -195,7 +195,7 @@ def _replayed_thresholds(
 def _judged(watch: Watch, market_history: MarketHistory, asked: BacktestRequest) -> tuple[Watch, tuple[str, ...]]:
     judged, ignored = without_unrecorded_clauses(watch, market_history.listings)
     if ignored and asked.strict and market_history.listings:
-        raise UsageError(f"watch {watch.name!r}: the history cannot judge {', '.join(ignored)} (--strict)")
+        raise UsageError(f"watch {watch.name!r}: the history cannot evaluate {', '.join(ignored)} (--strict)")
     return judged, ignored
 
 

@@ -22,7 +22,7 @@ def rule_text(watch: Watch) -> str:
     """The rule of a watch: its GPUs, its limit and its action."""
     gpus, most = ", ".join(watch.gpu), f"{watch.max_price_usd_gpu_hour:f}"
     if watch.max_job_cost_usd is not None:
-        return f"{gpus}, the job for at most ${watch.max_job_cost_usd:f}, {watch.action.value}"
+        return f"{gpus}, at most ${watch.max_job_cost_usd:f} for the job, {watch.action.value}"
     if watch.unlimited:
         return f"{gpus} at any price, {watch.action.value}"
     return f"{gpus} at or under {most} $/GPU-h{' (auto)' if watch.auto else ''}, {watch.action.value}"
@@ -30,24 +30,24 @@ def rule_text(watch: Watch) -> str:
 
 def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: ZoneInfo) -> Iterator[str]:
     """What the watch did, what it saved, and what the history does not say."""
-    blind = f"; {result.blind} could not tell" if result.blind else ""
+    blind = f"; {result.blind} inconclusive" if result.blind else ""
     yield (
         f"{result.looks} polls from {time_text(result.since, zone)} to {time_text(result.until, zone)}{blind}; "
-        f"at {result.held:.0%} of them it could have rented"
+        f"a matching offer was on sale at {result.held:.0%} of them"
     )
     yield _counts(result)
     if result.paid_usd_gpu_hour is not None:
         yield _worth(watch, result)
     elif result.at_once_usd_gpu_hour is not None:
         yield (
-            f"at once it would have cost {result.at_once_usd_gpu_hour:.4f} $/GPU-h; "
-            f"the cheapest that fitted cost {result.median_usd_gpu_hour:.4f} half of the time"
+            f"renting immediately would have cost {result.at_once_usd_gpu_hour:.4f} $/GPU-h; "
+            f"the median price of the cheapest matching offer was {result.median_usd_gpu_hour:.4f}"
         )
     else:
-        yield "nothing that fits was ever on sale, at any price"
+        yield "no matching offer was on sale at any price"
     if result.budget_refusals:
         reasons = ", ".join(f"{reason} at {looks} polls" for reason, looks in result.budget_refusals.items())
-        yield f"over the budget: {reasons}"
+        yield f"blocked by the budget: {reasons}"
     yield from _waiting(result, found.deadline)
     if clauses := found.ignored.get(watch.name):
         yield ignored_text(clauses)
@@ -57,23 +57,23 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
 
 def ignored_text(clauses: Sequence[str]) -> str:
     """That these clauses of the watch had no part in the result."""
-    return f"a replay of the history cannot judge: {', '.join(clauses)}; ignored (--strict rejects them)"
+    return f"the history cannot evaluate: {', '.join(clauses)}; ignored (--strict rejects them)"
 
 
 def _counts(result: BacktestResult) -> str:
     events = main_events(result)
     reminders = sum(event.is_reminder for event in result.events)
-    text = f"it fired {_times(result.fires)}" + (f", {reminders} of them reminders" if reminders else "")
+    text = f"it fired {_times(result.fires)}" + (f", {reminders} as reminders" if reminders else "")
     if result.launches:
         launches = "1 launch" if result.launches == 1 else f"{result.launches} launches"
         text += f"; {launches}, {dollars(result.cost_usd)} in all"
     missed = sum(event.cheaper_later is not None for event in events)
-    return f"{text}; something cheaper came after {missed} of {len(events)}" if events else text
+    return f"{text}; a cheaper offer followed {missed} of {len(events)}" if events else text
 
 
 def _worth(watch: Watch, result: BacktestResult) -> str:
     at_once, median = result.saved_against_at_once, result.saved_against_median
-    paid = "paid" if watch.action is Action.LAUNCH else "the first time"
+    paid = "paid" if watch.action is Action.LAUNCH else "first match"
     parts = []
     if at_once is not None:
         parts.append(f"{_than(at_once)} at once ({result.at_once_usd_gpu_hour:.4f})")
@@ -88,34 +88,38 @@ def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
     if waiting.within_deadline is None:
         shorter = result.until - result.since < deadline
         cause = (
-            f"the data is shorter than the deadline ({span})" if shorter else f"nobody looked {span} after any start"
+            f"the data is shorter than the deadline ({span})"
+            if shorter
+            else f"there was no poll {span} after any start"
         )
-        yield f"{cause}: what waiting is worth is unknown"
+        yield f"{cause}: the value of waiting is unknown"
         return
     median = (
-        "over half were still waiting" if waiting.median_s is None else f"median wait {wait_text(waiting.median_s)}"
+        "more than half did not find an offer"
+        if waiting.median_s is None
+        else f"median wait {wait_text(waiting.median_s)}"
     )
     yield starts_text(waiting)
-    yield f"{waiting.within_deadline:.0%} of the counted came to an offer within {span}, {median}"
+    yield f"{waiting.within_deadline:.0%} of the counted starts found an offer within {span}, {median}"
     if waiting.saved is None:
         return
     yield (
-        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {span} it takes what there is{_price_of_a_miss(waiting)}): "
-        f"{_than(waiting.saved)} at once ({waiting.at_once_usd_gpu_hour:.4f})"
+        f"mean price {waiting.paid_usd_gpu_hour:.4f} (after {span} the cheapest offer{_price_of_a_miss(waiting)}): "
+        f"{_than(waiting.saved)} renting immediately ({waiting.at_once_usd_gpu_hour:.4f})"
     )
     if waiting.interval is None:
-        yield "too few days to say how certain that is"
+        yield "too few days to estimate the uncertainty"
     elif waiting.saved:
         low, high = waiting.interval
-        chance = "" if waiting.is_shown else "; that may be chance"
-        yield f"95 % interval of that saving, by a block bootstrap over days: {low:.1%} to {high:.1%}{chance}"
+        chance = "" if waiting.is_shown else "; may be chance"
+        yield f"95 % interval of the saving, by block bootstrap over days: {low:.1%} to {high:.1%}{chance}"
 
 
 def starts_text(waiting: WaitStatistics) -> str:
     """How many starts there were, and what became of them."""
     return (
-        f"begun at each of {waiting.starts} polls, one an hour: {waiting.counted} counted, {waiting.missed} of them "
-        f"with nothing on offer at the deadline; {waiting.unknown} unknown, as nobody looked then"
+        f"one start per hour, {waiting.starts} in total: {waiting.counted} counted, {waiting.missed} of them "
+        f"with no offer at the deadline; {waiting.unknown} unknown (not polled then)"
     )
 
 
@@ -124,7 +128,7 @@ def _price_of_a_miss(waiting: WaitStatistics) -> str:
         return ""
     if not waiting.no_later_offer:
         return "; a miss pays the next offer"
-    return f"; a miss pays the next offer, or, {waiting.no_later_offer} times, the highest price as none came"
+    return f"; a miss pays the next offer, or in {waiting.no_later_offer} cases the highest price, as none followed"
 
 
 def main_events(result: BacktestResult) -> list[BacktestEvent]:

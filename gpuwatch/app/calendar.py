@@ -73,16 +73,18 @@ def effect_text(effect: CalendarEffect) -> str:
     """What an effect comes to, in words."""
     if effect.verdict is EffectVerdict.NOT_ENOUGH:
         return (
-            f"not enough data: {effect.needed} {effect.sample} are needed with a price in three of four hours, "
-            f"{effect.samples} are there"
+            f"not enough data: {effect.needed} {effect.sample} with a price in three of four hours are required, "
+            f"{effect.samples} available"
         )
     size, low, high = (each or 0.0 for each in (effect.cheaper_percent, effect.low_percent, effect.high_percent))
     if effect.verdict is EffectVerdict.CHEAPER:
         interval = f"{percent_text(low)} to {percent_text(high)}"
         return f"cheaper by {percent_text(size)} ({interval}){_against_claim(effect.name, low, high)}"
     if effect.verdict is EffectVerdict.DEARER:
-        return f"dearer by {percent_text(-size)} ({percent_text(-high)} to {percent_text(-low)})"
-    would = f"; {percent_text(effect.detectable_percent)} would likely be seen" if effect.detectable_percent else ""
+        return f"more expensive by {percent_text(-size)} ({percent_text(-high)} to {percent_text(-low)})"
+    would = (
+        f"; {percent_text(effect.detectable_percent)} would probably be detected" if effect.detectable_percent else ""
+    )
     return (
         f"no effect: {percent_text(low)} to {percent_text(high)} cheaper{_against_claim(effect.name, low, high)}{would}"
     )
@@ -94,8 +96,8 @@ def _against_claim(name: str, low: float, high: float) -> str:
     if name not in _CLAIMED:
         return ""
     if high < least:
-        return f", less than the {least}–{most} % that guides promise"
-    return f", as guides promise ({least}–{most} %)" if low >= least else f"; {least}–{most} % cannot be ruled out"
+        return f", less than the {least}–{most} % that guides claim"
+    return f", as guides claim ({least}–{most} %)" if low >= least else f"; {least}–{most} % cannot be ruled out"
 
 
 def hours_text(found: Calendar) -> str:
@@ -104,10 +106,10 @@ def hours_text(found: Calendar) -> str:
         return (
             effect_text(effect)
             if effect.verdict is EffectVerdict.NOT_ENOUGH
-            else "no hour differs from the day around it"
+            else "no hour differs from the rest of its day"
         )
     words = [_stretch(hours) for hours in _runs(found.by_hour) if hours[0].verdict is not EffectVerdict.NO_EFFECT]
-    return f"these differ from the day around them: {', '.join(words)}"
+    return f"these hours differ from the rest of their day: {', '.join(words)}"
 
 
 def _runs(by_hour: Sequence[HourEffect]) -> list[list[HourEffect]]:

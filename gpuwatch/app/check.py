@@ -142,7 +142,7 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], hol
     asked = {name: [watch for watch in watches if is_polled_for(name, watch)] for name in named}
     asked = {name: mine for name, mine in asked.items() if mine}
     if not asked:
-        raise UsageError("no enabled provider is asked for by these watches; see: gpuwatch config show")
+        raise UsageError("these watches use no enabled provider; see: gpuwatch config show")
     with http_client(settings) as http:
 
         def one(name: str) -> ProviderCheck:
@@ -169,7 +169,7 @@ def explain_lines(
         memories = _memories(settings)
     except StoreError as error:
         memories = {}
-        yield f"without what the daemon's watches remember: {error}"
+        yield f"without the state of the daemon's watches: {error}"
     commissions = {name: provider.commission for name, provider in settings.providers.items()}
     with http_client(settings) as http:
         built = build_adapters(settings, http, only or None, is_patient=False)

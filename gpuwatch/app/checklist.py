@@ -153,7 +153,7 @@ def held_back(settings: Settings, store: Database | None) -> list[str]:
     jobs = [] if store is None else [one for one in _job_statuses(store) if one.holding]
     names = [(f"Job {one.watch.name.removeprefix(WATCH_PREFIX)!r}", one.watch, one.holding) for one in jobs]
     return [
-        f"Watch {watch.name!r} rents nothing: {refused.text}"
+        f"Watch {watch.name!r} does not rent: {refused.text}"
         for watch in settings.watches
         if watch.require and watch.action is not Action.ALERT
         if (refused := checklist_refusal(watch, {tick.item for tick in (book.load(watch.name) if book else ())}))
@@ -165,7 +165,7 @@ def _check_required(watch: Watch, item: str) -> None:
     if item in watch.require:
         return
     if not watch.require:
-        raise UsageError(f'watch {watch.name!r} requires nothing; name items in its settings: require = ["dry_epoch"]')
+        raise UsageError(f'watch {watch.name!r} requires nothing; list items in its settings: require = ["dry_epoch"]')
     near = get_close_matches(item, watch.require, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; it requires {', '.join(watch.require)}"
     raise UsageError(f"watch {watch.name!r} does not require {item!r}{hint}")

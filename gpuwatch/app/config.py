@@ -25,9 +25,9 @@ def write_settings(target: Path, *, force: bool) -> Path:
         _write(target, template(), os.O_TRUNC if force else os.O_EXCL)
         _write(schema, schema_text(), os.O_TRUNC)
     except FileExistsError:
-        raise GpuwatchError(f"{target} exists already; --force overwrites it") from None
+        raise GpuwatchError(f"{target} already exists; overwrite it with --force") from None
     except OSError as error:
-        raise GpuwatchError(f"{error.filename or target} cannot be written: {error.strerror}") from None
+        raise GpuwatchError(f"cannot write {error.filename or target}: {error.strerror}") from None
     return schema
 
 

@@ -143,7 +143,7 @@ def _names(settings: Settings, launches: Iterable[Launch], only: str | None) -> 
     if only is None:
         return sorted(rented)
     if only not in rented and only not in settings.providers:
-        raise UsageError(f"no provider {only!r} is enabled, and nothing was rented there")
+        raise UsageError(f"no provider {only!r} is enabled, and no launch used it")
     return [only]
 
 
@@ -165,15 +165,15 @@ def _refreshed(
     """Fetch the charges of one provider. Returns None, or one line that says why it failed."""
     known = settings.providers.get(name)
     if known is None or not has_credentials(known):
-        return f"{name}: there is no key for it; what it charged was not asked"
+        return f"{name}: no key, so its charges were not fetched"
     launcher = build_adapters(settings, http, [name])[name].launcher
     if launcher is None:
-        return f"{name}: gpuwatch cannot rent there; what it charged was not asked"
+        return f"{name}: gpuwatch cannot rent there, so its charges were not fetched"
     try:
         kept = InvoiceCollector(name, launcher, lambda: launches, book, monotonic).collect(now)
     except ProviderError as error:
         return str(error)
-    return f"{name} does not report what it charged" if kept is None else None
+    return f"{name} does not report charges" if kept is None else None
 
 
 RUNNING_METHOD = "what runs goes on, to its max_runtime at most; nothing new is rented"

@@ -117,38 +117,38 @@ def play(say: Say, show_page: ShowPage | None = None) -> bool:
                     _story(say, settings, market, offer_id, store, service)
                     if show_page:
                         market.publish(gpu=ASKED_GPU, count=1, usd_hour=ASKED_USD_HOUR, gpu_ram=81920)
-                        say("7. the daemon goes on, and an A100 is on sale that asks for your approval:")
+                        say("7. the daemon keeps running, and an A100 offer awaits your approval:")
                         show_page(settings, Path(folder, _FILE))
         except DemoFailed as failed:
-            say(f"the demo stopped: {failed}")
+            say(f"the demo failed: {failed}")
             return False
     say("")
-    say("Next: gpuwatch check --gpu H100 --max-price 2.50   the real market, now; no key needed")
-    say("      gpuwatch init                                a commented gpuwatch.toml of your own")
-    say("      gpuwatch run                                 the daemon; it rents nothing while dry_run = true")
+    say("Next: gpuwatch check --gpu H100 --max-price 2.50   poll the real market; no key needed")
+    say("      gpuwatch init                                write a commented gpuwatch.toml")
+    say("      gpuwatch run                                 start the daemon; it rents nothing while dry_run = true")
     return True
 
 
 def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
-    say(f"1. a marketplace on {market.url}: {len(market.offers())} offers; you own it, and its money is not real")
-    say(f"2. the daemon watches it: {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
+    say(f"1. a marketplace on {market.url}: {len(market.offers())} offers, simulated money")
+    say(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
     until(lambda: service.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
     say(f"   three polls, no alert: the cheapest is listed at {cheapest:.2f} $, {cheapest * 1.2:.2f} $ with commission")
-    say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll sees it:")
+    say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll finds it:")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
     launch = until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
-    say(f"4. rented once, and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}")
+    say(f"4. rented once and running: launch {launch.launch_id}, instance {launch.instance_id}, label {launch.label}")
     time.sleep(1.5)
-    say("5. the launch is ended (gpuwatch stop):")
+    say("5. ending the launch (gpuwatch stop):")
     if not stop(settings, [launch.launch_id], lambda line: say(f"   {line}")):
         raise DemoFailed("the end of the instance was not confirmed")
     ended = service.launch_repository.get(launch.launch_id) or launch
     cost = cost_microusd(ended, real_now()) / MICRO
-    say(f"   it cost {cost:.4f} $; requests to rent that reached the marketplace: {len(market.ledger.creates)}")
+    say(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
     rows = read_store_stats(store).rows
-    kept = f"{rows['poll']} polls, {rows['price_interval']} prices from first to last seen, {rows['series']} machines"
-    say(f"6. in the history: {kept}")
+    kept = f"{rows['poll']} polls, {rows['price_interval']} price intervals, {rows['series']} machines"
+    say(f"6. recorded in the history: {kept}")
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
         if found:
             return found
         time.sleep(0.1)
-    raise DemoFailed(f"{what} did not come within {within_s:.0f} s")
+    raise DemoFailed(f"timed out after {within_s:.0f} s waiting for {what}")
 
 
 def _framed(lines: list[str]) -> Iterator[str]:

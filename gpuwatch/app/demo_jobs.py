@@ -51,7 +51,7 @@ def missing_for_jobs() -> str | None:
     """Why machines with an SSH server cannot be had here, in one line; None: they can."""
     absent = [name for name in _NEEDED if shutil.which(name) is None]
     if absent or not has_sshd():
-        return "needs an SSH server and client here; Debian: apt install openssh-server openssh-client"
+        return "requires an SSH server and client on this machine; Debian: apt install openssh-server openssh-client"
     return None
 
 
@@ -67,33 +67,33 @@ def play_jobs(say: Say) -> bool:
                 with open_store(settings) as store, running(settings, store, {}) as service:
                     _story(say, settings, market, offer_id, service, Path(folder))
         except DemoFailed as failed:
-            say(f"the demo stopped: {failed}")
+            say(f"the demo failed: {failed}")
             return False
     say("")
-    say("Next: gpuwatch job new --help              from a question to a job file")
-    say("      gpuwatch job simulate FILE --since 30d   what it would have cost")
+    say("Next: gpuwatch job new --help                  plan a job and write its file")
+    say("      gpuwatch job simulate FILE --since 30d   compute what it would have cost")
     return True
 
 
 def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, service: Service, folder: Path) -> None:
-    say(f"1. a marketplace on {market.url}; each instance is a folder here with an SSH server of its own")
+    say(f"1. a marketplace on {market.url}; each instance is a local folder with its own SSH server")
     (job,) = submit_jobs(settings, [_job_file(folder)])
     say(f"2. job {job.name} is queued (gpuwatch job submit): {GPU} at or under {MAX_PRICE} $ per GPU-hour")
     polls = service.workers["vastai"].finished_rounds + 3
     until(lambda: service.workers["vastai"].finished_rounds >= polls, "three polls")
-    say(f"   three polls, nothing rented: {_reached(settings, job).state.value}")
+    say(f"   three polls, no launch yet: {_reached(settings, job).state.value}")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
     say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed, {DROP_USD_HOUR * 1.2:.2f} $ with commission:")
     found = until(lambda: _past(settings, job, JobState.QUEUED), "an instance", _WITHIN_S)
-    say(f"   rented once: launch {found.launch_id}; its start script lets in the key pair made for it")
+    say(f"   rented once: launch {found.launch_id}; its start script installs a key pair created for it")
     until(lambda: _past(settings, job, JobState.PREPARING), "the start of the command", _WITHIN_S)
-    say("4. the runner is there, and the command runs (gpuwatch job logs -f):")
+    say("4. the runner is installed, and the command runs (gpuwatch job logs -f):")
     done = until(lambda: _ended(settings, job), "its end", _WITHIN_S)
     for line in job_log(settings, job.job_id, None, _LOG_LINES).lines:
         say(f"   {line}")
     if done.state is not JobState.DONE:
         raise DemoFailed(f"the job is {done.state.value}: {done.reason}")
-    say("5. results are here, verified by size and SHA-256 on both sides (gpuwatch job results):")
+    say("5. results are fetched, and verified by size and SHA-256 on both sides (gpuwatch job results):")
     for one in job_results(settings, job.job_id)[1]:
         say(f"   {_checked(folder / 'results', one)}")
     _say_the_end(say, market, service, done)
@@ -106,8 +106,8 @@ def _say_the_end(say: Say, market: Marketplace, service: Service, done: Job) -> 
     if launch is None:
         raise DemoFailed("the launch is not recorded")
     cost = cost_microusd(launch, real_now()) / MICRO
-    say(f"6. the instance is destroyed, and its end confirmed: the marketplace has {len(market.instances())} instances")
-    say(f"   it cost {cost:.4f} $; requests to rent that reached the marketplace: {len(market.ledger.creates)}")
+    say(f"6. the instance is destroyed and its end confirmed: the marketplace has {len(market.instances())} instances")
+    say(f"   it cost {cost:.4f} $; create requests received by the marketplace: {len(market.ledger.creates)}")
 
 
 def _job_file(folder: Path) -> Path:
@@ -141,5 +141,5 @@ def _checked(results: Path, one: dict[str, Any]) -> str:
     path = results / Path(one["path"]).name
     content = path.read_bytes() if path.exists() else b""
     if hashlib.sha256(content).hexdigest() != one["sha256"]:
-        raise DemoFailed(f"{path} is not what was fetched")
+        raise DemoFailed(f"{path} differs from what was fetched")
     return f"{path.name:<12} {len(content):>6} bytes, sha256 {one['sha256'][:12]}…"

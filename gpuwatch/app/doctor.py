@@ -83,7 +83,7 @@ def _orchestrator(settings: Settings) -> Iterator[Finding]:
     try:
         yield Finding(area=engine.name, state="ok", text=f"it answers, project {engine.account_id()}")
     except ProviderError as error:
-        yield Finding(area=engine.name, state="fault", text=str(error), mend="jobs with several nodes wait until then")
+        yield Finding(area=engine.name, state="fault", text=str(error), mend="multi-node jobs wait until it answers")
 
 
 def _one_provider(settings: Settings, name: str) -> Iterator[Finding]:
@@ -99,21 +99,21 @@ def _one_provider(settings: Settings, name: str) -> Iterator[Finding]:
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:
-    where = settings.source_file or "no settings file; environment and defaults"
+    where = settings.source_file or "no settings file; using environment and defaults"
     count = len(settings.watches)
     yield Finding(area="settings", state="ok", text=f"{where}: {count} watch{'' if count == 1 else 'es'}")
     if not settings.watches:
         yield Finding(
-            area="settings", state="note", text="there is no [[watch]]", mend="gpuwatch init writes an example"
+            area="settings", state="note", text="no [[watch]] is defined", mend="write an example: gpuwatch init"
         )
     yield from _commands(settings)
     renting = [watch.name for watch in settings.watches if watch.action is Action.LAUNCH]
     if renting and settings.dry_run:
         names = ", ".join(renting)
-        text = f"dry_run = true: {names} would rent, and does not"
-        yield Finding(area="settings", state="note", text=text, mend="set dry_run = false when you mean it")
+        text = f"dry_run = true: {names} would rent, but does not"
+        yield Finding(area="settings", state="note", text=text, mend="set dry_run = false to rent")
     if renting and not settings.dry_run and not any(map(can_rent, settings.providers.values())):
-        text = "a watch rents, but there is no provider with a key where gpuwatch can rent"
+        text = "a watch rents, but no provider where gpuwatch can rent has a key"
         yield Finding(area="settings", state="fault", text=text, mend="set VAST_API_KEY, or another provider's key")
 
 
@@ -124,11 +124,11 @@ def _commands(settings: Settings) -> Iterator[Finding]:
             continue
         found = shutil.which(watch.command[0])
         if found is None:
-            text = f"watch {watch.name}: there is no program {watch.command[0]!r} that can be executed"
-            mend = "write its whole path, or add its folder to the PATH of gpuwatch run"
+            text = f"watch {watch.name}: no executable program {watch.command[0]!r}"
+            mend = "use its full path, or add its folder to the PATH of gpuwatch run"
             yield Finding(area="command", state="fault", text=text, mend=mend)
         else:
-            would = "; dry_run = true: it is not run" if settings.dry_run else ""
+            would = "; dry_run = true: it does not run" if settings.dry_run else ""
             yield Finding(area="command", state="ok", text=f"watch {watch.name}: {found}{would}")
 
 
@@ -158,7 +158,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
             if store.is_sqlite:
                 journal = "WAL" if wal_is_safe() else "TRUNCATE"
                 text = f"SQLite {sqlite_driver().sqlite_version}, journal {journal}, up to date"
-                mend = None if wal_is_safe() else f"a newer SQLite allows WAL: {install_hint('sqlite-new')}"
+                mend = None if wal_is_safe() else f"install a newer SQLite to use WAL: {install_hint('sqlite-new')}"
                 yield Finding(area="database", state="ok" if wal_is_safe() else "note", text=text, mend=mend)
             else:
                 yield Finding(area="database", state="ok", text="PostgreSQL, up to date")
@@ -171,7 +171,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
         for line in held_back(settings, None):
             yield Finding(area="renting", state="note", text=line)
     except StoreNotReady as error:
-        yield Finding(area="database", state="note", text=str(error), mend="gpuwatch db upgrade, or gpuwatch run")
+        yield Finding(area="database", state="note", text=str(error), mend="run gpuwatch db upgrade, or gpuwatch run")
     except StoreError as error:
         yield Finding(
             area="database", state="fault", text=str(error), mend="check database_url, the folder and the disk"
@@ -184,12 +184,14 @@ def _outbox(store: Database, zone: tzinfo) -> Iterator[Finding]:
         yield Finding(
             area=f"alerts by {broken.channel}",
             state="fault",
-            text=f"the last message was refused: {broken.error}",
-            mend=f"mend [notify.{broken.channel}], then gpuwatch notify",
+            text=f"the last message was rejected: {broken.error}",
+            mend=f"fix [notify.{broken.channel}], then run gpuwatch notify",
         )
     for waiting in outbox.pending():
         text = f"{waiting.count} waiting since {format_moment(waiting.oldest_at, zone)}"
-        yield Finding(area=f"alerts by {waiting.channel}", state="note", text=text, mend="is gpuwatch run running?")
+        yield Finding(
+            area=f"alerts by {waiting.channel}", state="note", text=text, mend="check that gpuwatch run is running"
+        )
 
 
 def _known_launches(settings: Settings) -> KnownLaunches:
@@ -208,7 +210,7 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
     for use in budgets_used(settings, launches.launches):
         percent = use.percent(use.used) or 0.0
         text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
-        mend = "nothing new is rented beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
+        mend = "gpuwatch rents nothing beyond it; see: gpuwatch costs" if percent >= _NEARLY_PERCENT else None
         yield Finding(area=_whose(use.watch), state="note" if mend else "ok", text=text, mend=mend)
     scopes: list[tuple[str | None, Budget]] = [(None, settings.budget), *((w.name, w.budget) for w in settings.watches)]
     alive = [one for one in launches.launches if not one.is_over]
@@ -216,7 +218,7 @@ def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
         if budget.max_instances is not None:
             count = sum(one.promised.machines for one in alive if watch in (None, one.watch))
             state = "ok" if count < budget.max_instances else "note"
-            text = f"max_instances: {count} of {budget.max_instances} alive"
+            text = f"max_instances: {count} of {budget.max_instances} active"
             yield Finding(area=_whose(watch), state=state, text=text)
 
 
@@ -232,9 +234,9 @@ def _unmanaged(settings: Settings, launches: KnownLaunches, http: HttpClient) ->
         if name in known:
             continue
         ids = ", ".join(one.launch_id for one in launches.alive(name))
-        why = f"{name} is not in the settings, has no key, or cannot rent as it is set up"
-        text = f"{why}: gpuwatch cannot manage what runs there ({ids})"
-        mend = f"bring [providers.{name}] and its key back, or end them there by hand; see: gpuwatch launches"
+        why = f"{name} is not configured, has no key, or cannot rent with these settings"
+        text = f"{why}: gpuwatch cannot manage the launches there ({ids})"
+        mend = f"restore [providers.{name}] and its key, or end them at the provider; see: gpuwatch launches"
         yield Finding(area=name, state="fault", text=text, mend=mend)
         yield from rented_findings(name, None, launches)
 
@@ -243,7 +245,7 @@ def _provider(settings: Settings, name: str, adapter: Adapter, launches: KnownLa
     has_key = has_credentials(settings.providers[name])
     try:
         answer = adapter.market.search(Query(limit=1))
-        text = f"answers in {answer.elapsed_s:.1f} s" + ("" if has_key else "; searching needs no key here")
+        text = f"answers in {answer.elapsed_s:.1f} s" + ("" if has_key else "; searching requires no key here")
         yield Finding(area=name, state="ok", text=text)
         for note in answer.drift:
             yield Finding(area=name, state="note", text=f"format: {note}")
@@ -253,11 +255,11 @@ def _provider(settings: Settings, name: str, adapter: Adapter, launches: KnownLa
     if isinstance(adapter.market, SelfChecking):
         yield from own_checks(name, adapter.market.findings)
     if not adapter.info.launches:
-        yield Finding(area=name, state="note", text="offers are watched; gpuwatch cannot rent there")
+        yield Finding(area=name, state="note", text="offers are polled; gpuwatch cannot rent there")
     elif not has_key:
         mend = f"set {adapter.info.key_names[0]} to rent there" if adapter.info.key_names else None
-        seen = "offers are watched, nothing can be rented"
-        text = f"no key: {seen if adapter.info.searches_without_key else 'nothing is seen, nothing can be rented'}"
+        seen = "gpuwatch polls offers, but cannot rent"
+        text = f"no key: {seen if adapter.info.searches_without_key else 'gpuwatch can neither poll nor rent'}"
         yield Finding(area=name, state="note", text=text, mend=mend)
     elif adapter.launcher is not None:
         yield from image_findings(settings, name)
@@ -302,6 +304,6 @@ def _clock(http: HttpClient, base_url: str) -> Iterator[Finding]:
     off_s = (real_now() - theirs).total_seconds()
     if abs(off_s) > CLOCK_OFF_S:
         text = f"{off_s:+.0f} s off the provider's clock"
-        yield Finding(area="clock", state="fault", text=text, mend="switch time synchronisation on (timedatectl)")
+        yield Finding(area="clock", state="fault", text=text, mend="enable time synchronisation (timedatectl)")
     else:
-        yield Finding(area="clock", state="ok", text="agrees with the provider's")
+        yield Finding(area="clock", state="ok", text="agrees with the provider's clock")

@@ -109,8 +109,10 @@ def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:
     for watch in renting_watches(settings, provider):
         if info.runs_image(watch.launch.runtype if watch.launch else ""):
             continue
-        text = f"virtual machines are rented there: the image of {watch.name!r} is not used, {then}"
-        mend = "name its providers, or start what is needed in onstart" if info.runs_onstart else "name its providers"
+        text = f"rents out virtual machines: the image of {watch.name!r} is ignored, and {then}"
+        mend = "list the watch's `providers`"
+        if info.runs_onstart:
+            mend += ", or start the container in onstart"
         yield Finding(area=provider, state="note", text=text, mend=mend)
 
 
@@ -125,25 +127,25 @@ def rented_findings(name: str, listed: Sequence[Instance] | None, repository: Kn
         yield from _unlisted(name, launch, listed) if listed is not None else ()
     for one in unknown_instances(listed or (), repository.alive(name), name):
         if one.instance_id not in repository.not_mine.get(name, ()):
-            text = f"instance {one.instance_id} has a label {LABEL_PREFIX}… and is in no launch that is alive"
+            text = f"instance {one.instance_id} has a label {LABEL_PREFIX}… but belongs to no active launch"
             yield Finding(area=name, state="fault", text=text, mend=f"gpuwatch adopt {one.instance_id}")
 
 
 def _waiting(name: str, launch: Launch) -> Iterator[Finding]:
     if launch.state is LaunchState.HELD:
-        text = f"launch {launch.launch_id} is held: look there for the label {launch.label}; its budget is reserved"
-        mend = f"gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
+        text = f"launch {launch.launch_id} is held: look for the label {launch.label} there; its budget stays reserved"
+        mend = f"run gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
         yield Finding(area=name, state="fault", text=text, mend=mend)
     elif launch.state in {LaunchState.UNKNOWN, LaunchState.STOPPING}:
-        what = "being looked for" if launch.state is LaunchState.UNKNOWN else "being ended"
-        yield Finding(area=name, state="note", text=f"launch {launch.launch_id} is {what}: let gpuwatch run")
+        what = "waiting for its instance" if launch.state is LaunchState.UNKNOWN else "ending"
+        yield Finding(area=name, state="note", text=f"launch {launch.launch_id} is {what}: keep gpuwatch run running")
 
 
 def _unlisted(name: str, launch: Launch, listed: Sequence[Instance]) -> Iterator[Finding]:
     lives = launch.state in {LaunchState.STARTING, LaunchState.RUNNING} and launch.instance_id is not None
     if lives and launch.instance_id not in {one.instance_id for one in listed}:
-        text = f"launch {launch.launch_id} is {launch.state.value}, and instance {launch.instance_id} is not listed"
-        mend = f"if it is gone: gpuwatch stop {launch.launch_id}"
+        text = f"launch {launch.launch_id} is {launch.state.value}, but instance {launch.instance_id} is not listed"
+        mend = f"if it is gone, run: gpuwatch stop {launch.launch_id}"
         yield Finding(area=name, state="fault", text=text, mend=mend)
 
 
@@ -159,16 +161,18 @@ def _rights(name: str, account: AccountAnswers, rights: Mapping[str, str], rents
     if may:
         credit = account.credit_usd
         known = isinstance(credit, float | int)
-        text = f"the key works: it may {', '.join(may)}" + (f"; credit {credit:.2f} $" if known else "")
+        text = f"the key works; it may {', '.join(may)}" + (f"; credit {credit:.2f} $" if known else "")
         is_low = isinstance(credit, float | int) and credit < _LEAST_CREDIT_USD
         yield Finding(area=name, state="note" if is_low else "ok", text=text)
     for what, error in account.errors.items():
         if isinstance(error, KeyRejected):
             state = "fault" if rents and what == "list" else "note"
-            mend = f"give the key the permission {rights[what]}" if what in rights else "give the key more permissions"
+            mend = (
+                f"grant the key the permission {rights[what]}" if what in rights else "grant the key more permissions"
+            )
             yield Finding(area=name, state=state, text=f"the key may not {_MAY[what]}: {error}", mend=mend)
         else:
-            yield Finding(area=name, state="note", text=f"asked to {_MAY[what]}, it did not answer: {error}")
+            yield Finding(area=name, state="note", text=f"no answer to the request to {_MAY[what]}: {error}")
 
 
 def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches, zone: tzinfo) -> Iterator[Finding]:
@@ -177,13 +181,15 @@ def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches, z
     tried = [one for one in repository.launches if one.provider == name and not one.dry_run]
     last = next((one for one in tried if one.instance_id is not None or one.ended_because(EndReason.KEY)), None)
     if last is None:
-        text = f"whether the key may rent and end{called} only a rent can tell: nothing was rented there yet"
+        text = f"only a launch shows whether the key may rent and end{called}: there was none yet"
         yield Finding(area=name, state="note", text=text)
     elif last.instance_id is None:
-        text = f"the last rent was refused for the key, {format_moment(last.intended_at, zone)}: {last.end_reason}"
-        yield Finding(area=name, state="fault", text=text, mend=f"give the key the permission to rent{called}")
+        text = (
+            f"the last order was refused because of the key, {format_moment(last.intended_at, zone)}: {last.end_reason}"
+        )
+        yield Finding(area=name, state="fault", text=text, mend=f"grant the key the permission to rent{called}")
     else:
-        text = f"renting{called} worked on {format_moment(last.intended_at, zone)}, with the key of then"
+        text = f"renting{called} worked on {format_moment(last.intended_at, zone)}, with the key used then"
         yield Finding(area=name, state="ok", text=text)
 
 

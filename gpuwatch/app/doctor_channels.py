@@ -35,7 +35,7 @@ def channel_findings(settings: Settings, http: HttpClient, within_s: float = WIT
             area=_area(outcome.name),
             state="fault",
             text=outcome.error or "",
-            mend="check its address and the network; gpuwatch notify sends a test message",
+            mend="check its address and the network; send a test message with gpuwatch notify",
         )
         found[outcome.name] = outcome.result or (fault,)
     for name, channel in settings.channels.items():
@@ -43,16 +43,16 @@ def channel_findings(settings: Settings, http: HttpClient, within_s: float = WIT
         templates = channel.options.get("templates")
         for kind, why in templates_faults(templates if isinstance(templates, dict) else None):
             text = f"the template of {kind} is not used: {why}"
-            yield Finding(area=_area(name), state="note", text=text, mend=f"mend [notify.{name}.templates] {kind}")
+            yield Finding(area=_area(name), state="note", text=text, mend=f"fix [notify.{name}.templates] {kind}")
 
 
 def _check(settings: Settings, http: HttpClient, name: str) -> tuple[Finding, ...]:
     info = notifiers.info(name)
     if info.extra is not None and not has_extra(info.extra):
-        text = f"its extra {info.extra} is not installed; it delivers nothing"
+        text = f"its extra {info.extra} is not installed; it cannot deliver alerts"
         return (Finding(area=_area(name), state="fault", text=text, mend=install_hint(info.extra)),)
     if info.doctor is None:
-        return (Finding(area=_area(name), state="ok", text="configured; gpuwatch notify sends a test message"),)
+        return (Finding(area=_area(name), state="ok", text="configured; send a test message with gpuwatch notify"),)
     return tuple(own_checks(_area(name), partial(info.doctor, settings.channels[name], http)))
 
 
@@ -66,4 +66,4 @@ def own_checks(area: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[F
         yield from checks()
     except Exception as error:
         log.debug("the checks of %s failed", area, exc_info=True)
-        yield Finding(area=area, state="fault", text=f"its own check failed ({type(error).__name__})")
+        yield Finding(area=area, state="fault", text=f"its self-check failed ({type(error).__name__})")

@@ -31,10 +31,10 @@ def prerequisite_findings(settings: Settings, adapter: Adapter) -> Iterator[Find
             commission = settings.providers[adapter.name].commission
             orders += rehearsed_offers(watch, adapter.market, commission, info, real_now).orders
         except ProviderError as error:
-            text = f"the offers of {watch.name!r} are not known: {error}"
+            text = f"cannot fetch offers for {watch.name!r}: {error}"
             yield Finding(area=adapter.name, state="note", text=text)
     if not orders:
-        text = "no offer of a watch that rents: what depends on the offer is not checked"
+        text = "no offer for a watch that rents: offer-specific prerequisites were not checked"
         yield Finding(area=adapter.name, state="note", text=text)
     docs = {spec.name: spec.docs for spec in info.prerequisites}
     for one in prerequisites_of(launcher, info, orders):

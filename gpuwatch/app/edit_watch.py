@@ -112,7 +112,7 @@ def draft_watch(config: str | None, name: str | None, values: Mapping[str, str])
     known = {field.key for field in watch_form(config, name).fields}
     for key, text in values.items():
         if key not in known:
-            raise UsageError(f"{key} cannot be changed here; edit it in {sources.shown}")
+            raise UsageError(f"{key} cannot be edited here; edit it in {sources.shown}")
         if len(text) > _MOST_CHARS:
             raise UsageError(f"{key}: at most {_MOST_CHARS:,} characters")
         plain = text.replace("\r\n", "\n").strip()
@@ -146,7 +146,7 @@ def save_draft(draft: WatchDraft, version: str) -> None:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if _version(target.read_bytes()) != version or draft.version != version:
-            raise UsageError(f"{draft.file} has changed since; open the watch again, and repeat the change")
+            raise UsageError(f"{draft.file} has changed in the meantime; reload the watch and repeat the change")
         mode = target.stat().st_mode & 0o777
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
@@ -158,7 +158,7 @@ def save_draft(draft: WatchDraft, version: str) -> None:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise GpuwatchError(f"{draft.file} cannot be written: {error.strerror}; copy the change by hand") from None
+        raise GpuwatchError(f"cannot write {draft.file}: {error.strerror}; make the change manually") from None
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def save_draft(draft: WatchDraft, version: str) -> None:
 def _sources(config: str | None) -> Sources:
     sources = collect(config)
     if sources.file is None:
-        raise UsageError("there is no settings file to change; write one: gpuwatch init")
+        raise UsageError("there is no settings file to edit; create one with: gpuwatch init")
     return sources
 
 
@@ -176,7 +176,7 @@ def _document(sources: Sources) -> TOMLDocument:
     try:
         return tomlkit.parse(sources.content.decode("utf-8-sig"))
     except (TOMLKitError, UnicodeDecodeError) as error:
-        raise GpuwatchError(f"{sources.shown} cannot be changed here: {error}") from None
+        raise GpuwatchError(f"cannot edit {sources.shown} here: {error}") from None
 
 
 def _version(content: bytes) -> str:

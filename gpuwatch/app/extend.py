@@ -47,7 +47,7 @@ def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
     """
     watch = next((one for one in settings.watches if one.name == known_watch_name(settings, launch_id)), None)
     if watch is not None and watch.launch is not None and watch.launch.self_destruct:
-        raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); that time cannot be moved")
+        raise UsageError(f"launch {launch_id} ends itself on its instance (self_destruct); its end cannot be moved")
     of_watch = Budget() if watch is None else watch.budget
     with open_launches(settings) as repository:
         for _ in range(_CONFLICTS_MAX):
@@ -59,7 +59,7 @@ def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
             except LaunchConflict:
                 continue
             if isinstance(found, LaunchRefusal):
-                raise UsageError(f"launch {launch_id} is not extended: {found.text}")
+                raise UsageError(f"launch {launch_id} was not extended: {found.text}")
             more = round(found.bound_microusd_hour * by_s / 3600)
             return Extension(launch=found, ends_at=ends_at, more_microusd=more, is_contract_known=is_known)
     raise ProviderStateUnknown(f"launch {launch_id} keeps changing; try again")
@@ -74,13 +74,11 @@ def known_watch_name(settings: Settings, launch_id: str) -> str:
 def _later_end(launch: Launch, by_s: float) -> datetime:
     """When it would end. Raises UsageError: it cannot be extended."""
     if launch.provider == TOOL:
-        raise UsageError(
-            f"launch {launch.launch_id} is a run of {TOOL}, which ends it at its max_duration all the same"
-        )
+        raise UsageError(f"launch {launch.launch_id} is a run of {TOOL}, which ends it at its own max_duration")
     if launch.max_runtime_s is None:
         raise UsageError(f"launch {launch.launch_id} has no max_runtime; it runs until you stop it")
     if launch.dry_run or launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
-        raise UsageError(f"launch {launch.launch_id} is {launch.state.value}; only a running one can be extended")
+        raise UsageError(f"launch {launch.launch_id} is {launch.state.value}; only a running launch can be extended")
     later = latest_end(msgspec.structs.replace(launch, max_runtime_s=launch.max_runtime_s + by_s))
     assert later is not None
     return later
@@ -98,7 +96,7 @@ def _fits_contract(settings: Settings, launch: Launch, ends_at: datetime) -> boo
                 log.warning("%s", error)
     if found is not None and found.ends_at is not None and found.ends_at < ends_at:
         raise UsageError(
-            f"launch {launch.launch_id} is not extended: {launch.provider} ends its contract at "
+            f"launch {launch.launch_id} was not extended: its contract at {launch.provider} ends at "
             f"{found.ends_at:%Y-%m-%d %H:%M} UTC"
         )
     return found is not None

@@ -42,7 +42,7 @@ def handover(settings: Settings, name: str, tool: str, command: str, only: Seque
     """
     watch = watch_named(settings, name)
     if watch.max_job_cost_usd is not None:
-        raise UsageError(f"watch {name!r} compares costs of a job: a price cap an hour needs max_price")
+        raise UsageError(f"watch {name!r} compares job costs: an hourly price cap requires max_price")
     [limited] = limits_in_force(settings, [watch], keep=False).watches
     found = check_markets(settings, [limited], only)
     return chosen(

@@ -20,7 +20,7 @@ def price_history_png(found: PriceHistoryResult, title: str, zone: tzinfo) -> by
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as fault:
-        raise UsageError(f"a picture needs matplotlib: {install_hint('analysis')}") from fault
+        raise UsageError(f"a picture requires matplotlib: {install_hint('analysis')}") from fault
     figure = Figure(figsize=PICTURE_INCHES, dpi=PICTURE_DPI, layout="constrained")
     draw_price_history(figure.subplots(), found, title, zone)
     written = BytesIO()

@@ -65,7 +65,7 @@ def request_retry(settings: Settings, name_or_id: str, *, actor: str, as_of: int
         if job.state not in RETRIABLE and not job.is_over:
             return job, False
         if as_of is not None and job.version != as_of:
-            raise JobConflict(f"job {job.name!r} has changed since; look at it again")
+            raise JobConflict(f"job {job.name!r} has changed in the meantime; reload it")
         after = requeue(repository, job)
     record_audit(settings, actor, f"job {after.name} retried", subject=after.job_id, watch=WATCH_PREFIX + after.name)
     return after, True

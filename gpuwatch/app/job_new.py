@@ -103,9 +103,9 @@ def write_job_file(path: Path, text: str, *, force: bool) -> None:
             to.write(text)
         (path.parent / SCHEMA_FILE).write_text(json.dumps(job_json_schema(), indent=2) + "\n")
     except FileExistsError:
-        raise GpuwatchError(f"{path} exists already; --force overwrites it, --name gives another name") from None
+        raise GpuwatchError(f"{path} already exists; overwrite it with --force, or choose another --name") from None
     except OSError as error:
-        raise GpuwatchError(f"{error.filename or path} cannot be written: {error.strerror}") from None
+        raise GpuwatchError(f"cannot write {error.filename or path}: {error.strerror}") from None
 
 
 def _name(asked: JobRequest) -> str:
@@ -121,7 +121,7 @@ def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob
     assert hours is not None
     assert cost is not None
     yield f"#:schema ./{SCHEMA_FILE}"
-    yield f"# Estimated on {found.samples:,} offers: {hours_text(hours)} hours,"
+    yield f"# Estimated for {found.samples:,} offers: {hours_text(hours)} hours,"
     yield f"# {usd_text(cost)} in all ({found.chosen[0].cost.how})."
     for one in found.chosen[:4]:
         offer, took = one.offer, FigureRange(one.cost.low.hours, one.cost.high.hours)
@@ -134,14 +134,14 @@ def _lines(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob
     yield f"command = {toml_value(wanted.command)}"
     yield from _files(wanted)
     low, high = _down(hours.low), _up(hours.high)
-    yield f'hours = "{low if low == high else f"{low}-{high}"}"                    # of work, with start and loading'
+    yield f'hours = "{low if low == high else f"{low}-{high}"}"                    # including start and loading'
     if deadline is not None:
         yield f"deadline = {rfc3339(deadline)}"
     yield "retries = 2"
     yield f"limit = {toml_value(_limit(wanted, found))}"
     yield ""
     memory_gb = plan.spec.memory_gb
-    yield "[resources]" + (f"    # memory {memory_gb:,.0f} GB for the job, over all GPUs" if memory_gb else "")
+    yield "[resources]" + (f"    # the job needs {memory_gb:,.0f} GB of GPU memory in total" if memory_gb else "")
     for key, value in _resources(wanted, asked, plan, found).items():
         yield f"{key} = {toml_value(value)}"
 
@@ -156,8 +156,8 @@ def _files(wanted: NewJob) -> Iterator[str]:
         yield f'checkpoint = {{ path = {toml_value(wanted.checkpoint)}, every = "{_CHECKPOINT_EVERY}" }}'
     else:
         yield f'# checkpoint = {{ path = "ckpt", every = "{_CHECKPOINT_EVERY}", resume = "… --resume" }}'
-    yield '# pilot = "1%"                         # a small run first'
-    yield '# active = ["22:00-08:00", "Sat-Sun"]  # gpuwatch calendar GPU tests whether that is cheaper'
+    yield '# pilot = "1%"                         # small run before the job'
+    yield '# active = ["22:00-08:00", "Sat-Sun"]  # test with gpuwatch calendar GPU whether that is cheaper'
 
 
 def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:

@@ -174,7 +174,7 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
 
 def _run_of(job: Job, run_number: int | None) -> int:
     if run_number is not None and not 1 <= run_number <= job.run_number:
-        raise UsageError(f"job {job.name!r} has no run {run_number}; it had {job.run_number}")
+        raise UsageError(f"job {job.name!r} has no run {run_number}; its newest is {job.run_number}")
     return job.run_number if run_number is None else run_number
 
 

@@ -116,12 +116,12 @@ def _start(one: QueuedJob, status: WatchStatus | None) -> PlannedStart:
 def _when(job: Job, status: WatchStatus | None, limit: float, cap: float, cheapest: float | None) -> str:
     """What it waits for."""
     if status is None or status.state == "no data":
-        return "when prices are known: none of its providers was polled yet"
+        return "unknown: none of its providers has been polled yet"
     if status.paused is not None:
         return f"renting is paused: {status.paused}"
-    seen = "nothing that fits is on offer"
+    seen = "no matching offers"
     if cheapest is not None:
-        seen = f"the cheapest that fits costs ${price_text(cheapest)}"
+        seen = f"the cheapest matching offer costs ${price_text(cheapest)}"
         if status.matches:
             return f"now: ${price_text(cheapest)} is at or under ${price_text(limit)}"
     start = latest_start(job)

@@ -102,14 +102,14 @@ def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition],
     names = [one.name for one in definitions]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
-        raise UsageError(f"two of these jobs are named {twice[0]!r}; give each a name of its own")
+        raise UsageError(f"two of these jobs are named {twice[0]!r}; names must be unique")
     # a millisecond apart: listed as they were given
     submitted = [
         new_job(one, new_identity(), now + timedelta(milliseconds=number)) for number, one in enumerate(definitions)
     ]
     late = next((job for job in submitted if job.deadline is not None and job.deadline <= now), None)
     if late is not None:
-        raise UsageError(f"the deadline of job {late.name!r} is past")
+        raise UsageError(f"the deadline of job {late.name!r} has passed")
     for job in submitted:
         _check_providers(settings, job.definition)
     with open_store(settings) as store:
@@ -124,8 +124,8 @@ def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
         return
     if not settings.orchestrator.tool:
         raise UsageError(
-            f"job {definition.name!r} has nodes = {definition.nodes}: gpuwatch runs jobs on one machine; several are"
-            ' rented by dstack: set [orchestrator] tool = "dstack"; or: gpuwatch job handover FILE --to skypilot'
+            f"job {definition.name!r} has nodes = {definition.nodes}: gpuwatch runs jobs on one machine. For more, use"
+            ' dstack ([orchestrator] tool = "dstack") or: gpuwatch job handover FILE --to skypilot'
         )
     if (why := unfit_for_cluster(definition)) is not None:
         raise UsageError(f"job {definition.name!r} has nodes = {definition.nodes}: {why}")
@@ -156,15 +156,15 @@ def _check_providers(settings: Settings, definition: JobDefinition) -> None:
     known = [name for name in asked if name in settings.providers and info(name).launches]
     if not known:
         absent = [name for name in asked if name not in settings.providers]
-        why = f"{absent[0]} is not in the settings" if absent else f"of {' and '.join(asked)} only prices are read"
+        why = f"{absent[0]} is not configured" if absent else f"gpuwatch only reads prices at {' and '.join(asked)}"
         raise UsageError(
-            f"job {definition.name!r}: gpuwatch can rent at none of its providers: {why}; add [providers.NAME] to the"
-            " settings, or name another one in resources.providers"
+            f"job {definition.name!r}: gpuwatch cannot rent at any of its providers: {why}; add [providers.NAME] to the"
+            " settings, or another one to resources.providers"
         )
     if not any(info(name).runs_onstart for name in known):
         raise UsageError(
-            f"job {definition.name!r}: an order at {' or '.join(known)} cannot bring the job's key, so nobody could "
-            "log in to its machine; name another provider in resources.providers"
+            f"job {definition.name!r}: an order at {' or '.join(known)} cannot install the job's SSH key, so gpuwatch "
+            "could not log in to the machine; use another provider in resources.providers"
         )
 
 
@@ -175,9 +175,9 @@ def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) 
     for job in submitted:
         for name in job.definition.depends_on:
             if name not in new and repository.named(name) is None and not repository.of_group(name):
-                raise UsageError(f"job {job.name!r} depends on {name!r}: there is no such job")
+                raise UsageError(f"job {job.name!r} depends on {name!r}, which does not exist")
     if (circle := _circle(new)) is not None:
-        raise UsageError(f"job {circle!r} waits for itself through depends_on")
+        raise UsageError(f"job {circle!r} depends on itself through depends_on")
 
 
 def _circle(depends_on: Mapping[str, Sequence[str]]) -> str | None:
@@ -260,7 +260,7 @@ def mark_cancelled(
     job, changed = known_job(repository, name_or_id), False
     if job.state is not JobState.CANCELLED:
         if job.is_over:
-            raise UsageError(f"job {job.name!r} is {job.state.value}; there is nothing to cancel")
+            raise UsageError(f"job {job.name!r} is {job.state.value}; it cannot be cancelled")
         job, changed = _move(repository, job, JobState.CANCELLED, "cancelled by the owner"), True
     others = {
         one.launch_id for one in repository.open_jobs() if one.job_id != job.job_id
@@ -296,7 +296,7 @@ def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> 
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)
         if definition is not None and definition.name != job.name:
-            raise UsageError(f"{file} is about job {definition.name!r}, not {job.name!r}")
+            raise UsageError(f"{file} defines job {definition.name!r}, not {job.name!r}")
         return requeue(repository, job, definition)
 
 
@@ -318,7 +318,7 @@ def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | 
     anew = new_job(definition or job.definition, job.job_id, now)
     deadline = anew.deadline if definition or job.definition.deadline_s else job.deadline
     if deadline is not None and deadline <= now:
-        raise UsageError(f"job {job.name!r}: its deadline is past; submit it with a later one")
+        raise UsageError(f"job {job.name!r}: its deadline has passed; submit it with a later one")
     changes = {
         "definition": anew.definition,
         "priority": anew.priority,

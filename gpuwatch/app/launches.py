@@ -104,7 +104,7 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
         if launch.is_by_command:
             return _command_gone(repository, launch)
         if launch.instance_id is not None and _is_elsewhere(settings, store, http, launch):
-            now, reason = real_now(), EndReason.GONE.text("resolved by the owner, for its account cannot be reached")
+            now, reason = real_now(), EndReason.GONE.text("resolved by the owner, as its account is unreachable")
             return repository.transition(launch, LaunchState.ENDED, reason, now, ended_at=now, end_reason=reason)
         launch = _held(repository, launch_id)
         instances = list_instances_of(settings, http, launch.provider) or ()

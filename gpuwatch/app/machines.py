@@ -46,7 +46,7 @@ def block_machine(
 ) -> MachineNote:
     """Do not rent this machine, for a while or (None) ever. Raises UsageError, StoreError."""
     if not machine_id.strip() or not machine_id.isprintable():
-        raise UsageError("say which machine: its number, as gpuwatch offers --json names it")
+        raise UsageError("expected a machine number, as shown by gpuwatch offers --json")
     now = real_now()
     until = None if for_s is None else now + timedelta(seconds=for_s)
     note = MachineNote(
@@ -81,7 +81,7 @@ def allow_machine(
     with open_store(settings) as store:
         before = {(one.provider, one.machine_id): one for one in _avoided(settings, store)}.get((name, machine_id))
         if forgive_only and before is not None and before.by_owner:
-            raise UsageError(f"you blocked machine {machine_id}; to unblock it: gpuwatch machines allow {machine_id}")
+            raise UsageError(f"you blocked machine {machine_id}; unblock it with: gpuwatch machines allow {machine_id}")
         allowed = MachineNote(provider=name, machine_id=machine_id, verdict=MachineVerdict.ALLOWED, at=real_now())
         SqlMachineNoteRepository(store).note(allowed)
         return before

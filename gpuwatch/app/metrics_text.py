@@ -22,7 +22,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 def require_metrics_extra() -> None:
     """Raises UsageError: the extra is not installed; the line says how."""
     if find_spec("prometheus_client") is None:
-        raise UsageError(f"metrics need prometheus-client: {install_hint('metrics')}")
+        raise UsageError(f"metrics require prometheus-client: {install_hint('metrics')}")
 
 
 def exposition(found: MetricValues) -> bytes:
@@ -45,7 +45,7 @@ def write_textfile(path: Path, found: MetricValues) -> None:
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 class _Collected:

@@ -36,9 +36,9 @@ def write_package(name: str, into: Path | None = None) -> NewPackage:
         UsageError: the name is none or taken, or the folder has files.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot be the name of a provider: use lower-case letters, digits and _")
+        raise UsageError(f"{name!r} is not a valid provider name: use lower-case letters, digits and _")
     if name in providers.names() or _is_module(name):
-        raise UsageError(f"{name} is the name of a provider or a module already; choose another")
+        raise UsageError(f"{name} is already the name of a provider or module; choose another")
     folder = Path(f"gpuwatch-{name}") if into is None else into
     texts = package_files(name)
     try:

@@ -77,7 +77,7 @@ def _settled(approval: Approval, state: ApprovalState, wanted: bool) -> Approval
     if is_same:
         outcome = ApprovalOutcome.RENTED if wanted else ApprovalOutcome.DENIED
     launch = f", launch {approval.launch_id}" if approval.launch_id else ""
-    text = f"it was {state.value} already{launch}; nothing was changed"
+    text = f"it was already {state.value}{launch}; nothing changed"
     reply = ApprovalReply(outcome=outcome, text=text)
     return ApprovalAnswer(approval=approval, reply=reply, changed=False, conflict=not is_same)
 
@@ -136,7 +136,7 @@ def _end(settings: Settings, launch_id: str) -> None:
     except GpuwatchError as error:
         log.warning("%s", error)
     except Exception:
-        log.exception("launch %s could not be ended; gpuwatch run keeps trying", launch_id)
+        log.exception("cannot end launch %s; gpuwatch run keeps trying", launch_id)
 
 
 # --- pauses -----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
     found = catalog().wanted(text)
     if not found and text not in seen:
         near = " or ".join(catalog().suggest(text))
-        raise UsageError(f"no GPU is called {text!r}" + (f"; did you mean {near}?" if near else ""))
+        raise UsageError(f"unknown GPU {text!r}" + (f"; did you mean {near}?" if near else ""))
     return found or (text,)
 
 
@@ -110,18 +110,18 @@ def commission_rates(settings: Settings) -> Mapping[str, float]:
 def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datetime) -> MarketHistory:
     found, skipped = read_columns(data)
     for reason, count in skipped.items():
-        log.warning("%s: %d rows are left out: %s", data, count, reason)
+        log.warning("%s: skipped %d rows: %s", data, count, reason)
     start_s, end_s = int(since.timestamp()), int(until.timestamp())
     rows = found.where((start_s <= found.at_s) & (found.at_s < end_s))
     if not len(rows.at_s) and len(found.at_s):
         days = (datetime.fromtimestamp(int(at_s), UTC) for at_s in (found.at_s.min(), found.at_s.max()))
         log.warning(
-            "%s: no row lies in the asked time; it reaches from %s to %s", data, *(f"{d:%Y-%m-%d}" for d in days)
+            "%s: no rows in the requested period; the file covers %s to %s", data, *(f"{d:%Y-%m-%d}" for d in days)
         )
     kinds = default_kinds({offer.provider for offer in found.offers})
     market_history = history_of_columns(rows, clean(data.name), kinds, partial(_are_in_scope, scope=scope))
     if scope.provider is None and len({listing.kind for listing in market_history.listings}) > 1:
-        log.warning("%s: its list prices are left out; --provider NAME:listed shows them", data)
+        log.warning("%s: skipped its list prices; show them with --provider NAME:listed", data)
     return narrow_to_scope(market_history, scope)
 
 

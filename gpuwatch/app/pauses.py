@@ -65,12 +65,12 @@ def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
 def pause_lines(found: PauseTable, now: datetime, zone: str) -> list[str]:
     """What keeps watches from renting now, one sentence each."""
     shown = ZoneInfo(zone)
-    by_hand = [f"{one.text(shown)}; to go on: {_resume_command(one.watch)}" for one in found.holding(now)]
+    by_hand = [f"{one.text(shown)}; to resume: {_resume_command(one.watch)}" for one in found.holding(now)]
     broken = []
     for breaker in found.open_breakers():
-        later = f"tries again, once, after {format_moment(breaker.until, shown)}"
-        again = "is trying once more" if breaker.until <= now else later
-        broken.append(f"Watch {breaker.watch!r} {again}: {breaker.why}; to go on: {_resume_command(breaker.watch)}")
+        later = f"retries once after {format_moment(breaker.until, shown)}"
+        again = "is retrying once" if breaker.until <= now else later
+        broken.append(f"Watch {breaker.watch!r} {again}: {breaker.why}; to resume: {_resume_command(breaker.watch)}")
     return by_hand + broken
 
 

@@ -115,7 +115,9 @@ def plan_buy(asked: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
         ]
         found = [compare_with_rent(own, one, usage, loss) for one in tariffs]
         if not asked.names_rent:
-            notes.append("rented: the example's machine, 8 H100 for $98.32 an hour; --rent or --rent-gpu say yours")
+            notes.append(
+                "rented: the example's machine, 8 H100 for $98.32 an hour; set yours with --rent or --rent-gpu"
+            )
     if asked.launches_since is not None:
         names = None if asked.log_gpu is None else gpu_names_of(asked.log_gpu)
         log = own_rent(settings(), asked.launches_since, names)
@@ -129,7 +131,7 @@ def _own(asked: BuyRequest) -> tuple[OwnedMachine, list[str]]:
     is_example = asked.card is None and not asked.names_rent and asked.launches_since is None
     memory_gb, watts = _data_sheet(asked)
     if asked.card is not None and asked.card_usd is None:
-        raise UsageError(f"give the price of one {asked.card}: --card-price USD")
+        raise UsageError(f"the price of one {asked.card} is unknown: add --card-price USD")
     notes = []
     if asked.cards and asked.memory_gb and asked.cards * memory_gb < _decimal(asked.memory_gb):
         notes.append(f"{asked.cards} cards of {memory_gb:f} GB do not hold {asked.memory_gb:g} GB")

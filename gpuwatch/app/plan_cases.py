@@ -86,7 +86,7 @@ def market_of(
 ) -> CurrentOffers:
     """The offers to compare. Raises UsageError, StoreError."""
     if poll and data is not None:
-        raise UsageError("prices come from one place: --poll or --data")
+        raise UsageError("use either --poll or --data")
     wanted = offer_filter((), spot="only" if spot else "no", kind="live")
     return current_offers(settings, wanted, providers, data, _POLL_S if poll else None)
 

@@ -93,9 +93,9 @@ def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
         StoreError: the store cannot be read.
     """
     if sum((bool(asked.prices), asked.poll, asked.data is not None)) > 1:
-        raise UsageError("prices come from one place: --price, --poll or --data")
+        raise UsageError("use only one of --price, --poll and --data")
     needs = task_needs(asked)
-    as_of, source = None, "the prices you gave"
+    as_of, source = None, "the given prices"
     troubles: tuple[str, ...] = ()
     if asked.prices:
         prices = tuple(msgspec.structs.replace(one, gpu=gpu_names_of(one.gpu)[0]) for one in asked.prices)
@@ -130,11 +130,13 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
         vram_gb, read_gb = needed.gb, gb_read_per_step(needed.workload)
         of_method = GpuTask.TRAINING if needed.workload.trains else GpuTask.INFERENCE
         if task not in {GpuTask.ANY, of_method}:
-            raise UsageError(f"--task {task.value} and --method {needed.workload.method.value} contradict each other")
+            raise UsageError(f"--task {task.value} conflicts with --method {needed.workload.method.value}")
         task, speed = of_method, speed_of(needed.workload, table)
     token_s = TOKEN_S[LatencyClass(asked.latency)]
     if token_s is not None and (task is not GpuTask.INFERENCE or not vram_gb):
-        raise UsageError(f"--latency {asked.latency} is about inference: add --task inference, and --vram or --size-of")
+        raise UsageError(
+            f"--latency {asked.latency} applies to inference: add --task inference, and --vram or --size-of"
+        )
     return TaskNeeds(
         task=task,
         vram_gb=vram_gb,
@@ -169,7 +171,7 @@ def _current(asked: FitRequest, settings: Settings) -> CurrentOffers:
     try:
         return current_offers(settings, wanted, (provider,) if provider else (), asked.data, within_s)
     except StoreError as fault:
-        raise type(fault)(f"{fault}; --poll fetches current prices, --price takes your own") from fault
+        raise type(fault)(f"{fault}; use --poll for current prices, or --price for your own") from fault
 
 
 def cheapest_stored(settings: Settings, gpu: str, count: int) -> PricedClass:
@@ -186,7 +188,7 @@ def cheapest_stored(settings: Settings, gpu: str, count: int) -> PricedClass:
 def _cheapest(prices: Sequence[PricedClass], source: str, gpu: str, count: int) -> PricedClass:
     fitting = [one for one in _only(prices, (gpu,)) if one.cards >= count]
     if not fitting:
-        raise UsageError(f"{source} knows no offer with {count}× {gpu}; say its price instead")
+        raise UsageError(f"{source} has no offer with {count}× {gpu}; pass its price instead")
     floors = floors_of(prices)
     return min(fitting, key=lambda one: (is_too_cheap(one, floors), one.usd_hour))
 

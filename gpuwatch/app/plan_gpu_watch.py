@@ -45,7 +45,7 @@ def size_watch(name: str, needed: MemoryNeed, found: Sequence[CardFit], max_pric
     """The cards without a reason against them that hold it in the smallest number, as TOML. Raises UsageError."""
     good = [one for one in found if not one.against]
     if not good:
-        raise UsageError(f"--watch {name!r}: no card holds it without a reason against it; --gpu, or plan fit")
+        raise UsageError(f"--watch {name!r}: no card holds it without a caveat; use --gpu, or plan fit")
     cards = [one for one in good if one.cards == good[0].cards]
     clauses: dict[str, Any] = {
         "name": name,

@@ -120,11 +120,11 @@ def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
     """Compare what the job costs on the candidates. Raises UsageError."""
     spec = _spec(asked)
     if named := [name for name in _OFFER_ONLY if getattr(asked, name)]:
-        raise UsageError(f"--{named[0]} goes with real offers: omit the candidates")
+        raise UsageError(f"--{named[0]} requires real offers: omit the candidates")
     if asked.spot == "no" and asked.job.get("interruptions_per_day"):
-        raise UsageError("--interruptions-per-day goes with --spot only: cards on demand are not interrupted")
+        raise UsageError("--interruptions-per-day requires --spot only: on-demand instances are not interrupted")
     if asked.spot == "any":
-        raise UsageError("--spot any goes with real offers; of candidates, either all are interruptible or none")
+        raise UsageError("--spot any requires real offers; candidates are either all interruptible or none")
     needs = _said_needs(asked, spec)
     extras = _extras(asked, needs)
     if asked.seed:
@@ -213,7 +213,7 @@ def _prompts(asked: JobRequest) -> JobPrompts | None:
         return None
     work = workload_of(asked.workload)
     if work.trains:
-        raise UsageError("--prompt-tokens goes with --method inference")
+        raise UsageError("--prompt-tokens requires --method inference")
     task = task_of(work, WorkMethod.PREFILL)
     return JobPrompts(tokens=asked.prompt_tokens, speed=JobSpeed(table=throughput_table(), task=task))
 
@@ -223,10 +223,10 @@ def _tokens(asked: JobRequest) -> float | None:
     given = [one is not None for one in (asked.samples, asked.tokens_per_sample)]
     if not any(given):
         if asked.epochs is not None:
-            raise UsageError("--epochs goes with --samples and --tokens-per-sample; --tokens are of the whole job")
+            raise UsageError("--epochs requires --samples and --tokens-per-sample; --tokens counts the whole job")
         return None
     if not all(given):
-        raise UsageError("--samples and --tokens-per-sample go together")
+        raise UsageError("--samples and --tokens-per-sample require each other")
     if "tokens" in asked.job:
         raise UsageError("use either --tokens, or --samples with --tokens-per-sample")
     return (asked.samples or 0.0) * (asked.tokens_per_sample or 0.0) * (asked.epochs or 1.0)
@@ -302,27 +302,27 @@ def _check_hours_are_said_once(asked: JobRequest, candidates: Sequence[PlannedHa
     """Reject a duration that no candidate uses, because each has its own."""
     said = [key for key in ("hours", "on", "speedup", "tokens", "tokens_per_s", "utilisation") if key in asked.job]
     if said and all(one.hours is not None for one in candidates):
-        raise UsageError(f"each candidate has hours of its own: omit --{said[0].replace('_', '-')}, or their hours")
+        raise UsageError(f"each candidate has its own hours: omit --{said[0].replace('_', '-')}, or their hours")
 
 
 def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
     """Reject a job whose cost cannot be computed on any offer."""
     if asked.seed:
-        raise UsageError("--seed goes with candidates: the sources name their cards and prices")
+        raise UsageError("--seed requires candidates: the sources name their cards and prices")
     if spec.hours is None and spec.tokens is None:
         raise UsageError(
-            "how long does it take? Use --hours with --on, or --tokens with --tokens-per-s or --utilisation"
+            "the duration is missing: use --hours with --on, or --tokens with --tokens-per-s or --utilisation"
         )
     if spec.hours is not None and spec.tokens is not None:
         raise UsageError("use either --hours or --tokens")
     if spec.hours is not None and spec.on is None:
-        raise UsageError('on which GPUs does it take those hours? Use --on "4x A100"')
+        raise UsageError('--hours requires the GPUs it refers to, such as --on "4x A100"')
     if spec.tokens is not None and not spec.tokens_per_s and spec.flop is None and spec.speed is None:
-        raise UsageError("how fast is it? Use --tokens-per-s, or the model's size: --size-of")
+        raise UsageError("the speed is missing: use --tokens-per-s, or the model's size with --size-of")
     if asked.spot == "no" and "interruptions_per_day" in asked.job:
-        raise UsageError("--interruptions-per-day goes with --spot: offers on demand are not interrupted")
+        raise UsageError("--interruptions-per-day requires --spot: on-demand offers are not interrupted")
     if asked.spot != "no" and "interruptions_per_day" not in asked.job:
-        raise UsageError("how often is it interrupted? Use --interruptions-per-day (0: never)")
+        raise UsageError("--spot requires --interruptions-per-day (0: never)")
 
 
 def load_range(one: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:

@@ -14,7 +14,7 @@ def listed_models(named: str | None) -> Sequence[ListedModel]:
     """The models whose names contain a text, smallest first; None: all. Raises UsageError: there is none."""
     found = [one for one in model_index().models if named is None or fold(named) in fold(one.name)]
     if not found:
-        raise UsageError(f"no model of the index has {named!r} in its name; `gpuwatch plan models` lists all")
+        raise UsageError(f"no known model has {named!r} in its name; list all with: gpuwatch plan models")
     return sorted(found, key=lambda one: (one.shape.params, one.name))
 
 

@@ -65,7 +65,7 @@ def _text(file: Path) -> str:
     with file.open("rb") as opened:
         found = opened.read(_MOST_BYTES + 1)
     if len(found) > _MOST_BYTES:
-        raise UsageError(f"{file}: larger than a scenario file can be (1 MB)")
+        raise UsageError(f"{file}: expected a scenario file of at most 1 MB")
     return found.decode("utf-8")
 
 

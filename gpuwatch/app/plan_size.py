@@ -105,7 +105,7 @@ def _model(params: str | None, shape: Path | None) -> LanguageModel:
     if shape is not None:
         return _shaped(shape, params)
     if params is None:
-        raise UsageError("which model? Use --model 70B, a model's name, or its config.json")
+        raise UsageError("the model is missing: use --model 70B, a model's name, or its config.json")
     if params.endswith(".json"):
         return _shaped(Path(params), None)
     try:
@@ -119,7 +119,7 @@ def _shaped(path: Path, params: str | None) -> LanguageModel:
         text = path.read_bytes()
         fields = json.loads(text) if len(text) <= _MOST_BYTES else None
         if not isinstance(fields, dict):
-            raise UsageError(f"{path}: not the config.json of a model")
+            raise UsageError(f"{path}: not a model's config.json")
         model = model_from_config(fields, path.absolute().parent.name if path.name == "config.json" else path.stem)
         return model if params is None else msgspec.structs.replace(model, params=parse_figure(params))
     except OSError as fault:

@@ -60,9 +60,9 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
     """
     sources = collect(config)
     if sources.file is None:
-        raise UsageError("there is no settings file to add a watch to; write one: gpuwatch init")
+        raise UsageError("there is no settings file to add a watch to; create one with: gpuwatch init")
     if name in {one.name for one in load_settings(config).watches}:
-        raise UsageError(f"--watch {name!r}: {sources.shown} has a watch of that name; choose another")
+        raise UsageError(f"--watch {name!r}: {sources.shown} already has a watch of that name; choose another")
     content = sources.content.rstrip() + b"\n\n" + watch.encode()
     load_settings(config, content=content)
     target = sources.file.resolve()
@@ -73,7 +73,7 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
         part.replace(target)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise GpuwatchError(f"{target} cannot be written: {error.strerror}") from None
+        raise GpuwatchError(f"cannot write {target}: {error.strerror}") from None
     return sources.file
 
 

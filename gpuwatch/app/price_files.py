@@ -151,12 +151,12 @@ def export_prices(settings: Settings, wanted: ExportRequest, target: Path | IO[s
 
 def _why_none(settings: Settings, wanted: ExportRequest) -> str:
     if wanted.data is not None:
-        return f"{wanted.data} holds no such rows"
+        return f"{wanted.data} has no such rows"
     if not wanted.imported_too:
         with _rows(settings, replace(wanted, imported_too=True), Counter()) as rows:
             if next(rows, None) is not None:
-                return "all of it was imported; --imported-too includes it"
-    return "the store holds no such prices"
+                return "all of these prices were imported; include them with --imported-too"
+    return "the store has no such prices"
 
 
 @contextmanager

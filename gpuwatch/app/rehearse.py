@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports.declarations import Adapter, ProviderInfo
     from gpuwatch.settings import Settings
 
-_NO_OFFER = "no offer fits now; what depends on the offer is not rehearsed"
+_NO_OFFER = "no matching offer now; offer-specific checks were skipped"
 
 
 class RehearsalLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +72,9 @@ def rehearse(settings: Settings, name: str) -> Rehearsal:
     """
     watch = watch_named(settings, name)
     if watch.action is Action.ALERT:
-        raise UsageError(f'watch {name!r} rents nothing: action = "alert"; rehearse one with "launch" or "ask"')
+        raise UsageError(f'watch {name!r} does not rent: action = "alert"; rehearse one with "launch" or "ask"')
     if watch.action is Action.COMMAND:
-        raise UsageError(f"watch {name!r} has a command rent; gpuwatch check {name} shows what would run")
+        raise UsageError(f"watch {name!r} rents with a command; see what would run: gpuwatch check {name}")
     limits = limits_in_force(settings, [watch], keep=False)
     lines = list(_settings(settings, watch))
     lines += _providers(settings, limits.watches[0])
@@ -104,11 +104,13 @@ def prerequisite_line(provider: str, one: Prerequisite) -> RehearsalLine:
 def _settings(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
     line = partial(RehearsalLine, provider=None, name="settings")
     if settings.dry_run:
-        yield line(state="note", text="dry_run = true: nothing is rented", mend="set dry_run = false when you mean it")
+        yield line(state="note", text="dry_run = true: gpuwatch rents nothing", mend="set dry_run = false to rent")
     if settings.budget.max_usd_hour is None:
-        yield line(state="missing", text="no limit of spending is set", mend="add [budget] max_usd_hour")
+        yield line(state="missing", text="no spending limit is set", mend="add [budget] max_usd_hour")
     if watch.launch is None or watch.launch.max_runtime_s is None:
-        yield line(state="missing", text="its instances have no end", mend='add [watch.launch] max_runtime = "24h"')
+        yield line(
+            state="missing", text="its instances have no maximum runtime", mend='add [watch.launch] max_runtime = "24h"'
+        )
 
 
 def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
@@ -121,7 +123,7 @@ def _providers(settings: Settings, watch: Watch) -> Iterator[RehearsalLine]:
             named = watch.providers is not None
             yield RehearsalLine(provider=name, name="credentials", state="missing" if named else "note", text=why)
     if not able:
-        text = "there is no provider where this watch can rent"
+        text = "this watch has no provider where gpuwatch can rent"
         yield RehearsalLine(provider=None, name="settings", state="missing", text=text, mend="set a provider's key")
         return
     with http_client(settings) as http:
@@ -176,7 +178,7 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalL
     if offers.at_limit:
         return line(state="met", text=f"would be ordered first: {shown}")
     limit = watch.max_price_usd_gpu_hour
-    return line(state="note", text=f"nothing at or under {limit} $ now; rehearsed with the cheapest that fits, {shown}")
+    return line(state="note", text=f"no offer at or under {limit} $ now; rehearsed with the cheapest match, {shown}")
 
 
 def _own_end(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[RehearsalLine]:
@@ -185,11 +187,11 @@ def _own_end(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Itera
         return
     line = partial(RehearsalLine, provider=info.name, name="self-destruct")
     if info.self_destruct is None:
-        text = f"gpuwatch knows no honest way for an instance to end itself at {info.title}: the order would be refused"
-        yield line(state="missing", text=text, mend="set self_destruct = false, or leave it out of `providers`")
+        text = f"at {info.title}, an instance cannot end itself reliably: the order would be refused"
+        yield line(state="missing", text=text, mend="set self_destruct = false, or remove it from `providers`")
     elif info.self_destruct.needs_onstart and not watch.launch.onstart:
-        text = f"self_destruct at {info.title} stands before a start script, and there is none"
-        yield line(state="missing", text=text, mend='set launch.onstart; without work of its own: onstart = "true"')
+        text = f"self_destruct at {info.title} requires a start script, and there is none"
+        yield line(state="missing", text=text, mend='set launch.onstart; if there is nothing to run: onstart = "true"')
     elif offers.matches:
         best = offers.matches[0]
         disk = disk_microusd_hour(best, watch.disk_gb)
@@ -204,9 +206,9 @@ def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter)
         with open_store_read_only(settings) as store, store.read() as connection:
             refused = refusal_of_rehearsal(connection, intent, settings.budget, real_now())
     except StoreMissing:
-        return line(state="note", text="there is no database yet: nothing was paused, rented or ticked")
+        return line(state="note", text="there is no database yet: no pauses, launches or ticked items")
     except StoreError as error:
-        return line(state="unknown", text=str(error), mend="gpuwatch db upgrade, or gpuwatch run")
+        return line(state="unknown", text=str(error), mend="run gpuwatch db upgrade, or gpuwatch run")
     if refused is None:
-        return line(state="met", text="no pause, limit or budget stands against it")
+        return line(state="met", text="no pause, limit or budget blocks it")
     return line(state="missing", text=refused.text)

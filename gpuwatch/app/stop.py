@@ -178,10 +178,10 @@ class StopWaiter:
             self._by_hand.append(by_its_tool(launch))
             return True
         if not keys:
-            self._by_hand.append(_end_by_hand(launch, f"{launch.provider} is not in the settings, or has no key"))
+            self._by_hand.append(_end_by_hand(launch, f"{launch.provider} is not configured, or has no key"))
             return True
         if all(key.account.is_elsewhere(launch) for key in keys):
-            why = f"its account is not that of the key of {launch.provider} in the settings (gpuwatch accounts)"
+            why = f"the configured key of {launch.provider} belongs to another account (gpuwatch accounts)"
             self._by_hand.append(_end_by_hand(launch, why))
             return True
         if launch.instance_id is None and all(key.lists >= LISTS_FOR_UNKNOWN for key in keys):
@@ -233,19 +233,19 @@ def by_its_tool(launch: Launch) -> str:
     """What to do about a launch that a command carries out: gpuwatch cannot end what that rented."""
     one = launch.launch_id
     return (
-        f"launch {one}: gpuwatch cannot end what its command rented; end it with its tool,"
-        f" then: gpuwatch launches resolve {one} --absent"
+        f"launch {one}: gpuwatch cannot end what its command rented; end it with its own tool,"
+        f" then run: gpuwatch launches resolve {one} --absent"
     )
 
 
 def _end_by_hand(launch: Launch, why: str) -> str:
     what = f"instance {launch.instance_id}" if launch.instance_id else "the instance"
-    return f"{why}; by hand: end {what} with the label {launch.label} there"
+    return f"{why}; end {what} with the label {launch.label} there manually"
 
 
 def _not_found(launch: Launch) -> str:
     """The provider's answer was lost, and no list shows the instance. It is ended if it appears later."""
     return (
-        f"launch {launch.launch_id}: {launch.provider} lists no instance labelled {launch.label}; gpuwatch ends it"
-        f" if it appears. Look there, then: gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
+        f"launch {launch.launch_id}: {launch.provider} lists no instance with the label {launch.label}; if one appears,"
+        f" gpuwatch ends it. Then run: gpuwatch launches resolve {launch.launch_id} --absent, or --adopt INSTANCE"
     )

@@ -48,5 +48,5 @@ def preview_backtest(draft: WatchDraft, days: int) -> tuple[str, ...]:
         return (str(error),)
     ((_, result),) = found.results
     if result is None:
-        return (f"its GPUs were not polled in the last {days} days",)
+        return (f"its GPUs have not been polled in the last {days} days",)
     return tuple(summary_lines(watch, result, found, ZoneInfo(settings.timezone)))

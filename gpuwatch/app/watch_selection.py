@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.settings import Settings
 
-GPU_AND_PRICE = "--gpu and --max-price go together: for example --gpu H100 --max-price 3.50"
+GPU_AND_PRICE = "--gpu and --max-price require each other, for example --gpu H100 --max-price 3.50"
 
 
 def watch_named(settings: Settings, name: str) -> Watch:
@@ -64,7 +64,7 @@ def settings_with_rule(  # noqa: PLR0913 each is an option of the command
     """
     found = settings.from_flags(gpus, max_price, count=count, spot=spot, providers=providers, config=config)
     if max_runtime_s and action == "alert":
-        raise UsageError("--max-runtime goes with --action launch")
+        raise UsageError("--max-runtime requires --action launch")
     if action != "launch" and not max_runtime_s:
         return found
     launch = LaunchSpec(max_runtime_s=max_runtime_s)

@@ -164,7 +164,7 @@ def missing_extra_hint(name: str) -> str | None:
         return None
     from gpuwatch.installation import install_hint
 
-    return f"{name}: it needs an extra that is not installed: {install_hint(extra)}"
+    return f"{name}: a required extra is not installed: {install_hint(extra)}"
 
 
 def _with_installed_extras(names: Iterable[str]) -> list[str]:
@@ -173,7 +173,7 @@ def _with_installed_extras(names: Iterable[str]) -> list[str]:
     found = []
     for name in names:
         if missing := missing_extra_hint(name):
-            logging.getLogger(__name__).error("%s; it is not polled", missing, extra={"provider": name})
+            logging.getLogger(__name__).error("%s; not polling it", missing, extra={"provider": name})
         else:
             found.append(name)
     return found

@@ -54,7 +54,7 @@ def identified_account(settings: Settings, store: Database, launcher: Launcher, 
     try:
         account.identify(now)
     except ProviderError as error:
-        raise ProviderStateUnknown(f"the account of the key of {launcher.name} is not known: {error}") from error
+        raise ProviderStateUnknown(f"cannot determine the account of the key of {launcher.name}: {error}") from error
     return account
 
 
@@ -89,13 +89,13 @@ def _faults_at(
             account.identify(now)
     except ProviderError as error:
         yield (
-            f"launch {first} is alive at {name}, and it is not known whether the key in these settings is of its "
+            f"launch {first} is active at {name}, and it is unknown whether the configured key belongs to its "
             f"account ({error}); try again when {name} answers"
         )
         return
     if unreached := [launch.launch_id for launch in launches if not any(each.owns(launch) for each in accounts)]:
         yield (
-            f"the key of {name} in these settings belongs to another account than launch {', '.join(unreached)}; "
-            "keep the old key until it has ended, or set it as previous_api_key; if both are of one account: "
+            f"the configured key of {name} belongs to another account than launch {', '.join(unreached)}; "
+            "keep the old key until the launch ends, or set it as previous_api_key; if both are of one account, run: "
             f"gpuwatch accounts --same --provider {name}"
         )

@@ -120,7 +120,9 @@ def job_variables(job: Job) -> dict[str, str]:
         try:
             found[name] = os.environ[where] if kind == "env" else Path(where).expanduser().read_text().rstrip("\n")
         except KeyError:
-            faults.append(f"job {job.name}: env.{name}: the environment has no {where}; set it where gpuwatch runs")
+            faults.append(
+                f"job {job.name}: env.{name}: {where} is not set in the environment of gpuwatch; set it there"
+            )
         except OSError as error:
             faults.append(f"job {job.name}: env.{name}: {where}: {error.strerror}")
     if faults:

@@ -131,8 +131,8 @@ class _Launchers:
         launcher = self._built[name]
         if not self._reaches(launcher, obligation):
             raise UsageError(
-                f"the key of {name} may belong to another account than this launch; destroy its instance by hand, or "
-                "put the old key back"
+                f"the key of {name} may belong to another account than this launch; destroy its instance manually, or "
+                "restore the old key"
             )
         return launcher
 
@@ -153,7 +153,7 @@ class _Launchers:
         if (engine := orchestrator(self._settings, name)) is not None:
             return engine
         if name not in self._settings.providers or not has_credentials(self._settings.providers[name]):
-            raise UsageError(f"{name} is not in the settings, or has no key")
+            raise UsageError(f"{name} is not configured, or has no key")
         adapter = build_adapters(self._settings, self._http(), [name], is_patient=False, holds=_NoHolds())[name]
         if adapter.launcher is None:
             raise UsageError(f"gpuwatch cannot end instances at {name} with these settings")

@@ -126,7 +126,7 @@ def resolve_provider(settings: Settings, name: str | None) -> str:
     if name is not None:
         raise not_enabled(settings, name)
     if len(settings.providers) != 1:
-        raise UsageError(f"say which provider: --provider NAME; enabled: {_enabled(settings)}")
+        raise UsageError(f"several providers are enabled; add --provider NAME ({_enabled(settings)})")
     return next(iter(settings.providers))
 
 

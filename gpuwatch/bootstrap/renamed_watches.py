@@ -23,7 +23,7 @@ def settle_watches(settings: Settings, store: Database, now: datetime) -> None:
     identities = SqlWatchIdentities(store)
     settled = identities.settle(settings.watches, now)
     for old, new in settled.changes.renamed.items():
-        log.info("watch %s is now %s: its launches, limits and history go on", old, new)
+        log.info("watch %s is now %s: its launches, limits and history continue", old, new)
     news = list(abandoned_alerts(settled.abandoned, settled.changes.held, new_id, now))
     for one in news:
         log.warning("%s; %s", one.alert.headline, "; ".join(one.alert.can_do))

@@ -47,7 +47,9 @@ def _saved(config: str | None, error: SettingsError) -> FirstSettings | None:
         return None
     what = "1 launch is" if alive == 1 else f"{alive} launches are"
     more = f" (and {len(error.faults) - 1} more)" if len(error.faults) > 1 else ""
-    reason = f"rescue mode: {what} alive and the settings are wrong, so nothing is rented: {error.faults[0]}{more}"
+    reason = (
+        f"rescue mode: {what} active and the settings are wrong, so gpuwatch rents nothing: {error.faults[0]}{more}"
+    )
     settings = msgspec.structs.replace(found.settings, rescue=reason)
     return FirstSettings(settings, tuple(dict.fromkeys((*error.faults, *found.lines))))
 

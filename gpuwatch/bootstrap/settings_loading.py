@@ -72,9 +72,9 @@ def end_by_hand_lines(url: str | None) -> list[str]:
 
     lines = []
     for provider, instance_id, label in _alive(url)[:_SHOWN]:
-        instance = f"instance {instance_id}" if instance_id else "what there is"
-        lines.append(f"by hand: end {instance} with the label {label} at {provider}")
-    return lines or [f"by hand: end each instance whose label begins with {LABEL_PREFIX} at its provider"]
+        instance = f"instance {instance_id}" if instance_id else "the instance"
+        lines.append(f"manually: end {instance} with the label {label} at {provider}")
+    return lines or [f"manually: end each instance whose label begins with {LABEL_PREFIX} at its provider"]
 
 
 def _alive(url: str | None) -> list[tuple[str, str | None, str]]:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 CommandHandler = Callable[[ChatContext, str], ChatReply]
 PressHandler = Callable[[ChatContext, SignedButton], ChatReply]
-FAILED = "That failed; gpuwatch's log says why. See what is so: /status"
+FAILED = "That failed; see gpuwatch's log for the reason. Current state: /status"
 
 
 class ChatCommand(msgspec.Struct, frozen=True):
@@ -30,21 +30,21 @@ class ChatCommand(msgspec.Struct, frozen=True):
 
 
 COMMANDS: Mapping[str, ChatCommand] = {
-    "status": ChatCommand("Providers, launches, what waits for you", reading.status),
+    "status": ChatCommand("Providers, launches, pending approvals", reading.status),
     "watches": ChatCommand("Watches with their limits", reading.watches),
     "offers": ChatCommand("Cheapest offers of a GPU: /offers H100", reading.offers),
-    "history": ChatCommand("Price over a month as a picture: /history H100", reading.history),
-    "launches": ChatCommand("What is rented, state and cost", reading.launches),
-    "jobs": ChatCommand("The queue, what runs, its cost: /jobs, /jobs NAME", jobs.jobs),
+    "history": ChatCommand("Price chart of the last month: /history H100", reading.history),
+    "launches": ChatCommand("Launches, state and cost", reading.launches),
+    "jobs": ChatCommand("Queue, running jobs, cost: /jobs, /jobs NAME", jobs.jobs),
     "costs": ChatCommand("This month, forecast, budgets", reading.costs),
-    "approve": ChatCommand("Rent what was quoted: /approve ID", deciding.approve),
-    "deny": ChatCommand("Do not rent it: /deny ID", deciding.deny),
+    "approve": ChatCommand("Approve a quote and rent it: /approve ID", deciding.approve),
+    "deny": ChatCommand("Reject a quote: /deny ID", deciding.deny),
     "stop": ChatCommand("End a launch: /stop ID", deciding.stop),
-    "extend": ChatCommand("A later end for a launch: /extend ID 2h", deciding.extend),
-    "pause": ChatCommand("Rent nothing new: /pause, /pause WATCH 6h", deciding.pause),
-    "resume": ChatCommand("Rent again: /resume, /resume WATCH", deciding.resume),
-    "silence": ChatCommand("No alerts of a watch: /silence WATCH 6h", deciding.silence),
-    "plan": ChatCommand("GPUs that are enough: /plan 70b, /plan 48gb", plan),
+    "extend": ChatCommand("Extend a launch: /extend ID 2h", deciding.extend),
+    "pause": ChatCommand("Pause renting: /pause, /pause WATCH 6h", deciding.pause),
+    "resume": ChatCommand("Resume renting: /resume, /resume WATCH", deciding.resume),
+    "silence": ChatCommand("Mute the alerts of a watch: /silence WATCH 6h", deciding.silence),
+    "plan": ChatCommand("GPUs that fit a model: /plan 70b, /plan 48gb", plan),
 }
 
 
@@ -52,7 +52,7 @@ def run_command(context: ChatContext, name: str, argument: str) -> ChatReply:
     """Carry out a command; an unknown one gets the list. Never raises."""
     command = COMMANDS.get(name)
     if command is None:
-        return said(f"There is no command {name!r}; /help lists them.")
+        return said(f"Unknown command {name!r}. See /help.")
     is_change = name in _CHANGING or (name in _CHANGING_WHAT and argument != "")
     return _guarded(lambda: _recorded(context, f"/{name} {argument}", is_change, command.run(context, argument)))
 
@@ -71,7 +71,7 @@ def _recorded(context: ChatContext, what: str, is_change: bool, reply: ChatReply
         try:
             record_audit(context.settings, context.actor, f"{what.strip()}: {outcome}", subject="chat")
         except StoreError as error:
-            log.warning("%s, by %s, is not recorded: %s", what, context.actor, error)
+            log.warning("cannot record %s by %s: %s", what, context.actor, error)
     return reply
 
 
@@ -94,7 +94,7 @@ def _of_gpu(run: CommandHandler) -> PressHandler:
     def press(context: ChatContext, button: SignedButton) -> ChatReply:
         found = next((name for name in reading.known_gpus(context) if subject_key(name) == button.subject), None)
         if found is None:
-            raise UsageError("that GPU is not in the settings any more; name it: /offers H100")
+            raise UsageError("that GPU is no longer in the settings; use its name: /offers H100")
         return run(context, found)
 
     return press

@@ -83,7 +83,7 @@ def deny_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 def _require_same_quote(context: ChatContext, button: SignedButton) -> None:
     ask = _approval(context, button.subject)
     if ask is None or approval_binding(ask) != button.bound:
-        raise UsageError("this button was offered for another quote; nothing was done. See: /approve")
+        raise UsageError("this button belongs to another quote; nothing was done. See: /approve")
 
 
 def _approval(context: ChatContext, ask_id: str) -> Approval | None:
@@ -93,11 +93,11 @@ def _approval(context: ChatContext, ask_id: str) -> Approval | None:
 def _open_approvals(context: ChatContext) -> ChatReply:
     found = [one for one in recent_approvals(context.settings) if one.state_at(context.now) is ApprovalState.OPEN]
     if not found:
-        return said("No approval waits for you.")
+        return said("No approval is pending.")
     zone = ZoneInfo(context.settings.timezone)
     items = [(one.ask_id, f": {_quote(one)}, open until {format_moment(one.deadline, zone)}") for one in found]
     rows = [approval_buttons(one, context.signer, one.ask_id) for one in found]
-    return listing("These quotes wait for you", items, rows)
+    return listing("Quotes that await your approval", items, rows)
 
 
 def _quote(ask: Approval) -> str:
@@ -113,7 +113,7 @@ def _quote(ask: Approval) -> str:
 def stop(context: ChatContext, argument: str) -> ChatReply:
     """End a launch, after asking once more; without an id, those that can be ended."""
     if not argument:
-        return _alive_launches(context, "Which launch shall end?", "Stop", ButtonAction.STOP)
+        return _alive_launches(context, "Which launch should end?", "Stop", ButtonAction.STOP)
     launch = _alive(context, argument)
     text = launch_text(launch, context.now, context.settings.timezone)
     rows = context.confirming(f"Yes, stop {launch.launch_id}", ButtonAction.STOP_NOW, launch.launch_id)
@@ -124,7 +124,7 @@ def stop_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     """End it, and wait for the provider's confirmation."""
     reported: list[str] = []
     is_over = stop_launches(context.settings, [button.subject], reported.append)
-    end = f"Launch {button.subject} has ended." if is_over else "Its end is not confirmed yet; gpuwatch goes on."
+    end = f"Launch {button.subject} has ended." if is_over else "Its end is not confirmed yet; gpuwatch keeps trying."
     rows = [[context.button("Cost", ButtonAction.COST, button.subject)]]
     return said("\n".join([*reported, end]), rows, notice=end)
 
@@ -133,7 +133,7 @@ def extend(context: ChatContext, argument: str) -> ChatReply:
     """Give a launch more time, after asking once more; without an id, those that run."""
     launch_id, _, by = argument.partition(" ")
     if not launch_id:
-        return _alive_launches(context, "Which launch shall run longer?", "Extend", ButtonAction.EXTEND)
+        return _alive_launches(context, "Which launch should run longer?", "Extend", ButtonAction.EXTEND)
     launch = _alive(context, launch_id)
     if not by.strip():
         buttons = [
@@ -158,7 +158,8 @@ def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     launch = _same_end(context, launch_id, button.bound)
     found = extend_launch(context.settings, launch.launch_id, float(_duration(by)))
     until = format_moment(found.ends_at, ZoneInfo(context.settings.timezone))
-    text = f"Launch {launch_id} runs until {until} at the latest; up to {dollars(usd(found.more_microusd))} more."
+    more = dollars(usd(found.more_microusd))
+    text = f"Launch {launch_id} now runs until {until} at the latest; additional cost up to {more}."
     return said(text, [context.launch_buttons(launch_id)], notice=text)
 
 
@@ -181,9 +182,9 @@ def _extend_question(context: ChatContext, launch: Launch, by_s: float) -> ChatR
     until = format_moment(ends_at + timedelta(seconds=by_s), ZoneInfo(context.settings.timezone))
     subject = f"{launch.launch_id}-{by}"
     if len(subject) > _SUBJECT:
-        raise UsageError(f"{by} is too exact for a button; use: gpuwatch extend {launch.launch_id} --by {by}")
+        raise UsageError(f"{by} is too precise for a button; use: gpuwatch extend {launch.launch_id} --by {by}")
     rows = context.confirming(f"Yes, +{by}", ButtonAction.EXTEND_NOW, subject, _end_binding(launch))
-    return question(f"Extend launch {launch.launch_id} by {by}, to {until}? It costs up to {more} more.", rows)
+    return question(f"Extend launch {launch.launch_id} by {by}, to {until}? Additional cost: up to {more}.", rows)
 
 
 def _duration(text: str) -> float:
@@ -200,7 +201,9 @@ def _end_binding(launch: Launch) -> str:
 def _same_end(context: ChatContext, launch_id: str, bound: str) -> Launch:
     launch = _alive(context, launch_id)
     if _end_binding(launch) != bound:
-        raise UsageError(f"its end has changed since. {_ends(context, launch)} To move it: /extend {launch_id}")
+        raise UsageError(
+            f"its end has changed in the meantime. {_ends(context, launch)} To extend it: /extend {launch_id}"
+        )
     return launch
 
 
@@ -216,14 +219,14 @@ def _alive(context: ChatContext, launch_id: str) -> Launch:
     if launch is None:
         raise UsageError(f"there is no launch {launch_id!r}; see: /launches")
     if launch.is_over:
-        raise UsageError(f"launch {launch_id} is {launch.state.value} already: {launch.end_reason or 'over'}")
+        raise UsageError(f"launch {launch_id} is already {launch.state.value}: {launch.end_reason or 'over'}")
     return launch
 
 
 def _alive_launches(context: ChatContext, title: str, label: str, action: ButtonAction) -> ChatReply:
     alive = [one for one in all_launches(context.settings) if not one.is_over]
     if not alive:
-        return said("No launch is alive.")
+        return said("No launch is active.")
     items = [(one.launch_id, f": {launch_text(one, context.now, context.settings.timezone)}") for one in alive]
     buttons = [context.button(f"{label} {one.launch_id}", action, one.launch_id) for one in alive]
     return listing(title, items, rows_of(buttons, 1))
@@ -268,10 +271,10 @@ def silence(context: ChatContext, argument: str) -> ChatReply:
         return said("Which watch? For example: /silence NAME 6h", rows_of(buttons, 2))
     watch, for_s = _watch_and_time(context, argument)
     if watch is None:
-        raise UsageError("name a watch to silence: /silence NAME 6h")
+        raise UsageError("expected a watch: /silence NAME 6h")
     found = silence_watch(context.settings, watch, for_s or SILENCE_FOR.total_seconds())
     until = format_moment(found.until, ZoneInfo(context.settings.timezone))
-    text = f"No alerts of {watch} until {until}; launches and money are still reported."
+    text = f"No offer alerts for {watch} until {until}. Alerts about launches and money are still sent."
     return said(text, notice=text)
 
 
@@ -279,7 +282,7 @@ def silence_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Silence one watch for six hours."""
     name = _watch_of(context, button.subject)
     if name is None:
-        raise UsageError("name a watch to silence: /silence NAME 6h")
+        raise UsageError("expected a watch: /silence NAME 6h")
     return silence(context, name)
 
 
@@ -336,5 +339,5 @@ def _watch_of(context: ChatContext, key: str) -> str | None:
     names = [*_watch_names(context), *(name for name in paused if name)]
     found = next((name for name in names if subject_key(name) == key), None)
     if found is None:
-        raise UsageError("that watch is not in the settings any more; nothing was done")
+        raise UsageError("that watch is no longer in the settings; nothing was done")
     return found

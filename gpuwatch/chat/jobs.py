@@ -38,7 +38,7 @@ def jobs(context: ChatContext, argument: str) -> ChatReply:
     over = [one for one in reversed(found) if one.is_over and (one.ended_at or since) >= since]
     shown = [*running, *in_order(found), *over]
     if not shown:
-        return said("No job is open, and none ended within a day.")
+        return said("No job is open, and none ended within the last day.")
     items = [(one.name, f": {_line(one)}") for one in shown[:_SHOWN]]
     if len(shown) > _SHOWN:
         items.append(("More", f": {len(shown) - _SHOWN}, see gpuwatch job list"))
@@ -82,7 +82,7 @@ def log_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     part = log_part(context.settings, button.subject)
     lines = [line for line in part.lines if line.strip()][-_LOG_LINES:]
     if not lines:
-        return said(f"Of the log of job {part.job.name} nothing is here yet.", [job_buttons(context, part.job)])
+        return said(f"No log of job {part.job.name} has been fetched yet.", [job_buttons(context, part.job)])
     title = Line(Role.TITLE, (Piece(cleaned(f"Log of job {part.job.name}, run {part.run_number}"), bold=True),))
     shown = (Line(Role.ITEM, (Piece(cleaned(redact(line), _LOG_LINE), code=True),)) for line in lines)
     return ChatReply(lines=(title, *shown), rows=[job_buttons(context, part.job)])
@@ -92,7 +92,7 @@ def cancel_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Cancel a job, after asking once more."""
     job = job_of(context.settings, button.subject)
     if job.is_over:
-        raise UsageError(f"job {job.name} is {job.state.value}; there is nothing to cancel")
+        raise UsageError(f"job {job.name} is {job.state.value}; it cannot be cancelled")
     rented = " Its instance and the data on it are destroyed." if job.launch_id else ""
     rows = context.confirming(f"Yes, cancel {job.name}", ButtonAction.JOB_CANCEL_NOW, job.job_id, otherwise="No")
     return question(f"Cancel job {job.name}?{rented}\n{_line(job)}", rows)
@@ -102,7 +102,7 @@ def cancel_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Cancel it; its instance is being ended, by this process and the daemon."""
     job, changed = request_cancel(context.settings, button.subject, actor=context.actor)
     text = f"Job {job.name} is cancelled" + (", and its instance is being ended." if job.launch_id else ".")
-    text = text if changed else f"Job {job.name} was cancelled already; nothing was changed."
+    text = text if changed else f"Job {job.name} was already cancelled; nothing changed."
     return said(text, [job_buttons(context, job)], notice=text)
 
 
@@ -124,9 +124,9 @@ def retry_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
     """Queue it, if it is as it was when this was asked."""
     job = job_of(context.settings, button.subject)
     if _binding(job) != button.bound:
-        raise UsageError(f"job {job.name} has changed since; nothing was done. See: /jobs {job.name}")
+        raise UsageError(f"job {job.name} has changed in the meantime; nothing was done. See: /jobs {job.name}")
     after, _ = request_retry(context.settings, job.job_id, actor=context.actor, as_of=job.version)
-    text = f"Job {after.name} is queued again; it resumes from its last whole checkpoint."
+    text = f"Job {after.name} is queued again; it resumes from its last complete checkpoint."
     return said(text, [job_buttons(context, after)], notice=text)
 
 

@@ -15,7 +15,7 @@ from gpuwatch.errors import UsageError
 _SHOWN = 6
 _SIZES = ("7b", "13b", "70b", "24gb", "80gb")
 _WORDS = {"train": "training", "training": "training", "infer": "inference", "inference": "inference", "any": "any"}
-_USAGE = "say a model's size or the memory: /plan 70b, /plan 7b train, /plan 48gb"
+_USAGE = "pass a model size or the memory: /plan 70b, /plan 7b train, /plan 48gb"
 _GIGABYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:gb|gib|g)", re.IGNORECASE)
 _PARAMETERS = re.compile(r"\d+(?:\.\d+)?[bmt]", re.IGNORECASE)
 
@@ -28,14 +28,14 @@ def plan(context: ChatContext, argument: str) -> ChatReply:
     asked = _request(argument)
     found = plan_fit(asked, lambda: context.settings)
     if not found.prices:
-        return said("Cannot tell: no price was polled yet.")
+        return said("Cannot tell: no prices have been polled yet.")
     items = [
         (f"{one.gpu.name} × {one.priced.cards}", f": {dollars(one.usd_hour)} per hour at {one.priced.provider}")
         for one in found.ranked.choices[:_SHOWN]
     ]
     need = f"{found.needs.vram_gb:.0f} GB of GPU memory" if found.needs.vram_gb else "any memory"
     if not items:
-        return said(f"No offer that is known has {need} on up to {asked.max_cards} cards.")
+        return said(f"No known offer has {need} on up to {asked.max_cards} cards.")
     return listing(f"{argument}: {need} for {found.needs.task.value}", items)
 
 

@@ -45,7 +45,7 @@ def status(context: ChatContext, argument: str) -> ChatReply:
     report = cost_report(settings, "provider")
     alive = [one for one in all_launches(settings) if not one.is_over]
     asked = [one for one in recent_approvals(settings) if one.state_at(now) is ApprovalState.OPEN]
-    mode = "dry run: nothing is rented" if settings.dry_run else "renting is on"
+    mode = "dry run: gpuwatch rents nothing" if settings.dry_run else "renting is on"
     items = [("gpuwatch", f": {_count(len(settings.watches), 'watch', 'watches')}, {mode}")]
     for one in provider_statuses(settings):
         if one.is_on:
@@ -54,9 +54,9 @@ def status(context: ChatContext, argument: str) -> ChatReply:
             blind_since = one.health.blind_since
             health = "" if blind_since is None else f"not answering since {format_moment(blind_since, zone)}; "
             items.append((one.provider, f": {health}{when}"))
-    items.append(("Launches", f": {len(alive)} alive, {dollars(usd(report.burn.effective))} per hour"))
+    items.append(("Launches", f": {len(alive)} active, {dollars(usd(report.burn.effective))} per hour"))
     if asked:
-        items.append(("Approvals", f": {len(asked)} wait for you: /approve"))
+        items.append(("Approvals", f": {len(asked)} pending: /approve"))
     items += [("Paused", f": {line}") for line in pause_lines(pauses(settings), now, settings.timezone)]
     items += [("Silenced", f": {one.watch} until {format_moment(one.until, zone)}") for one in silences(settings)]
     if settings.rescue:
@@ -69,7 +69,7 @@ def watches(context: ChatContext, argument: str) -> ChatReply:
     settings = context.settings
     items = [(one.name, f": {_wants(one)}; {one.action.value}") for one in settings.watches]
     if not items:
-        return said("There is no watch in the settings.")
+        return said("No watch is defined in the settings.")
     buttons = [
         context.button(f"Silence {one.name}", ButtonAction.SILENCE, subject_key(one.name)) for one in settings.watches
     ]
@@ -95,7 +95,7 @@ def offers(context: ChatContext, argument: str) -> ChatReply:
         return said("Which GPU? For example: /offers H100", _gpu_rows(context, ButtonAction.OFFERS))
     found = current_offers(context.settings, offer_filter((argument,), spot="any"))
     if found.as_of is None:
-        return said(f"Cannot tell: nothing was polled yet for {argument}. Is this GPU in a watch or under [record]?")
+        return said(f"Cannot tell: {argument} has not been polled yet. Is this GPU in a watch or under [record]?")
     at = format_moment(found.as_of, ZoneInfo(context.settings.timezone))
     cheapest = sorted(found.offers, key=lambda one: one[1].price_microusd_hour / one[0].gpu_count)
     items = [
@@ -145,13 +145,13 @@ def _history_sums(found: PriceHistoryResult) -> str:
     series = found.track.series
     known_hours = f"known: {series.known} of {len(series.polled)} h"
     if not known:
-        return f"nothing was on offer; {known_hours}"
+        return f"no offers; {known_hours}"
     lows = [one.min_with_commission_microusd for one in known if one.min_with_commission_microusd is not None]
     newest = known[-1]
     median = newest.median_with_commission_microusd
     middle = "" if median is None else f", median ${price_text(median / MICRO)}"
     now, least = price_text(lows[-1] / MICRO), price_text(min(lows) / MICRO)
-    return f"newest period: lowest ${now}{middle}; lowest of all ${least}; {known_hours}"
+    return f"newest period: lowest ${now}{middle}; lowest overall ${least}; {known_hours}"
 
 
 def _gpu_rows(context: ChatContext, action: ButtonAction) -> list[Sequence[MessageButton]]:
@@ -174,7 +174,7 @@ def launches(context: ChatContext, argument: str) -> ChatReply:
         if not one.is_over or (one.ended_at or one.intended_at) > now - _ENDED_SHOWN_FOR
     ][:_LAUNCHES_SHOWN]
     if not shown:
-        return said("No launch is alive, and none ended today.")
+        return said("No launch is active, and none ended today.")
     zone = context.settings.timezone
     buttons = [
         context.button(f"{label} {one.launch_id}", action, one.launch_id)
@@ -207,7 +207,7 @@ def costs(context: ChatContext, argument: str) -> ChatReply:
     report = cost_report(context.settings, "watch")
     items = [(one.key, f": {dollars(usd(one.cost.effective))}") for one in report.lines]
     items.append(("Total", f": {dollars(usd(report.total.cost.effective))}"))
-    items.append(("Now", f": {dollars(usd(report.burn.effective))} per hour, {report.burn.launches} alive"))
+    items.append(("Now", f": {dollars(usd(report.burn.effective))} per hour, {report.burn.launches} active"))
     for use in report.budgets:
         percent = use.percent(use.used)
         share = "" if percent is None else f" ({percent:.0f} %)"
@@ -231,9 +231,9 @@ def why(context: ChatContext, alert_id: str) -> ChatReply:
     wanted = EventFilter(since=context.now - _WHY_BACK)
     found = next((one.alert for one in stored_events(context.settings, wanted) if one.alert.alert_id == alert_id), None)
     if found is None:
-        raise UsageError("that alert is not in the store any more")
+        raise UsageError("that alert is no longer in the store")
     facts = "\n".join(f"{label}: {value}" for label, value in found.facts if label in _WHY_FACTS)
-    reason = found.why or "The alert states no reason."
+    reason = found.why or "The alert has no reason."
     return said(f"{found.headline}\nWhy: {reason}\n{facts}\nDone: {found.did or 'nothing'}", notice=reason)
 
 

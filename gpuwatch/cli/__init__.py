@@ -1,4 +1,4 @@
-"""The commands, one file each. A file is imported only when its command runs, so that `--help` is quick."""
+"""The commands, one file each. A file is imported only when its command runs, so that `--help` starts quickly."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "run": ("Run the daemon: poll, alert, rent.", "run_daemon:run"),
         "demo": ("Run the daemon against an embedded marketplace.", "demo:demo"),
         "web": ("Serve the web page and the HTTP API.", "web:web"),
-        "alerts": ("List what happened: offers, launches, faults.", "alerts:alerts"),
-        "silence": ("Send no alerts of a watch for a while.", "alerts:silence"),
+        "alerts": ("List recorded events: offers, launches, faults.", "alerts:alerts"),
+        "silence": ("Mute the alerts of a watch for a while.", "alerts:silence"),
     },
     "Market": {
         "offers": ("List the offers on sale now, cheapest GPU first.", "offers:offers"),
@@ -39,29 +39,29 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "calendar": ("Test whether nights or weekends are cheaper.", "calendar:calendar"),
     },
     "Rent": {
-        "job": ("Queue work that waits for its price.", "job:job"),
-        "rehearse": ("Do everything of a rent but the order.", "rehearse:rehearse"),
+        "job": ("Queue work that runs when an offer meets its limit.", "job:job"),
+        "rehearse": ("Check everything a launch needs, without placing the order.", "rehearse:rehearse"),
         "handover": ("Print a watch's offer as a task of SkyPilot or dstack.", "handover:handover"),
-        "launches": ("List what was rented, with state and cost.", "launches:launches"),
-        "stop": ("End a launch and confirm that it is gone.", "launches:stop"),
-        "extend": ("Give a launch a later end, if the budgets allow it.", "extend:extend"),
-        "asks": ("List quotes that wait for your approval.", "asks:asks"),
-        "approve": ("Rent what was quoted, at its price or less.", "asks:approve"),
+        "launches": ("List launches with their state and cost.", "launches:launches"),
+        "stop": ("End a launch and confirm that its instance is gone.", "launches:stop"),
+        "extend": ("Extend the runtime of a launch, if the budgets allow it.", "extend:extend"),
+        "asks": ("List quotes that await your approval.", "asks:asks"),
+        "approve": ("Approve a quote: rent at its price or less.", "asks:approve"),
         "deny": ("Decline a quote; it is not offered again for a day.", "asks:deny"),
-        "pause": ("Rent nothing new until you resume.", "pause:pause"),
+        "pause": ("Stop renting until you resume.", "pause:pause"),
         "resume": ("Allow renting again.", "pause:resume"),
         "machines": ("List, block or allow machines.", "machines:machines"),
         "adopt": ("Take over an instance that carries gpuwatch's label.", "adopt:adopt"),
-        "accounts": ("List accounts at providers, with what is alive.", "accounts:accounts"),
-        "costs": ("Show spending, the current rate and the month's forecast.", "costs:costs"),
+        "accounts": ("List provider accounts and the launches active under each.", "accounts:accounts"),
+        "costs": ("Show spending, the current rate and the monthly forecast.", "costs:costs"),
     },
     "Plan": {
-        "advise": ("Wait or buy: the price to hold out for before a deadline.", "advise:advise"),
-        "scores": ("Show how forecasts came true: stated and reached.", "scores:scores"),
-        "backtest": ("Show what your watches would have done.", "backtest:backtest"),
-        "plan": ("Estimate a job's memory, time and cost; rent or buy.", "plan:plan"),
-        "checklist": ("Show or tick what must be done before a watch rents.", "checklist:checklist"),
-        "dataset": ("Find what repeats in a training data set, and filter it.", "dataset:dataset"),
+        "advise": ("Wait or buy: the price to wait for before a deadline.", "advise:advise"),
+        "scores": ("Show how accurate past forecasts were.", "scores:scores"),
+        "backtest": ("Replay your watches over recorded prices.", "backtest:backtest"),
+        "plan": ("Estimate a job's memory, time and cost; compare rent and purchase.", "plan:plan"),
+        "checklist": ("Show or tick the items a watch requires before it rents.", "checklist:checklist"),
+        "dataset": ("Find and remove duplicates in a training data set.", "dataset:dataset"),
     },
     "Store": {
         "import": ("Load price files into the store.", "price_files:import_"),
@@ -73,10 +73,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": ("Check settings, database, keys, channels and clock.", "doctor:doctor"),
         "config": ("Show the effective settings or their JSON Schema.", "config:config"),
         "providers": ("List providers: status, credentials, quota plan.", "providers:providers"),
-        "new-provider": ("Write the package of a provider of your own.", "new_provider:new_provider"),
+        "new-provider": ("Generate a package for a new provider.", "new_provider:new_provider"),
         "notify": ("Send a test message through each channel.", "notify:notify"),
         "docs": ("Read the documentation.", "docs:docs"),
-        "emulator": ("Serve the embedded marketplace, for tests of your own.", "emulator:emulator"),
+        "emulator": ("Serve the embedded marketplace for your own tests.", "emulator:emulator"),
         "completion": ("Print the completion script for your shell.", "completion:completion"),
     },
 }
@@ -112,7 +112,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.DONE
-    except SystemExit:  # click exits so when nobody reads any more, as behind `| head`, and silences the stream
+    except SystemExit:  # click exits this way when the reader is gone, as in `| head`, and silences the stream
         if "PacifyFlush" not in type(sys.stdout).__name__:
             raise
         return Exit.DONE

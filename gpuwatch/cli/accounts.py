@@ -1,4 +1,4 @@
-"""`gpuwatch accounts`: whose keys are in the settings, and what is alive under each account."""
+"""`gpuwatch accounts`: the provider accounts of the configured keys, and the active launches under each."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from gpuwatch.app.accounts import AccountStatus
     from gpuwatch.settings import Settings
 
-_COLUMNS = (left("provider"), left("account"), left("key"), left("first used", drop=1), text("alive under it"))
+_COLUMNS = (left("provider"), left("account"), left("key"), left("first used", drop=1), text("active launches"))
 _KEY = {True: "this one", False: "another", None: "not known"}
 
 
 @click.command(cls=Command, examples=("gpuwatch accounts", "gpuwatch accounts --same --provider vastai"))
-@click.option("--same", is_flag=True, help="You checked: the key in the settings is of the account of what is alive.")
+@click.option("--same", is_flag=True, help="Confirm that the new key belongs to the account of the active launches.")
 @provider_option()
 @json_option
 @settings_option
 def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings) -> None:
-    """List the accounts at providers, with what is alive under each.
+    """List the accounts at providers, with the active launches under each.
 
-    A launch can be seen and ended only with a key of its own account. Where a provider does not name the account of a
-    key, a new key looks like a new account: --same confirms that it is not.
+    A launch can be listed and ended only with a key of its own account. If a provider does not report which account a
+    key belongs to, gpuwatch treats a new key as a new account. Use --same to confirm that it is the same account.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is not known.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the account or the store is unavailable.
     """
     from gpuwatch.app.accounts import account_json, confirm_same
     from gpuwatch.app.accounts import accounts as found_accounts
@@ -41,7 +41,7 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
     if same:
         joined = confirm_same(settings, provider)
         names = ", ".join(launch.launch_id for launch in joined)
-        click.echo(f"this key reaches launch {names} from now on" if joined else "nothing is alive under another key")
+        click.echo(f"this key now controls launch {names}" if joined else "no launch is active under another key")
         return
     found = [one for one in found_accounts(settings) if provider in {None, one.provider}]
     if as_json:
@@ -49,7 +49,7 @@ def accounts(same: bool, provider: str | None, as_json: bool, settings: Settings
     elif found:
         table(_COLUMNS, [_row(one, settings.timezone) for one in found])
     else:
-        click.echo("no account is known: gpuwatch notes it when the daemon first lists the instances there")
+        click.echo("no account is known yet: the daemon records it when it first lists the instances")
 
 
 def _row(one: AccountStatus, timezone: str) -> tuple[str, str, str, str, str]:

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     "--watch",
     metavar="NAME",
     default=None,
-    help="Watch whose limits apply to it. Default: the one watch that rents.",
+    help="Watch whose limits apply. Default: the only watch that rents.",
     shell_complete=completes("watches"),
 )
 @click.option(
     "--not-mine",
     is_flag=True,
-    help="It belongs to another installation: report nothing of that one any more, and never touch it.",
+    help="Mark it as another installation's: never report or touch that installation's instances.",
 )
 @provider_option()
 @settings_option
 def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None, settings: Settings) -> None:
-    """Take over an INSTANCE that carries gpuwatch's label and belongs to no launch.
+    """Take over an INSTANCE that has gpuwatch's label and belongs to no launch.
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 the provider did not list its instances.
     """
@@ -50,4 +50,4 @@ def adopt(instance: str, watch: str | None, not_mine: bool, provider: str | None
     launch = adoption.adopt(settings, instance, provider, watch)
     click.echo(f"instance {instance} is launch {launch.launch_id} of watch {launch.watch}, {launch.state.value}")
     if launch.max_runtime_s is None:
-        note("its watch has no max_runtime: it runs until you end it")
+        note("its watch has no max_runtime: the instance runs until you end it")

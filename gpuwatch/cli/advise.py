@@ -1,4 +1,4 @@
-"""`gpuwatch advise`: wait or buy, with a deadline, by what the history shows."""
+"""`gpuwatch advise`: wait or buy before a deadline, based on the price history."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
 
 @click.command(cls=Command, examples=("gpuwatch advise 'H100 SXM' --hours 24 --deadline 2d",))
 @click.argument("gpu", shell_complete=completes("gpus"))
-@duration_option("--deadline", "deadline", "Latest time by which you need the GPU; up to 30d.", default="2d")
+@duration_option("--deadline", "deadline", "Time by which you need the GPU; up to 30d.", default="2d")
 @click.option(
     "--hours", "job_hours", type=Between(min=0, min_open=True, max=100_000), default=24, show_default=True,
-    help="How long the job runs, for the saving in dollars.",
+    help="Length of the job; used for the saving in dollars.",
 )  # fmt: skip
 @click.option(
     "--under",
@@ -49,16 +49,16 @@ _VERDICTS = {"buy_now": "BUY NOW", "wait": "WAIT", "either": "YOUR CALL"}
     help="Show the odds of seeing an offer at or under this price.",
 )
 @duration_option("--poll-every", "poll_every_s", "Poll interval for the odds. Default: as configured.")
-@click.option("--record", is_flag=True, help="Keep what is stated; gpuwatch scores compares it with what comes true.")
+@click.option("--record", is_flag=True, help="Record the forecast; `gpuwatch scores` compares it with the outcome.")
 @past_options("90d")
 @json_option
 @settings_option
 def advise(past: PastOptions, deadline: float, as_json: bool, settings: Settings, **given: Any) -> int:
-    """Wait or buy: the price to hold out for until a deadline, computed from the history.
+    """Wait or buy: the price to wait for before a deadline, computed from the history.
 
     With --data or --until, "now" is the newest hour of the history. Prices are per GPU-hour, commission included.
 
-    Exit codes: 0 there is an answer, 2 usage, 3 the history is too short to tell.
+    Exit codes: 0 done, 2 usage, 3 the history is too short.
     """
     from gpuwatch.app.advise import AdviceRequest, advice_json, give_advice
     from gpuwatch.bootstrap import real_now
@@ -83,7 +83,7 @@ def _print(wanted: AdviceRequest, answered: AdviceResult, zone: str) -> None:
     from gpuwatch.domain.analysis.optimal_stopping import METHOD
     from gpuwatch.domain.analysis.price_steps import step_name
 
-    click.echo(f"{wanted.gpu}: wait or buy? You must have one within {format_duration(wanted.hours * 3600)}.\n")
+    click.echo(f"{wanted.gpu}: wait or buy? You need one within {format_duration(wanted.hours * 3600)}.\n")
     advice = answered.advice
     if advice is None:
         click.echo(f"Not enough data in {answered.source}: {answered.why_none}.")
@@ -102,14 +102,14 @@ def _print(wanted: AdviceRequest, answered: AdviceResult, zone: str) -> None:
 
 
 def _record_lines(answered: AdviceResult) -> Iterator[str]:
-    """What the record of earlier statements changed, and that this one is kept."""
+    """How the record of earlier forecasts changed the advice, and whether this forecast is recorded."""
     past = answered.past
     if past is not None and (past.shrink < 1 or not past.trusts_optimal_stopping):
-        done = [f"savings are shrunk to {past.shrink:.0%}"] if past.shrink < 1 else []
-        done += [] if past.trusts_optimal_stopping else ["optimal stopping is not followed"]
-        yield f"By the record of {past.bought + past.missed} earlier forecasts {' and '.join(done)}: gpuwatch scores."
+        done = [f"savings are scaled to {past.shrink:.0%}"] if past.shrink < 1 else []
+        done += [] if past.trusts_optimal_stopping else ["optimal stopping is not used"]
+        yield f"Based on {past.bought + past.missed} earlier forecasts, {' and '.join(done)}: gpuwatch scores."
     if answered.recorded is not None:
-        yield f"Kept as forecast {answered.recorded}; once its deadline is over: gpuwatch scores."
+        yield f"Recorded as forecast {answered.recorded}; after its deadline, see: gpuwatch scores."
 
 
 def _print_advice(advice: Advice, hours: float) -> None:
@@ -121,32 +121,36 @@ def _print_advice(advice: Advice, hours: float) -> None:
     step = step_name(advice.step_h)
     if advice.step_h > 1:
         judged = format_duration(advice.hours * 3600)
-        click.echo(f"  step       a {step}: polls are too few to judge hours; a wait of {judged} is judged")
+        click.echo(
+            f"  step       one {step}: the polls are too sparse for hourly steps; a wait of {judged} is assessed"
+        )
     click.echo(f"  price now  {_usd(advice.now_usd)}\n  limit now  {_limit(advice.limit_usd)}")
     click.echo(f"  waiting    {_saving_text(advice.saving, advice.now_usd, hours)}\n")
     rows = [(format_duration(left * advice.step_h * 3600) if left else f"the last {step}", _limit(usd))
             for left, usd in limit_changes(advice)]  # fmt: skip
-    moves = ", as long as the week's median stays" if advice.relative else ""
+    moves = ", if the weekly median does not change" if advice.relative else ""
     click.echo(f"The rule: {RULE_TEXTS[advice.rule.value]}.")
-    click.echo(f"The limit as the deadline nears{moves}:")
+    click.echo(f"The limit as the deadline approaches{moves}:")
     table((left("time left"), right("buy at or under")), rows)
-    click.echo(f"\nWithin the deadline, waits begun at prices near the one now ({advice.reached_starts} starts) met:")
+    click.echo(
+        f"\nPrices reached within the deadline, for waits that start near the current price ({advice.reached_starts}):"
+    )
     met = [(f"{share:.0%}", _usd(price)) for share, price in advice.reached]
-    table((left("in this share of starts"), right("this price, or less")), met)
+    table((left("share of starts"), right("this price, or less")), met)
     if any(price is None for _, price in advice.reached):
-        click.echo("–: there are too few such starts to tell.")
+        click.echo("–: too few starts.")
 
 
 def _saving_text(saving: WaitingSaving | None, now_usd: float | None, hours: float) -> str:
     if saving is None:
-        return "what it saves is not known: the price was too seldom above the limit"
+        return "the saving is unknown: the price was rarely above the limit"
     dollars = "" if now_usd is None else f", {now_usd * saving.share * hours:+.2f} $ a GPU for {hours:g} h"
     return (
-        f"from such a price it saved {saving.share:.1%} on average{dollars}"
+        f"saved {saving.share:.1%} on average from such a price{dollars}"
         f"\n  counted    {saving.hours} of {saving.starts} such starts, on {saving.days} days; {saving.missed} of them "
-        f"with nothing on offer at the deadline{' (they pay the next offer)' if saving.missed else ''}; "
-        f"{saving.unknown} unknown: nobody looked then, or it is still ahead"
-        f"\n  your wait  {saving.low:.1%} to {saving.high:.1%}: 95 % of single waits (below 0: dearer than buying now)"
+        f"with no offer at the deadline{' (they pay the next offer)' if saving.missed else ''}; "
+        f"{saving.unknown} unknown: not polled at the deadline, or the deadline is in the future"
+        f"\n  your wait  {saving.low:.1%} to {saving.high:.1%}: 95 % of single waits (negative: costs more)"
     )
 
 
@@ -158,9 +162,9 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
     yield f"\nOffers at or under {answered.under_usd:.4f}:"
     snipe = answered.snipe
     if snipe is None:
-        yield "  too few were seen to begin; nothing can be said of how long they last"
+        yield "  too few were observed to estimate how long they last"
         return
-    yield f"  {snipe.lifetimes} began, {snipe.a_day:.1f} a day; half of them last longer than {_life(snipe)}"
+    yield f"  {snipe.lifetimes} appeared, {snipe.a_day:.1f} a day; half of them last longer than {_life(snipe)}"
     for odds in snipe.odds:
         every = format_duration(odds.every_s)
         yield (
@@ -168,7 +172,7 @@ def _odds_lines(answered: AdviceResult) -> Iterator[str]:
             f"({odds.chance_low:.1%} to {odds.chance_high:.1%}), {odds.a_day:.1f} a day"
         )
     apart = _about(snipe.poll_spacing_s)
-    yield f"  The history was polled every {apart}: offers that came and went between two polls are not in it."
+    yield f"  The history was polled every {apart}: shorter-lived offers are not in it."
     yield f"  Method: {METHOD_TEXT}."
 
 
@@ -180,7 +184,7 @@ def _life(snipe: SnipeOdds) -> str:
 
 
 def _about(seconds: float) -> str:
-    """A duration rounded to what matters."""
+    """A duration in its largest useful unit."""
     step = next((step for least, step in ((86_400, 3600), (3600, 600), (600, 60)) if seconds >= least), 1)
     return format_duration(round(seconds / step) * step)
 

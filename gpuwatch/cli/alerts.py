@@ -1,4 +1,4 @@
-"""`gpuwatch alerts` and `gpuwatch silence`: what was reported, and for which watches nothing is sent."""
+"""`gpuwatch alerts` and `gpuwatch silence`: list recorded events, and mute watches."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _STATES = {"pending": "waits", "expired": "too late", "refused": "refused"}
     type=click.Choice([severity.value for severity in Severity]),
     default=Severity.INFO.value,
     show_default=True,
-    help="Only this severity and what is more urgent.",
+    help="Only this severity and higher.",
 )
-@click.option("--follow", is_flag=True, help="Go on, and print each new one as it comes.")
+@click.option("--follow", is_flag=True, help="Keep running and print new events.")
 @json_option
 @settings_option
 def alerts(
     since_s: float, kinds: tuple[str, ...], severity: str, follow: bool, as_json: bool, settings: Settings
 ) -> None:
-    """List what happened: offers, launches, faults; newest last. Reads the store only.
+    """List recorded events (offers, launches, faults), newest last. Reads the store only.
 
-    With --follow --json each event is one JSON object on a line.
+    With --follow --json, each event is one JSON object per line.
     """
     from gpuwatch.app.alerts import event_filter, event_with_delivery, follow_events, stored_events
 
@@ -58,7 +58,7 @@ def alerts(
             json_out([event_with_delivery(event) for event in found])
             return
         if not found:
-            note("nothing happened in that time")
+            note("no events in that time")
         _print(found, settings.timezone)
     elif as_json:
         for event in follow_events(settings, wanted):
@@ -71,13 +71,13 @@ def alerts(
 @click.argument("watch", required=False, shell_complete=completes("watches"))
 @duration_option("--for", "for_s", "Duration, such as 6h.")
 @click.option("--list", "as_list", is_flag=True, help="List the silenced watches.")
-@click.option("--end", metavar="WATCH", shell_complete=completes("watches"), help="Send its alerts again.")
+@click.option("--end", metavar="WATCH", shell_complete=completes("watches"), help="End the silence of this watch.")
 @json_option
 @settings_option
 def silence(
     watch: str | None, for_s: float | None, as_list: bool, end: str | None, as_json: bool, settings: Settings
 ) -> None:
-    """Send no alerts about offers of one WATCH for a while. They are stored and logged; launches are still reported."""
+    """Mute the offer alerts of one WATCH for a while. gpuwatch still stores and logs them, and sends launch alerts."""
     from gpuwatch.app import alerts as app
 
     if [watch is not None, as_list, end is not None].count(True) != 1 or (watch is None) != (for_s is None):
@@ -102,7 +102,7 @@ def _print(events: Iterable[StoredEvent], timezone: str) -> None:
 
 
 def _lines(event: StoredEvent, timezone: str, width: int | None) -> Iterator[str]:
-    """When, how urgent, what kind; the headline, and below it what the channels did."""
+    """Time, severity, kind and headline, with the delivery status of each channel below."""
     alert = event.alert
     at = local(alert.created_at, timezone)[:19]
     begin = f"{at}  {alert.severity.value:<8}  {alert.kind.value:<9}  "

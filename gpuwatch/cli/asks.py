@@ -1,4 +1,4 @@
-"""`gpuwatch asks`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decision on them."""
+"""`gpuwatch asks`, `approve` and `deny`: quotes of watches with `action = "ask"`, and your decisions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COLUMNS = (
 @json_option
 @settings_option
 def asks(as_json: bool, settings: Settings) -> None:
-    """List the quotes that wait for your approval, and those of the last week."""
+    """List the quotes that await your approval, and those of the last week."""
     from gpuwatch.app.approvals import approval_json, recent_approvals
 
     now = real_now()
@@ -55,9 +55,9 @@ def asks(as_json: bool, settings: Settings) -> None:
 @json_option
 @settings_option
 def approve(ask_id: str, as_json: bool, settings: Settings) -> int:
-    """Rent what was quoted, at its price or less, or nothing.
+    """Approve a quote: rent at its price or less, or not at all.
 
-    Exit codes: 0 rented, 1 refused (nothing is rented), 2 no such quote, or the settings do not allow it, 3 the
+    Exit codes: 0 rented, 1 refused (nothing was rented), 2 no such quote, or the settings forbid it, 3 the
     provider did not answer.
     """
     from gpuwatch.app.approvals import approve as rent
@@ -67,11 +67,11 @@ def approve(ask_id: str, as_json: bool, settings: Settings) -> int:
 
 @click.command(cls=Command, examples=("gpuwatch deny uoyauilxpk2f --why 'too far away'",))
 @click.argument("ask_id", shell_complete=completes("approvals"))
-@click.option("--why", default="", help="Reason, for your own record.")
+@click.option("--why", default="", help="Reason, for your own records.")
 @json_option
 @settings_option
 def deny(ask_id: str, why: str, as_json: bool, settings: Settings) -> int:
-    """Decline a quote; its watch does not offer it again for 24 hours."""
+    """Decline a quote. Its watch does not offer it again for 24 hours."""
     from gpuwatch.app.approvals import deny as refuse
 
     return _print_reply(refuse(settings, ask_id, why), as_json)

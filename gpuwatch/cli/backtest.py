@@ -1,4 +1,4 @@
-"""`gpuwatch backtest`: what your watches would have done."""
+"""`gpuwatch backtest`: replay watches over recorded prices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.backtest.report import BacktestEvent, BacktestResult, WaitStatistics
     from gpuwatch.domain.watches.watch import Watch
 
-_NO_POLLS = "the market was not polled for it in that time (no `gpuwatch run` then, or other GPUs)"
+_NO_POLLS = "no polls in that time (`gpuwatch run` was not running, or did not poll this GPU)"
 _MOST_EVENTS = 20
 _EVENTS = (
     left("when"),
@@ -52,7 +52,7 @@ _EVENTS = (
 _STEPS = (
     right("max_price"),
     right("held", drop=3),
-    right("fires", drop=2),  # or launches, where it rents
+    right("fires", drop=2),  # launches if the watch rents
     right("first", drop=4),
     right("in time", drop=1),
     right("median wait"),
@@ -81,16 +81,16 @@ def _thresholds(_ctx: click.Context, _param: click.Parameter, given: str | None)
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
 @gpu_option(
     "--gpu",
-    "Test a rule instead of the watches: a GPU family or model; may be repeated.",
+    "Test a single rule instead of the watches: a GPU family or model; may be repeated.",
     multiple=True,
     metavar=None,
 )
 @click.option("--max-price", metavar="USD", help="With --gpu: threshold per GPU-hour, commission included.")
 @click.option("--action", type=click.Choice(["alert", "launch"]), default=None, help="With --gpu: alert, or rent.")
-@duration_option("--max-runtime", "max_runtime_s", "With --gpu: how long a launch lives, such as 24h.")
+@duration_option("--max-runtime", "max_runtime_s", "With --gpu: runtime of a launch, such as 24h.")
 @past_options("30d")
-@duration_option("--job", "job_s", "How long a launch is needed, where that is less than max_runtime.")
-@duration_option("--deadline", "deadline_s", "How long you could have waited for a better price. Default: 24h.")
+@duration_option("--job", "job_s", "Runtime that the job needs, if less than max_runtime.")
+@duration_option("--deadline", "deadline_s", "Longest wait for a better price. Default: 24h.")
 @click.option(
     "--sweep",
     "thresholds",
@@ -98,8 +98,8 @@ def _thresholds(_ctx: click.Context, _param: click.Parameter, given: str | None)
     callback=_thresholds,
     help="Test one watch at many thresholds.",
 )
-@click.option("--strict", is_flag=True, help="Reject a watch with clauses that the history cannot judge.")
-@csv_option("Print CSV: one line for each event, or each threshold.")
+@click.option("--strict", is_flag=True, help="Reject a watch with conditions that the history cannot evaluate.")
+@csv_option("Print CSV: one line per event or per threshold.")
 @png_option
 @html_option
 @json_option
@@ -113,10 +113,10 @@ def backtest(
     config: str | None,
     **given: Any,
 ) -> int:
-    """Show what your watches would have done: the daemon's own decisions over recorded prices.
+    """Replay your watches: apply the daemon's own decisions to recorded prices.
 
-    With --gpu and --max-price it tests that one rule instead of your watches, on offers of one GPU unless --count says
-    otherwise. Launches are computed as if dry_run were false and every order succeeded at once; budgets and limits
+    With --gpu and --max-price, test a single rule instead of your watches, on offers of one GPU by default (--count).
+    Launches are simulated as if dry_run were false and every order succeeded immediately. Budgets and limits
     apply.
 
     Exit codes: 0 done, 2 usage or settings are wrong, 3 the market was not polled in that time.
@@ -154,19 +154,19 @@ def backtest(
 
 
 def _page(known: Sequence[tuple[Watch, BacktestResult]], is_sweep: bool, zone: ZoneInfo, recording: Recording) -> str:
-    """The page of a backtest: prices and what was taken, or for a sweep the price paid against the wait."""
+    """The HTML page of a backtest: prices and events, or for a sweep the price paid against the wait."""
     heading = f"backtest of {', '.join(dict.fromkeys(watch.name for watch, _ in known))}"
     verdict = [one for one in recording.answers if isinstance(one, str) and one.startswith(("  mean price", "  begun"))]
     if is_sweep:
         verdict = [*_least_paid(known), *verdict]
     charts = [_paid_against_wait(known)] if is_sweep else [_track(watch, result, zone) for watch, result in known]
-    return page_of(heading, verdict or ["nothing was on offer in time: no mean price can be stated"], charts, recording)
+    return page_of(heading, verdict or ["no offers in time: no mean price available"], charts, recording)
 
 
 def _track(watch: Watch, result: BacktestResult, zone: ZoneInfo) -> str:
     times, prices = result.track()
     taken = [event for event in result.events if event.launched] or result.events
-    line = SvgLine("cheapest offer that fits", [price if isfinite(price) else None for price in prices])
+    line = SvgLine("cheapest matching offer", [price if isfinite(price) else None for price in prices])
     points = [(event.at, event.usd_gpu_hour) for event in taken]
     title = f"{watch.name}: USD per GPU-hour, commission included"
     return step_chart(title, [at.astimezone(zone) for at in times], [line], (), points)
@@ -177,17 +177,17 @@ def _least_paid(known: Sequence[tuple[Watch, BacktestResult]]) -> list[str]:
     if not paid:
         return []
     usd, watch = min(paid, key=lambda one: one[0])
-    return [f"the least was paid at max_price {watch.max_price_usd_gpu_hour:f}: {usd:.4f} $/GPU-h in the mean"]
+    return [f"lowest mean price at max_price {watch.max_price_usd_gpu_hour:f}: {usd:.4f} $/GPU-h"]
 
 
 def _paid_against_wait(known: Sequence[tuple[Watch, BacktestResult]]) -> str:
-    labels: dict[tuple[float, float], list[str]] = {}  # thresholds that came to the same are one point
+    labels: dict[tuple[float, float], list[str]] = {}  # thresholds with the same result share one point
     for watch, result in known:
         wait_s, paid = result.waiting.median_s, result.waiting.paid_usd_gpu_hour
         if wait_s is not None and paid is not None:
             labels.setdefault((wait_s / 3600, paid), []).append(f"{watch.max_price_usd_gpu_hour:f}")
     points = [(wait_h, paid, ", ".join(texts)) for (wait_h, paid), texts in labels.items()]
-    return point_chart("price paid against wait, by max_price", points, "median wait in hours", "mean paid, $/GPU-h")
+    return point_chart("price paid against wait, by max_price", points, "median wait in hours", "mean price, $/GPU-h")
 
 
 # --- for programs -----------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_watches(found: Backtest, timezone: str) -> None:
-    """Each watch: what it did, and what that was worth."""
+    """What each watch did, and what that was worth."""
     from gpuwatch.app.backtest_report import rule_text, summary_lines
 
     zone = ZoneInfo(timezone)
@@ -243,7 +243,7 @@ def _events(result: BacktestResult, title: str, zone: ZoneInfo) -> None:
         say(f"{title}: it never fired")
         return
     events = main_events(result)
-    left_out = 1 if len({event.did for event in events}) == 1 else None  # the title says it
+    left_out = 1 if len({event.did for event in events}) == 1 else None  # the title already states it
     rows = [_event(event, zone) for event in events[:_MOST_EVENTS]]
     kept = [i for i in range(len(_EVENTS)) if i != left_out]
     table([_EVENTS[i] for i in kept], [[row[i] for i in kept] for row in rows], title=title)
@@ -268,7 +268,7 @@ def _event(event: BacktestEvent, zone: ZoneInfo) -> tuple[str, ...]:
 
 
 def _print_sweep(found: Backtest) -> None:
-    """The trade-off: a lower price against a longer wait."""
+    """The trade-off between a lower price and a longer wait."""
     from gpuwatch.app.backtest_report import ignored_text, starts_text, wait_text
     from gpuwatch.domain.watches.watch import Action
 
@@ -287,12 +287,12 @@ def _print_sweep(found: Backtest) -> None:
         click.echo(line_chart(xs, {"median wait": ys}, "median wait in hours, by max_price"))
     first = known[0][1]
     span = wait_text(found.deadline)
-    say(f"  {first.looks} polls; held: the share of them at which it could have rented")
+    say(f"  {first.looks} polls; held: share of polls at which it could have rented")
     say(f"  {starts_text(first.waiting)}")
-    say(f"  in time: the share of the counted that came to an offer within {span};")
-    say(f"  mean paid: after {span} it takes what there is; at once: that against buying at once")
+    say(f"  in time: share of the counted polls that found an offer within {span};")
+    say(f"  mean paid: after {span} it takes the cheapest offer; at once: compared with buying immediately")
     if any(not result.waiting.is_shown for _, result in known):
-        say("  (…): it may be chance, or there are too few days to tell; 95 %, block bootstrap over days")
+        say("  (…): may be chance, or too few days; 95 % confidence, block bootstrap over days")
     if clauses := found.ignored.get(watch.name):
         say(f"  {ignored_text(clauses)}")
     _foot(found)
@@ -318,7 +318,7 @@ def _step(watch: Watch, result: BacktestResult) -> tuple[str, ...]:
 def _foot(found: Backtest) -> None:
     say(f"\n{found.source}: {found.intervals} prices, {found.looks} polls.")
     say("Method: replay of the recorded polls through the daemon's decisions; an offer stays on sale until a")
-    say("poll misses it; launches run at once and to their end.")
+    say("poll no longer lists it; launches start immediately and run to their end.")
 
 
 def _against(waiting: WaitStatistics) -> str:

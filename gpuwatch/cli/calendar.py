@@ -1,4 +1,4 @@
-"""`gpuwatch calendar`: is it cheaper at night, or at weekends?"""
+"""`gpuwatch calendar`: are nights or weekends cheaper?"""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def calendar(
     as_json: bool,
     settings: Settings,
 ) -> int:
-    """Test whether a GPU is cheaper at night or at weekends: its lowest price by hour of the week.
+    """Test whether a GPU is cheaper at night or at weekends, by its lowest price in each hour of the week.
 
-    Prices are per GPU-hour and include the commission. A difference is reported only where chance hardly explains it:
-    in 19 of 20 histories without any difference, every line says "no effect".
+    Prices are per GPU-hour, commission included. A difference is reported only if chance is an unlikely explanation:
+    in 19 of 20 histories without a difference, every line says "no effect".
 
-    Exit codes: 0 there is an answer, 2 usage, 3 the history is too short to tell.
+    Exit codes: 0 done, 2 usage, 3 the history is too short.
     """
     from gpuwatch.app.calendar import CalendarRequest, calendar_json, cell_json, price_calendar
     from gpuwatch.bootstrap import real_now
@@ -111,7 +111,7 @@ def calendar(
 def _check_zone(name: str | None) -> None:
     try:
         ZoneInfo(name or "UTC")
-    except (OSError, ValueError, LookupError) as error:  # unknown, a folder, a path that leads out
+    except (OSError, ValueError, LookupError) as error:  # unknown, a folder, or a path outside the zone database
         raise click.BadParameter(
             f'expected a time zone such as "Europe/Berlin": {name!r}', param_hint="--zone"
         ) from error
@@ -127,7 +127,7 @@ def _parts(blocks: tuple[str, ...]) -> list[WeekPart]:
         raise click.BadParameter(f"expected at most {_MOST_BLOCKS}", param_hint="--blocks")
     found = [_part(text) for text in blocks]
     if len({part.name for part in found}) < len(found):
-        raise click.BadParameter("each needs a name of its own", param_hint="--blocks")
+        raise click.BadParameter("names must be unique", param_hint="--blocks")
     return found
 
 
@@ -145,15 +145,15 @@ def _part(text: str) -> WeekPart:
 
 
 def _print_calendar(shown: PriceCalendar, title: str) -> None:
-    """The map, the table, and what they say in words."""
+    """The heat map, the table, and the conclusions."""
     from gpuwatch.domain.analysis.calendar import HOURS_METHOD, METHOD
 
     found = shown.found
     if not found.hours:
-        why = "nothing was on offer at any poll" if found.hours_polled else "it was never polled"
+        why = "no offers at any poll" if found.hours_polled else "it was never polled"
         say(f"{title}: no data in {shown.series.source}; {why}.")
         return
-    say(f"{title} by hour of the week, {shown.zone}: percent against the median, {_usd(found)} per GPU-hour")
+    say(f"{title} by hour of the week, {shown.zone}: percent difference from the median, {_usd(found)} per GPU-hour")
     for line in _map(found):
         click.echo(line)
     say(f"{'':4}{_weeks(found)}; each number is the median of the lowest prices in that hour\n")
@@ -162,7 +162,7 @@ def _print_calendar(shown: PriceCalendar, title: str) -> None:
     for line in _sentences(found):
         say(line)
     say(
-        f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_polled} that were polled, "
+        f"\n{shown.series.source}: {found.hours} hours with a price, of {found.hours_polled} polled, "
         f"from {local(found.since, shown.zone)} to {local(found.until, shown.zone)}; "
         f"the price {_changed(found.changes)}."
     )
@@ -187,7 +187,7 @@ def _changed(times: int) -> str:
 
 
 def _weeks(found: Calendar) -> str:
-    """How many weeks a number of the map covers."""
+    """Number of weeks behind each number of the map."""
     least, most = min(cell.weeks for cell in found.cells), max(cell.weeks for cell in found.cells)
     return f"{least} to {most} weeks" if least < most else f"{most} weeks"
 
@@ -227,13 +227,13 @@ def _sentences(found: Calendar) -> Iterator[str]:
         inside, outside = effect.without_offers_share, effect.without_offers_elsewhere_share
         if inside or outside:
             shares = f"{inside or 0:.1%} of its hours, {outside or 0:.1%} of the others"
-            yield f"{effect.name}: nothing was on offer in {shares}."
+            yield f"{effect.name}: no offers in {shares}."
     if found.comparisons > 1:
-        yield f"p is for {found.comparisons} comparisons together (Holm): under {ALPHA} is called a difference."
+        yield f"p is corrected for {found.comparisons} comparisons (Holm); p < {ALPHA} is reported as a difference."
 
 
 def _save_picture(path: Path, shown: PriceCalendar, title: str) -> None:
-    """The map as a picture, with what it is made of and what is proven of it."""
+    """The heat map as a picture, with its sample and the proven effects."""
     from gpuwatch.app.calendar import DAYS, percent_of
 
     found = shown.found
@@ -244,7 +244,7 @@ def _save_picture(path: Path, shown: PriceCalendar, title: str) -> None:
         rows: Sequence[Sequence[float]] = [numbers[day * 24 : day * 24 + 24] for day in range(7)]
         most = _scale([abs(number) for number in known if number is not None])
         image = axes.imshow(rows, cmap="RdYlGn_r", vmin=-most, vmax=most, aspect="auto")
-        axes.figure.colorbar(image, label=f"% against the median, {_usd(found)} per GPU-hour", extend="both")
+        axes.figure.colorbar(image, label=f"% difference from the median, {_usd(found)} per GPU-hour", extend="both")
         axes.set_xticks(range(24))
         axes.set_yticks(range(7), DAYS)
         verdicts = "; ".join(f"{effect.name}: {effect.verdict.value}{_size(effect)}" for effect in found.effects)
@@ -265,7 +265,7 @@ def _page(shown: PriceCalendar, title: str, recording: Recording) -> str:
 
 
 def _scale(sizes: Sequence[float]) -> float:
-    """The end of the colours: 95 of 100 hours lie within it, so that one odd price does not make all others pale."""
+    """The end of the colour scale: 95 % of the hours are within it, so that one outlier does not fade all others."""
     ranked = sorted(sizes)
     return (ranked[int(0.95 * (len(ranked) - 1))] if ranked else 0.0) or 1.0
 

@@ -1,4 +1,4 @@
-"""Line charts in text: two by four dots a letter, gaps left open, and shaded where the market was not polled."""
+"""Line charts in text: 2×4 dots per character, gaps left open, shaded where the market was not polled."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import click
 
 from gpuwatch.cli.tables import uses_colour
 
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column within a letter
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column within a character
 _BRAILLE = 0x2800
 _UNKNOWN = "░"
-_STRIDES = (1, 2, 4)  # the first line is solid, the second has every other dot, the third every fourth
+_STRIDES = (1, 2, 4)  # the first line is solid, the second draws every other dot, the third every fourth
 _KEYS = ("━", "╍", "┄")
 _COLOURS = ("cyan", "yellow", "magenta")
 _WIDEST = 100
 _HEIGHT = 12
-_TICK_EVERY = 16  # letters
+_TICK_EVERY = 16  # characters
 
 Text = Callable[[float], str]
 
 
 class _Frame(NamedTuple):
-    """What lies where: x from the left in letters, y from the top."""
+    """Maps values to positions: x from the left in characters, y from the top."""
 
     x_low: float
     x_high: float
@@ -41,7 +41,7 @@ class _Frame(NamedTuple):
         return round(across * (2 * self.width - 1)), round(down * (4 * _HEIGHT - 1))
 
     def x_of(self, column: int) -> float:
-        """What a letter stands for; the first and the last for the ends."""
+        """The value at a character; the first and last characters hold the ends."""
         return self.x_low + column / (self.width - 1) * (self.x_high - self.x_low)
 
 
@@ -54,14 +54,14 @@ def line_chart(
     x_text: Text = "{:.4g}".format,
     width: int | None = None,
 ) -> str:
-    """Up to three lines of steps over the same xs, in plain text; in colours on a terminal, unless NO_COLOR is set.
+    """Up to three step lines over the same xs, as text; coloured on a terminal unless NO_COLOR is set.
 
     Args:
         xs: rising.
         series: label → a value for each x; None leaves a gap.
-        unknown: for each x, whether nothing is known there; shaded.
-        x_text: what stands at the axis.
-        width: letters in all; None: as the terminal has, but at most 100.
+        unknown: for each x, whether the market is unknown there; shaded.
+        x_text: axis label.
+        width: total width in characters; None: the terminal's width, at most 100.
     """
     series = {label: [y if y is not None and math.isfinite(y) else None for y in ys] for label, ys in series.items()}
     known = [y for ys in series.values() for y in ys if y is not None]
@@ -87,7 +87,7 @@ _Cells = dict[tuple[int, int], tuple[int, int]]  # row, column → dots, the lin
 
 
 def _shaded(xs: Sequence[float], unknown: Sequence[bool], frame: _Frame) -> _Cells:
-    """A letter is shaded where nothing is known at all of what it shows."""
+    """Shade each character whose whole range is unknown."""
     if not any(unknown):
         return {}
     step = (frame.x_high - frame.x_low) / frame.width
@@ -114,7 +114,7 @@ def _dots(xs: Sequence[float], ys: Sequence[float | None], frame: _Frame) -> lis
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-    """The dots from one to another, without the first: a step, because a value stands until the next one is seen."""
+    """The dots between two points, without the first. A step, because a value holds until the next one is seen."""
     (x, y), (end_x, end_y) = start, end
     down = 1 if end_y > y else -1
     return [(each, y) for each in range(x + 1, end_x + 1)] + [
@@ -139,7 +139,7 @@ def _row(cells: _Cells, row: int, frame: _Frame) -> str:
 
 
 def _letter(cell: tuple[int, int] | None) -> tuple[str, int | None]:
-    """What stands in a cell, and the line it belongs to."""
+    """The character of a cell, and the line it belongs to."""
     if cell is None:
         return " ", None
     bits, number = cell
@@ -151,7 +151,7 @@ def _styled(text: str, number: int) -> str:
 
 
 def _x_axis(frame: _Frame, margin: int, x_text: Text) -> list[str]:
-    """The axis with its ticks, and what they say."""
+    """The axis with ticks and labels."""
     line, words = list("─" * frame.width), [" "] * frame.width
     free_from = 0
     for column in range(0, frame.width, _TICK_EVERY):
@@ -170,7 +170,7 @@ def _key(series: Mapping[str, object], has_unknown: bool) -> str:
 
 
 def _steps(low: float, high: float) -> list[float]:
-    """Round numbers a step of 1, 2 or 5 apart, from under the lowest to over the highest."""
+    """Round numbers in steps of 1, 2 or 5, from below the lowest to above the highest."""
     span = (high - low) or abs(high) / 10 or 1.0
     rough = span / 5
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,4 +1,4 @@
-"""`gpuwatch check`: one poll now. The answer is printed first, then stored."""
+"""`gpuwatch check`: poll once. The result is printed first, then stored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class CheckedRule(msgspec.Struct, frozen=True):
-    """One rule in place of the watches."""
+    """A single rule that replaces the watches."""
 
     gpu: tuple[str, ...]
     max_price: str | None
@@ -47,7 +47,9 @@ class CheckedRule(msgspec.Struct, frozen=True):
 _rule_options = as_struct(
     "rule",
     CheckedRule,
-    gpu_option("--gpu", "Instead of the watches: a GPU family or model, such as H100; may be repeated.", multiple=True),
+    gpu_option(
+        "--gpu", "Check a GPU family or model instead of the watches, such as H100; may be repeated.", multiple=True
+    ),
     click.option("--max-price", help="With --gpu: threshold, USD per GPU-hour, commission included."),
     click.option("--count", default=None, help="With --gpu: number of GPUs, N or MIN-MAX. Default: 1."),
     value_option("--spot", click.Choice(SPOT_CHOICES), "With --gpu: spot (interruptible) offers. Default: no."),
@@ -65,13 +67,13 @@ _rule_options = as_struct(
 @click.argument("names", nargs=-1, metavar="[WATCH]...", shell_complete=completes("watches"))
 @_rule_options
 @provider_option("Poll only this provider; may be repeated.", multiple=True)
-@click.option("--explain", is_flag=True, help="Explain for the nearest offers which clause failed, and by how much.")
-@click.option("--no-store", is_flag=True, help="Do not store the answer.")
+@click.option("--explain", is_flag=True, help="Show which condition the nearest offers fail, and by how much.")
+@click.option("--no-store", is_flag=True, help="Do not store the result.")
 @click.option(
     "--metrics-file",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Write metrics for Prometheus' textfile collector, after storing.",
+    help="Write metrics for Prometheus' textfile collector after storing.",
 )
 @json_option
 @config_option
@@ -87,7 +89,7 @@ def check(
 ) -> int:
     """Poll once: which watches have an offer at or under their threshold.
 
-    With --gpu and --max-price it checks that one rule instead of your watches; all other settings count.
+    With --gpu and --max-price, check a single rule instead of your watches. All other settings apply.
 
     Exit codes: 0 matched, 1 every provider answered and nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
@@ -106,7 +108,7 @@ def check(
             note(_report_line(part))
         for name, offers in part.report.without_country.items():
             without = f"{counted(offers, 'offer')} without a country"
-            note(f"{part.report.provider}: {without} that watch {name!r} would accept but for `regions`")
+            note(f"{part.report.provider}: {without} that watch {name!r} would accept without `regions`")
     for line in explain_lines(settings, limits.watches, found, provider) if explain else ():
         note(line)
     sys.stdout.flush()
@@ -127,17 +129,17 @@ def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -
     if rule.gpu or rule.max_price is not None:
         raise UsageError(GPU_AND_PRICE)
     if rule.count is not None or rule.spot is not None:
-        raise UsageError("--count and --spot go with --gpu and --max-price")
+        raise UsageError("--count and --spot require --gpu and --max-price")
     return load_settings(config)
 
 
 def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
-    """The watches with their current limits; prints where limits come from the history."""
+    """The watches with their current limits. Prints the limits that come from the history."""
     from gpuwatch.app.check import limits_in_force
 
     found = limits_in_force(settings, watches, keep)
     if found.fault:
-        note(f'max_price = "auto": the caps apply, because the history cannot be read: {found.fault}')
+        note(f'max_price = "auto": the configured caps apply, because the history cannot be read: {found.fault}')
     for name, standing in found.standing.items():
         why = (
             f"the history is too short: {standing.why_none}"
@@ -145,7 +147,7 @@ def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: boo
             else f"from the history: {standing.reason}"
         )
         until = local(standing.deadline, settings.timezone)
-        note(f"{name}: at or under {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}")
+        note(f"{name}: limit {standing.limit_usd_gpu_hour:f} $/GPU-h now ({why}), until {until}")
     for watch in found.watches:
         for limit in watch.past.limits if watch.past else ():
             note(f"{watch.name}: {limit.clause} for {limit.of}: {limit.basis}")
@@ -188,13 +190,13 @@ def _print_tables(watches: Sequence[Watch], checked: MarketCheck) -> None:
         if len(found) > 10:
             click.echo(f"  … and {len(found) - 10} more (--json shows all)")
         if words := would_run(watch, found):
-            click.echo(f"  its command would be: {displayable(shlex.join(words))}")
+            click.echo(f"  would run: {displayable(shlex.join(words))}")
 
 
 def _why_none(checked: MarketCheck) -> str:
-    """'No offers' and 'no data' are never the same thing."""
+    """State "no offers" and "no data" as different results."""
     if checked.is_complete:
-        return "no offer (every provider answered)"
+        return "no offers (every provider answered)"
     reports = [part.report for part in checked.providers]
     return "cannot tell: " + "; ".join(f"{one.provider}: {one.error}" for one in reports if not one.ok)
 
@@ -216,12 +218,12 @@ def _store(settings: Settings, found: MarketCheck) -> None:
 
     try:
         store_check(settings, found)
-    except GpuwatchError as fault:  # the answer is printed and true; only the history misses it
+    except GpuwatchError as fault:  # the result is printed and correct; only the history lacks it
         note(f"not stored: {fault}")
 
 
 def _keep(settings: Settings, found: MarketCheck, no_store: bool, metrics_file: Path | None) -> None:
-    """Store the answer, then write what it and the store say as metrics."""
+    """Store the result, then write the metrics of the check and of the store."""
     if not no_store:
         _store(settings, found)
     if metrics_file is not None:

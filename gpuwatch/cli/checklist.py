@@ -1,4 +1,4 @@
-"""`gpuwatch checklist`: what must be done before a watch rents."""
+"""`gpuwatch checklist`: the items a watch requires before it rents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INDENT = "      "
 
 
 class ShowsByDefault(Group):
-    """`gpuwatch checklist WATCH` is `gpuwatch checklist show WATCH`."""
+    """Makes `gpuwatch checklist WATCH` equal to `gpuwatch checklist show WATCH`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -44,9 +44,9 @@ class ShowsByDefault(Group):
 @config_option
 @click.pass_context
 def checklist(ctx: click.Context, as_json: bool, config: str | None) -> None:
-    """Show what must be done before a watch rents: the items of `require`, and which of them are ticked.
+    """Show the items that a watch requires before it rents (`require`), and which of them are ticked.
 
-    A watch rents nothing until every item is ticked (require_policy = "block", the default). With "warn" it rents, and
+    By default (require_policy = "block"), a watch does not rent until every item is ticked. With "warn" it rents, and
     its alert names the missing items.
     """
     if ctx.invoked_subcommand is None:
@@ -70,7 +70,7 @@ def show(watch: str | None, as_json: bool, settings: Settings) -> None:
 @checklist.command(examples=("gpuwatch checklist tick h100-night dry_epoch loss_falls",))
 @click.argument("watch", shell_complete=completes("checklists"))
 @click.argument("items", metavar="ITEM...", nargs=-1, required=True)
-@click.option("--note", default="", help="Note for your own record, such as a link to the run.")
+@click.option("--note", default="", help="Note for your own records, such as a link to the run.")
 @json_option
 @settings_option
 def tick(watch: str, items: tuple[str, ...], note: str, as_json: bool, settings: Settings) -> None:
@@ -85,11 +85,11 @@ def tick(watch: str, items: tuple[str, ...], note: str, as_json: bool, settings:
 )
 @click.argument("watch", shell_complete=completes("checklists"))
 @click.argument("items", metavar="ITEM...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Untick all of them, as for a new job.")
+@click.option("--all", "everything", is_flag=True, help="Untick every item, as for a new job.")
 @json_option
 @settings_option
 def untick(watch: str, items: tuple[str, ...], everything: bool, as_json: bool, settings: Settings) -> None:
-    """Untick ITEMs of WATCH: they must be done again before it next rents. Running instances continue."""
+    """Untick ITEMs of WATCH, so that they block its next launch. Running instances continue."""
     from gpuwatch.app.checklist import untick as forget
 
     if bool(items) == everything:
@@ -126,7 +126,7 @@ def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
         words = f": {_clean(done.words)}" if done.words else ""
         click.echo(f"  [x] {_clean(item)}  {local(done.at, timezone)}{words}")
         return
-    click.echo(f"  [ ] {_clean(item)}" + (" (its pilot measures it)" if item in one.pilot else ""))
+    click.echo(f"  [ ] {_clean(item)}" + (" (measured by the pilot)" if item in one.pilot else ""))
     if item in KNOWN_ITEMS:
         click.echo(_wrapped(KNOWN_ITEMS[item]))
 
@@ -134,23 +134,23 @@ def _print_item(one: ChecklistStatus, item: str, timezone: str) -> None:
 def _summary(one: ChecklistStatus) -> str:
 
     if not one.required:
-        return 'requires nothing; name items in its settings, such as require = ["dry_epoch", "loss_falls"]'
+        return 'requires nothing; list items in its settings, such as require = ["dry_epoch", "loss_falls"]'
     done = len(one.required) - len(one.missing)
     counted = f"{done} of {len(one.required)} done"
     if not one.missing:
         return counted
     if not one.holding:
-        return f"{counted}; it rents, and its pilot measures the rest: what fails stops it, and it asks"
+        return f"{counted}; it rents, and its pilot measures the rest: if an item fails, it stops and asks for approval"
     if one.watch.action is Action.ALERT:
-        return f'{counted}; its alerts remind you of the rest (action = "alert")'
+        return f'{counted}; its alerts name the missing items (action = "alert")'
     if one.watch.require_policy is ChecklistPolicy.WARN:
-        return f'{counted}; it rents anyway, and its alert says so (require_policy = "warn")'
-    return f'{counted}; it rents nothing until the rest is ticked (require_policy = "block")'
+        return f'{counted}; it rents anyway, and its alert names the missing items (require_policy = "warn")'
+    return f'{counted}; it does not rent until the rest is ticked (require_policy = "block")'
 
 
 def _print_known() -> None:
 
-    click.echo("Known items; any other text is an item of your own:")
+    click.echo("Known items (any other text defines a custom item):")
     for item, text in KNOWN_ITEMS.items():
         click.echo(f"  {item}\n{_wrapped(text)}")
 

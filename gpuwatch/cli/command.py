@@ -1,4 +1,4 @@
-"""What every command has: an example block in its help, and a suggestion where its name was mistyped."""
+"""Base classes of commands: examples in the help, and a suggestion for a mistyped name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Entry = tuple[str, str]  # one line of help, "module:attribute"
 
 
 class _WithExamples(click.Command):
-    """A command whose help ends with examples, and perhaps with lists of names."""
+    """A command whose help ends with examples and optional lists of names."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Command(_WithExamples):
 
 
 class Group(_WithExamples, click.Group):
-    """A command with subcommands, which suggests the nearest where one does not exist."""
+    """A command group that suggests the nearest name for an unknown subcommand."""
 
     command_class = Command
 
@@ -59,7 +59,7 @@ class Group(_WithExamples, click.Group):
 
 
 class LazyGroup(Group):
-    """Imports a command when it runs, and knows its line of help before."""
+    """Imports a command only when it runs; holds the one-line help of each."""
 
     def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -83,7 +83,7 @@ class LazyGroup(Group):
                 formatter.write_dl([(name.ljust(wide), line) for name, (line, _) in entries.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands, without importing them; options where one is being written."""
+        """Complete command names without importing the commands, or options if one is being typed."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [

@@ -1,4 +1,4 @@
-"""`gpuwatch completion`: the script that lets a shell complete commands, watches, GPUs, providers and launches."""
+"""`gpuwatch completion`: print a shell's completion script."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SHELLS = ("bash", "zsh", "fish")
 def completion(shell: str) -> None:
     """Print the completion script of a shell.
 
-    It completes commands and options, and the names of watches, GPUs, providers and launches. Start a new shell
-    afterwards. For zsh, the folder must be in $fpath before compinit runs.
+    Completes commands, options, and the names of watches, GPUs, providers and launches. Start a new shell
+    afterwards. For zsh, add the folder to $fpath before compinit runs.
     """
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)
-    if found is None:  # pragma: no cover  click has all three
-        raise click.UsageError(f"there is no completion for {shell}")
+    if found is None:  # pragma: no cover  click supports all three
+        raise click.UsageError(f"completion for {shell} is not supported")
     script = found(main, {}, "gpuwatch", "_GPUWATCH_COMPLETE")
     click.echo(script.source_template % script.source_vars())

@@ -36,7 +36,7 @@ def show(config: str | None, as_json: bool) -> None:
 
 
 @config.command(examples=("gpuwatch config schema > gpuwatch.schema.json", "gpuwatch config schema --jobs"))
-@click.option("--jobs", is_flag=True, help="Of a job file (jobs/NAME.toml) instead.")
+@click.option("--jobs", is_flag=True, help="Print the schema of job files (jobs/NAME.toml).")
 def schema(jobs: bool) -> None:
     """Print the JSON Schema of gpuwatch.toml, for editors."""
     from gpuwatch.settings.json_schema import job_json_schema, json_schema
@@ -48,7 +48,7 @@ def schema(jobs: bool) -> None:
 @config_option
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(config: str | None, force: bool) -> None:
-    """Write a commented gpuwatch.toml, and its schema for editors beside it."""
+    """Write a commented gpuwatch.toml, with its schema for editors."""
     from gpuwatch.app.config import write_settings
 
     target = Path(config or "gpuwatch.toml")
@@ -57,7 +57,7 @@ def init(config: str | None, force: bool) -> None:
 
 
 def _text(value: Any) -> str:
-    """A value as a TOML file would spell it, more or less."""
+    """A value roughly as TOML spells it."""
     if value is None:
         return "–"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""`gpuwatch costs`: what was spent, what is billed now, where the month is heading; which commission fits the bill."""
+"""`gpuwatch costs`: spending, current rate, monthly forecast, and the commission that fits the bill."""
 
 from __future__ import annotations
 
@@ -47,12 +47,10 @@ _FIT_COLUMNS = (text("commission"), left("as a setting"), right("off by, median"
     cls=Command,
     examples=("gpuwatch costs", "gpuwatch costs --by day --month 2026-10 --csv", "gpuwatch costs --calibrate"),
 )
-@value_option("--by", click.Choice(["watch", "provider", "day", "launch"]), "Group the lines. Default: watch.")
+@value_option("--by", click.Choice(["watch", "provider", "day", "launch"]), "Group lines by. Default: watch.")
 @click.option("--month", metavar="YYYY-MM", default=None, help="Month to report (UTC). Default: this one.")
 @click.option("--refresh", is_flag=True, help="Fetch the charges from the providers first.")
-@click.option(
-    "--calibrate", is_flag=True, help="Fetch the charges and compute which commission fits them. Changes nothing."
-)
+@click.option("--calibrate", is_flag=True, help="Fetch the charges and fit the commission to them. Changes nothing.")
 @provider_option("With --calibrate or --refresh: only this one.")
 @csv_option("Print the lines as CSV.")
 @json_option
@@ -67,19 +65,19 @@ def costs(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """Show what was spent this month, what is billed now, and the forecast for the month.
+    """Show this month's spending, the current rate, and the forecast for the month.
 
-    Months and days are UTC, as budgets are. "listed" is the provider's price; "effective" includes the commission and
-    counts against budgets; "charged" comes from the provider's invoices. "–" is unknown, which is not 0.
+    Months and days are UTC, as in budgets. "listed" is the provider's price. "effective" includes the commission and
+    counts against budgets. "charged" comes from the provider's invoices. "–" means unknown, not 0.
 
     Exit codes: 0 done, 2 settings are wrong, 3 a provider did not return its charges.
     """
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if calibrate and (by is not None or month is not None or as_csv):
-        raise UsageError("--calibrate compares all final days; it takes no --by, --month or --csv")
+        raise UsageError("--calibrate compares all final days; omit --by, --month and --csv")
     if provider is not None and not (calibrate or refresh):
-        raise UsageError("--provider goes with --calibrate or --refresh; see also: --by provider")
+        raise UsageError("--provider requires --calibrate or --refresh; see also: --by provider")
     first = None if month is None else _first_of(month)
     settings = load_settings(config, for_stopping=not (calibrate or refresh))
     troubles = _asked(settings, provider) if calibrate or refresh else []
@@ -126,13 +124,13 @@ def _show_calibration(settings: Settings, provider: str | None, troubles: list[s
         json_out(calibrations_json(found, troubles))
         return
     if not found:
-        click.echo("nothing was rented yet")
+        click.echo("no launches yet")
     for one in found:
         _print_calibration(one)
 
 
 def _print_report(report: CostReport, by: str) -> None:
-    """The table, and below it the current rate, the forecast and the budgets."""
+    """The table, followed by the current rate, the forecast and the budgets."""
     title = f"{report.first:%B %Y} (UTC)"
     if not report.lines:
         click.echo(f"{title}: nothing was billed")
@@ -171,7 +169,7 @@ def _known(total: InvoiceSummary) -> str:
     final = "no day is final yet" if total.final_to is None else f"final up to {total.final_to}"
     return (
         f"charged: known for {total.charged_launches} of {total.launches} launches, {final}; the difference is charged"
-        " less predicted (effective + traffic), on final days only"
+        " minus predicted (effective + traffic), on final days only"
     )
 
 
@@ -191,10 +189,10 @@ def _summary(report: CostReport) -> Iterator[str]:
 def _forecast_lines(ahead: Forecast) -> Iterator[str]:
     from gpuwatch.app.costs import MEAN_METHOD, RUNNING_METHOD
 
-    yield f"forecast for the end of the month ({ahead.month_end - _SOON:%Y-%m-%d}), without traffic:"
+    yield f"forecast for the end of the month ({ahead.month_end - _SOON:%Y-%m-%d}), excluding traffic:"
     yield f"  {_both(ahead.running_effective, ahead.running_listed)}: {RUNNING_METHOD}"
     if ahead.mean_effective is None or ahead.mean_listed is None:
-        days = f"{ahead.sample_days:.1f} days so far, {LEAST_DAYS} are needed"
+        days = f"{ahead.sample_days:.1f} days so far, {LEAST_DAYS} required"
         yield f"  not enough data ({days}): {MEAN_METHOD}"
     else:
         yield f"  {_both(ahead.mean_effective, ahead.mean_listed)}: {MEAN_METHOD} ({ahead.sample_days:.1f} days)"
@@ -210,7 +208,7 @@ def _budget_line(use: BudgetUse) -> str:
         f"{name} {use.percent(amount):.0f} %"
         for name, amount in (
             ("if running launches continue", use.forecast_running),
-            ("by the daily mean", use.forecast_mean),
+            ("at the daily mean", use.forecast_mean),
         )
         if amount is not None and use.limit
     ]
@@ -221,7 +219,7 @@ def _budget_line(use: BudgetUse) -> str:
 
 
 def _print_csv(report: CostReport, by: str) -> None:
-    """The lines alone; money with six decimals."""
+    """Only the lines; money with six decimals."""
     from gpuwatch.app.costs import line_name, line_values
 
     rows = [line_name(report, one, by) | line_values(one) for one in report.lines]
@@ -250,26 +248,26 @@ def _print_calibration(found: Calibration) -> None:
     ]
     table(_FIT_COLUMNS, rows, title=_sample(found))
     if found.is_poor:
-        click.echo("none of them predicts the bill well; see: gpuwatch costs --by launch")
+        click.echo("no commission predicts the bill well; see: gpuwatch costs --by launch")
     if found.advice is None:
-        click.echo("the configured commission fits best; nothing to change")
+        click.echo("the configured commission fits best; no change needed")
     else:
         click.echo(f"nothing was changed; to apply it, add this to the settings:\n\n{found.advice}\n")
 
 
 def _title(one: CommissionCandidate) -> str:
     if one.name == "set":
-        return "as it is set now"
+        return "current setting"
     if one.name == "included":
-        return "included: the listed price is the bill"
+        return "included: the listed price equals the bill"
     if one.name == "on_top":
-        return "the set rate, on top"
-    return "fitted by least squares" if one.rate >= 0 else "fitted: the bill is under the listed price"
+        return "configured rate, on top"
+    return "fitted by least squares" if one.rate >= 0 else "fitted: the bill is below the listed price"
 
 
 def _sample(found: Calibration) -> str:
-    left_out = f"; {found.left_out} left out: nothing charged" if found.left_out else ""
+    left_out = f"; {found.left_out} excluded: nothing charged" if found.left_out else ""
     return (
         f"{found.provider}: {found.launches} launches, {found.billed_hours:.1f} billed hours,"
-        f" final days {found.first_day} to {found.last_day} (UTC), traffic apart{left_out}"
+        f" final days {found.first_day} to {found.last_day} (UTC), excluding traffic{left_out}"
     )

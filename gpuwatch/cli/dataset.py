@@ -1,4 +1,4 @@
-"""`gpuwatch dataset`: find what repeats in a training data set, and write a copy without it."""
+"""`gpuwatch dataset`: find duplicates in a training data set, and write a copy without them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _WORK = click.Path(file_okay=False, path_type=Path)
 _NEW = click.Path(path_type=Path)
-BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # as `dataset.embedding` has them, which is not imported yet
+BACKENDS = ("onnx-int8", "onnx", "sentence-transformers")  # same as in `dataset.embedding`, which is not imported here
 
 
 @click.group(cls=Group, examples=("gpuwatch dataset audit train.jsonl --gpu H100 --gpu-hours 200",))
 def dataset() -> None:
-    """Less to train on: what of a data set repeats itself, and a copy without it.
+    """Train on less: find duplicates in a data set, and write a copy without them.
 
-    Runs on this machine's CPU, before anything is rented. Needs the extra `dataset`.
+    Runs on this machine's CPU and rents nothing. Requires the extra `dataset`.
     """
 
 
@@ -62,7 +62,7 @@ def _sample(ctx: click.Context, param: click.Parameter, value: str) -> int | Non
     if value == "all":
         return 0
     if not value.isascii() or not value.isdigit() or not 100 <= int(value) <= 10**9:
-        raise click.BadParameter('expected a number of rows from 100 on, or "all"')
+        raise click.BadParameter('expected at least 100 rows, or "all"')
     source = ctx.get_parameter_source(param.name or "")
     return None if source is click.core.ParameterSource.DEFAULT else int(value)
 
@@ -86,15 +86,21 @@ _OPTIONS = (
         "--sample", click.STRING, 'Rows that the model reads, drawn at random, or "all".', "10000", callback=_sample
     ),
     value_option("--work", _WORK, "Folder for intermediate results. Default: FILE.audit."),
-    click.option("--anew", is_flag=True, help="Start over and ignore earlier results."),
+    click.option("--anew", is_flag=True, help="Start over and ignore cached results."),
     gpu_option("--gpu", "GPU to train on; its cheapest offer in the store sets the price.", metavar=None),
     click.option("--poll", is_flag=True, help="Poll the providers for that offer instead."),
     value_option("--price", POSITIVE, "Price of the GPU in USD per GPU-hour."),
     value_option("--gpu-hours", POSITIVE, "GPU-hours that training on the whole file takes."),
     click.option(
-        "--tokens-per-s", callback=_figure, default=None, metavar="N", help="Or: tokens per second that one GPU trains."
+        "--tokens-per-s",
+        callback=_figure,
+        default=None,
+        metavar="N",
+        help="Alternative: training tokens per second of one GPU.",
     ),
-    click.option("--params", callback=_figure, default=None, metavar="N", help="Or: size of the model to train (7B)."),
+    click.option(
+        "--params", callback=_figure, default=None, metavar="N", help="Alternative: size of the model to train (7B)."
+    ),
     click.option("--lora", is_flag=True, help="With --params: train adapters only (LoRA)."),
     value_option("--utilisation", Between(0.01, 1), "Share of the GPU's FLOP/s that training reaches.", 0.4),
     value_option("--epochs", POSITIVE, "Passes over the data.", 1.0),
@@ -112,9 +118,9 @@ _OPTIONS = (
 @json_option
 @config_option
 def audit(as_json: bool, config: str | None, **asked: Any) -> int:
-    """Report what repeats in FILE (JSON lines, also .gz), and what training on less would save.
+    """Report the duplicates in FILE (JSON lines, also .gz), and what you would save by training without them.
 
-    Writes report.html and report.json to FILE.audit. Exit codes: 0 done, 2 usage, 3 FILE holds no readable row.
+    Writes report.html and report.json to FILE.audit. Exit codes: 0 done, 2 usage, 3 FILE has no readable row.
     """
     return _run(asked, as_json, config)
 
@@ -123,7 +129,7 @@ def audit(as_json: bool, config: str | None, **asked: Any) -> int:
 @click.argument("file", type=FILE)
 @click.argument("out", type=_NEW)
 @click.option("--removed", type=_NEW, default=None, help="Write the removed rows to this file.")
-@click.option("--drop-unread", is_flag=True, help="Remove unreadable lines, too. Default: keep them.")
+@click.option("--drop-unread", is_flag=True, help="Remove unreadable lines as well. Default: keep them.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists; never FILE.")
 @_options
 @json_option
@@ -137,7 +143,7 @@ def filter_(
     config: str | None,
     **asked: Any,
 ) -> int:
-    """Write the rows of FILE that stay to OUT, byte for byte, in their order. FILE is never changed.
+    """Write the rows of FILE to keep to OUT, byte for byte, in their order. FILE is never changed.
 
     Reuses the results of an earlier audit. Exit codes as for `audit`.
     """
@@ -161,15 +167,15 @@ def filter_(
 @click.option(
     "--field", multiple=True, help="Field that holds text; may be repeated. Default: detected from the first rows."
 )
-@click.option("--exact-only", is_flag=True, help="Remove equal texts only, not nearly the same wording.")
+@click.option("--exact-only", is_flag=True, help="Remove exact duplicates only, not near duplicates.")
 @value_option("--time", click.STRING, "With slurm: time limit of a task.", "10:00:00")
 @value_option("--partition", click.STRING, "With slurm: partition.", "cpu")
 @json_option
 def pipeline(folder: Path, out: Path, as_json: bool, exact_only: bool, field: tuple[str, ...], **how: Any) -> int:
-    """Remove equal and nearly equal texts from the files of FOLDER, as a datatrove pipeline for one or many machines.
+    """Remove exact and near duplicates from the files of FOLDER, as a datatrove pipeline for one or many machines.
 
-    Writes the copies to OUT/kept and what was found to OUT/summary.json; a complete task is not repeated. FOLDER and
-    OUT must be the same on all machines. Needs the extras `dataset` and `datatrove`.
+    Writes the copies to OUT/kept and the findings to OUT/summary.json. Completed tasks are not repeated. FOLDER and
+    OUT must be the same on all machines. Requires the extras `dataset` and `datatrove`.
     """
     from gpuwatch.app.dataset.pipeline import PipelinePlan, input_files, run_pipeline
     from gpuwatch.app.dataset.scan import NoUsableRows, read_as
@@ -183,21 +189,19 @@ def pipeline(folder: Path, out: Path, as_json: bool, exact_only: bool, field: tu
     if as_json:
         json_out(found)
     elif "rows" not in found:
-        click.echo(
-            f"Handed to {found['executor']}; when its jobs are done, {clean(found['summary'], 1_000)} has the result"
-        )
+        click.echo(f"Submitted to {found['executor']}; when its jobs are done, see {clean(found['summary'], 1_000)}")
     else:
         removed = found["rows"] - found["kept_rows"]
         click.echo(
-            f"{found['files']:,} files, {found['rows']:,} rows: {found['exact_duplicates']:,} of the same text,"
-            f" {found['wording_duplicates']:,} of nearly the same wording; {removed:,} rows go"
+            f"{found['files']:,} files, {found['rows']:,} rows: {found['exact_duplicates']:,} exact duplicates,"
+            f" {found['wording_duplicates']:,} near duplicates; {removed:,} rows removed"
         )
         click.echo(f"{clean(str(out / 'kept'), 1_000)}: {found['kept_rows']:,} rows, {found['kept_bytes']:,} bytes")
     return Exit.DONE
 
 
 def _run(asked: dict[str, Any], as_json: bool, config: str | None, target: FilterTarget | None = None) -> int:
-    """Audit, write what is to be written, and say what was found."""
+    """Audit the file, write the requested outputs, and print the findings."""
     from gpuwatch.app.dataset.run import AuditRequest, run_audit, training_price
     from gpuwatch.app.dataset.scan import NoUsableRows
     from gpuwatch.bootstrap.settings_loading import load_settings
@@ -231,6 +235,6 @@ def _show(report: dict[str, Any], folder: Path, as_json: bool) -> None:
     for line in lines:
         click.echo(line)
     if written := report.get("written"):
-        unread = f", and {written['unread_lines']:,} lines that are no rows" if written["unread_lines"] else ""
+        unread = f", and {written['unread_lines']:,} unreadable lines" if written["unread_lines"] else ""
         click.echo(f"{clean(written['file'], 1_000)}: {written['rows']:,} rows{unread}, {size(written['bytes'])}")
-    click.echo(f"Report: {clean(str(folder / 'report.html'), 1_000)}, report.json beside it")
+    click.echo(f"Report: {clean(str(folder / 'report.html'), 1_000)} and report.json")

@@ -27,9 +27,9 @@ def db() -> None:
 @json_option
 @settings_option
 def upgrade(as_json: bool, settings: Settings) -> None:
-    """Upgrade the database to this program's schema, or create it. `gpuwatch run` does so by itself.
+    """Create the database, or upgrade it to this program's schema. `gpuwatch run` does this automatically.
 
-    Stop a running daemon first: it is of an older version. With SQLite this is checked.
+    Stop a running daemon first: it is an older version. With SQLite, gpuwatch checks this.
     """
     from gpuwatch.app.store import upgrade_store
 
@@ -64,7 +64,7 @@ def backup(target: Path, force: bool, as_json: bool, settings: Settings) -> None
 @json_option
 @settings_option
 def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
-    """Delete prices, polls, sent alerts and ended jobs older than --keep-days; hourly prices stay. A daemon may run."""
+    """Delete prices, polls, sent alerts and ended jobs older than --keep-days; keep hourly prices. A daemon may run."""
     from gpuwatch.app.store import prune_json, prune_store
 
     done = prune_store(settings, timedelta(days=keep_days))
@@ -80,7 +80,7 @@ def prune(keep_days: float, as_json: bool, settings: Settings) -> None:
 @json_option
 @settings_option
 def stats(as_json: bool, settings: Settings) -> None:
-    """Show the size of the store and what it holds."""
+    """Show the size and contents of the store."""
     from gpuwatch.app.store import store_stats
 
     found = store_stats(settings)

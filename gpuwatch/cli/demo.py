@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, examples=("gpuwatch demo", "gpuwatch demo --web", "gpuwatch demo --jobs"))
-@click.option("--web", is_flag=True, help="Then keep it alive with the web page at a printed address, until Ctrl-C.")
-@click.option("--jobs", is_flag=True, help="A job instead, on a machine with an SSH server here, up to its results.")
+@click.option("--web", is_flag=True, help="Afterwards, serve the web page at a printed address until Ctrl-C.")
+@click.option("--jobs", is_flag=True, help="Run a job on a local SSH server instead, up to its results.")
 def demo(web: bool, jobs: bool) -> int:
     """Run the daemon against an embedded marketplace on loopback: polls, a price drop, an alert, a launch and its end.
 
-    Takes about 20 seconds; your own settings and database are not touched.
+    Takes about 20 seconds and does not touch your settings or database.
     """
     import logging
 
     if web and jobs:
-        raise click.UsageError("--web and --jobs exclude each other; run one after the other")
+        raise click.UsageError("use either --web or --jobs")
     logging.disable(logging.WARNING)
     if jobs:
         from gpuwatch.app.demo_jobs import play_jobs
@@ -41,7 +41,7 @@ def demo(web: bool, jobs: bool) -> int:
 
 
 def _show_page(settings: Settings, file: Path) -> None:
-    """The page until SIGINT or SIGTERM."""
+    """Serve the page until SIGINT or SIGTERM."""
     from gpuwatch.daemon.process import SignalHandler
     from gpuwatch.web.serving import serving
 

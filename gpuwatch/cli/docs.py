@@ -19,7 +19,7 @@ def _complete(_context: click.Context, _parameter: click.Parameter, begin: str) 
 @click.command(cls=Command, examples=("gpuwatch docs", "gpuwatch docs settings", "gpuwatch docs runpod | less"))
 @click.argument("topic", required=False, shell_complete=_complete)
 def docs(topic: str | None) -> None:
-    """Read a page of the documentation; without TOPIC, list the pages."""
+    """Show a page of the documentation, or list the pages."""
     found = pages()
     if topic is None:
         width = max(map(len, found), default=0)
@@ -34,7 +34,7 @@ def docs(topic: str | None) -> None:
 
 
 def pages() -> dict[str, Path]:
-    """Topic → file: `settings`, `providers/runpod`. Both a wheel and a checkout hold them."""
+    """Topic → file: `settings`, `providers/runpod`. Wheels and checkouts both contain the pages."""
     package = Path(__file__).resolve().parents[1]
     folders = [one for one in (package / "docs", package.parent / "docs") if (one / "settings.md").is_file()]
     found = [path for folder in folders[:1] for path in (*folder.glob("*.md"), *folder.glob("providers/*.md"))]
@@ -52,7 +52,7 @@ def _title(path: Path) -> str:
 
 
 def _page_of(topic: str, found: dict[str, Path]) -> str:
-    """The page for a topic as people write it: `settings`, `settings.md`, `docs/settings.md#secrets`, `runpod`."""
+    """Find the page of a topic in any spelling: `settings`, `settings.md`, `docs/settings.md#secrets`, `runpod`."""
     from difflib import get_close_matches
 
     from gpuwatch.errors import UsageError
@@ -64,7 +64,7 @@ def _page_of(topic: str, found: dict[str, Path]) -> str:
     by_last_word = {name.rpartition("/")[2]: name for name in found}
     near = get_close_matches(wanted.rpartition("/")[2], by_last_word, n=1, cutoff=0.6)
     hint = f"did you mean {by_last_word[near[0]]}?" if near else "run `gpuwatch docs` to list the pages"
-    raise UsageError(f"there is no page {topic!r}; {hint}")
+    raise UsageError(f"no page {topic!r}; {hint}")
 
 
 def _print_formatted(text: str) -> None:

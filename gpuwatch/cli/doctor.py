@@ -1,4 +1,4 @@
-"""`gpuwatch doctor`: check the installation, and say how to fix what is wrong."""
+"""`gpuwatch doctor`: check the installation, and report how to fix problems."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
 @click.command(cls=Command, examples=("gpuwatch doctor", "gpuwatch doctor --json"))
-@provider_option("This provider alone, and what it wants before the first rent.")
+@provider_option("Check only this provider, including what it needs before the first launch.")
 @json_option
 @settings_option
 def doctor(provider: str | None, as_json: bool, settings: Settings) -> int:
-    """Check settings, database, keys, channels and clock. Rents nothing and sends no message.
+    """Check settings, database, keys, channels and clock. Rents nothing and sends no messages.
 
-    Exit codes: 0 fine, 1 something is broken, 2 the settings are wrong.
+    Exit codes: 0 fine, 1 a check failed, 2 the settings are wrong.
     """
     from gpuwatch.app.doctor import run_checks
 

@@ -1,4 +1,4 @@
-"""`gpuwatch emulator`: serve the embedded marketplace, for tests of your own."""
+"""`gpuwatch emulator`: serve the embedded marketplace for your own tests."""
 
 from __future__ import annotations
 

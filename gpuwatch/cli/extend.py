@@ -1,4 +1,4 @@
-"""`gpuwatch extend`: a later end for a launch."""
+"""`gpuwatch extend`: extend the runtime of a launch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @json_option
 @settings_option
 def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings) -> None:
-    """Give a running launch a later end than its max_runtime, if the budgets allow it for that long."""
+    """Let a running launch run past its max_runtime, if the budgets allow it."""
     from decimal import ROUND_CEILING
 
     from gpuwatch.app.extend import extend as give_more
@@ -31,12 +31,12 @@ def extend(launch_id: str, by_s: float | None, as_json: bool, settings: Settings
     from gpuwatch.domain.market.pricing import usd
 
     if not by_s:
-        raise UsageError("name the additional time: --by 2h")
+        raise UsageError("expected the additional time, such as --by 2h")
     found = give_more(settings, launch_id, by_s)
     if not found.is_contract_known:
-        note(f"{found.launch.provider} does not list the instance now: whether its contract ends earlier is not known")
+        note(f"{found.launch.provider} does not list the instance now: its contract may end earlier")
     if as_json:
         json_out(launch_json(found.launch, real_now()))
         return
     at, most = local(found.ends_at, settings.timezone), amount_text(usd(found.more_microusd), rounding=ROUND_CEILING)
-    click.echo(f"launch {launch_id} ends at {at}; at most ${most} more")
+    click.echo(f"launch {launch_id} ends at {at}; additional cost at most ${most}")

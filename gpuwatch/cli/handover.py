@@ -1,4 +1,4 @@
-"""`gpuwatch handover`: the offer that a watch finds, as a task of an orchestrator."""
+"""`gpuwatch handover`: print a watch's offer as an orchestrator's task."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 )
 @click.argument("watch", shell_complete=completes("watches"))
 @click.option("--to", "tool", type=click.Choice(("skypilot", "dstack")), required=True, help="The orchestrator.")
-@click.option("--run", "command", default="nvidia-smi", show_default=True, help="What runs on the machine.")
+@click.option("--run", "command", default="nvidia-smi", show_default=True, help="Command to run on the machine.")
 @provider_option("Poll only this provider; may be repeated.", multiple=True)
 @json_option
 @settings_option
 def handover(watch: str, tool: str, command: str, provider: tuple[str, ...], as_json: bool, settings: Settings) -> int:
-    """Print the cheapest offer of a watch as a task of SkyPilot or dstack, with its place, type and price cap.
+    """Print the cheapest offer of a watch as a SkyPilot or dstack task, with its region, type and price cap.
 
-    Rents and stores nothing. What the orchestrator then rents is outside gpuwatch's budgets, limits and guard.
+    Rents and stores nothing. gpuwatch's budgets, limits and guard do not apply to what the orchestrator rents.
 
     Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
@@ -45,8 +45,8 @@ def handover(watch: str, tool: str, command: str, provider: tuple[str, ...], as_
     elif found.task is not None:
         click.echo(as_yaml(found.task), nl=False)
     for name in found.skipped:
-        note(f"{name} has an offer that fits, and {tool} rents nothing there")
+        note(f"{name} has a matching offer, but {tool} does not support that provider")
     if found.task is not None:
         return Exit.DONE
-    note(f"nothing at or under the limit of watch {watch!r} that {tool} could rent")
+    note(f"no offer within the limit of watch {watch!r} that {tool} could rent")
     return Exit.FAILED if found.complete else Exit.CANNOT_TELL

@@ -57,14 +57,14 @@ _COLUMNS = (
 @click.option("--gpu", "gpu_option", default=None, hidden=True, shell_complete=completes("gpus"))
 @click.option("--days", type=Between(min=0.05, max=3660), default=None, hidden=True)
 @past_options("30d")
-@click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="Length of one line's period.")
+@click.option("--every", type=click.Choice(["1h", "1d", "1w"]), default=None, help="Period of each line.")
 @click.option(
     "--under",
     "under_usd",
     type=Between(min=0, min_open=True, max=1_000_000),
     multiple=True,
     metavar="USD",
-    help="Show how much of the time the price was at or under this; may be repeated.",
+    help="Show the share of time with a price at or under this; may be repeated.",
 )
 @csv_option()
 @png_option
@@ -85,9 +85,9 @@ def history(
 ) -> int:
     """Show the price of a GPU (family or model) over time: USD per GPU-hour, commission included.
 
-    The columns are the lowest price, and the price that 25, 50 and 75 % of the offers were at or under, weighted by
-    their time on offer; "listed" is the lowest without commission. Prices hold the marketplace's default disk. A line
-    without prices says whether nothing was on offer or the market was not polled.
+    The columns show the lowest price, and the price that 25, 50 and 75 % of the offers did not exceed, weighted by
+    their time on sale; "listed" is the lowest without commission. Prices include the marketplace's default disk. A line
+    without prices says whether there were no offers or the market was not polled.
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
@@ -98,7 +98,7 @@ def history(
     refuse_html_with(html, as_data=as_csv or as_json)
     named, zone = gpu or gpu_option, ZoneInfo(settings.timezone)
     if named is None or (gpu and gpu_option):
-        raise click.UsageError("name one GPU, as in: gpuwatch history H100.")
+        raise click.UsageError("expected one GPU, such as: gpuwatch history H100.")
     period = (msgspec.structs.replace(past, since=f"{days}d") if days else past).request(real_now())
     asked = PriceHistoryRequest(gpu=named, zone=zone, is_for_programs=as_csv or as_json, **period, **given)
     found = price_history(settings, asked)
@@ -129,14 +129,14 @@ def _page(points: Sequence[PricePeriod], title: str, zone: tzinfo, recording: Re
     heading = f"{title}: USD per GPU-hour, commission included"
     times = [point.starts_at.astimezone(zone) for point in points]
     chart = step_chart(heading, times, lines, [not point.polled for point in points])
-    verdict = "nothing was on offer in that time"
+    verdict = "no offers in that time"
     if known:
-        verdict = f"the lowest price was {min(known):.4f} to {max(known):.4f}, at the end {known[-1]:.4f}"
+        verdict = f"lowest price {min(known):.4f} to {max(known):.4f}, latest {known[-1]:.4f}"
     return page_of(heading, [f"{verdict} ({len(known)} of {len(points)} periods have a price)"], [chart], recording)
 
 
 def _print_machine_readable(found: PriceHistoryResult, as_csv: bool, *, is_list: bool) -> None:
-    """CSV or JSON; with the old spelling `--gpu` the JSON is the bare list it always was."""
+    """CSV or JSON; with the old option `--gpu` the JSON is a bare list, as in earlier versions."""
     from gpuwatch.app.price_history import period_json, price_history_json
 
     points = [period_json(point) for point in found.track.points]
@@ -215,5 +215,5 @@ def _print_sums(found: PriceHistoryResult, zone: tzinfo) -> None:
         percent = "–" if share.share is None else f"{share.share:.1%}".replace("%", " %")
         say(
             f"at or under {usd:.4f}: {percent} of the known time"
-            f" ({share.under_s / 3600:.1f} of {share.known_s / 3600:.1f} h; gaps do not count)"
+            f" ({share.under_s / 3600:.1f} of {share.known_s / 3600:.1f} h; gaps excluded)"
         )

@@ -1,4 +1,4 @@
-"""`--html FILE`: what a command answers as one page, with charts; it loads nothing and needs no script."""
+"""`--html FILE`: a command's output as one HTML page with charts; it loads nothing and needs no script."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ svg{width:100%;height:auto;margin:1rem 0}svg text{fill:var(--dim);font-size:12px
 def html_option(command: Command) -> Command:
     """`--html FILE`; arrives as `html: Path | None`."""
     return click.option(
-        "--html", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write a page to this file."
+        "--html", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write an HTML page to this file."
     )(command)
 
 
 def refuse_html_with(html: Path | None, *, as_data: bool) -> None:
-    """The page holds what a person would read. Raises UsageError."""
+    """Reject `--html` with `--json` or `--csv`. Raises UsageError."""
     if html is not None and as_data:
         raise UsageError("use either --html, or --json and --csv")
 
 
 def save_page(path: Path, page: str) -> None:
-    """Write a page, whole or not at all. Raises UsageError: the file cannot be written."""
+    """Write a page atomically. Raises UsageError: the file cannot be written."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_text(page, encoding="utf-8")
         part.replace(path)
     except OSError as fault:
-        raise UsageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
+        raise UsageError(f"cannot write {path}: {fault.strerror or fault}") from fault
     finally:
         part.unlink(missing_ok=True)
 
 
 def page_of(title: str, verdict: Sequence[str], charts: Sequence[str], recording: Recording) -> str:
-    """The page: the verdict, the charts, then all that was printed.
+    """The page: the verdict, the charts, then everything that was printed.
 
     Args:
         charts: SVG, made by `cli.svg`; empty ones are left out.
@@ -97,5 +97,5 @@ def _cell(tag: str, text: str, right: bool) -> str:
 
 
 def _text(text: str) -> str:
-    """As text: what a host wrote never becomes markup."""
+    """Escape text: what a host wrote never becomes markup."""
     return escape(clean(text.strip(), _LONGEST))

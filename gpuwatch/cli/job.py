@@ -1,4 +1,4 @@
-"""`gpuwatch job`: work that waits for its price, runs, and brings its results."""
+"""`gpuwatch job`: queue work, run it when an offer meets its limit, and fetch its results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _EVENT_COLUMNS = (left("at"), left("event"), right("run", drop=1), text("detail"
 
 @click.group(cls=Group, examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job list"))
 def job() -> None:
-    """Queue work that waits for its price, follow it, and get its results."""
+    """Queue work that runs when an offer meets its limit, follow it, and fetch its results."""
 
 
 job.add_command(new)
@@ -61,11 +61,11 @@ job.add_command(handover)
     examples=("gpuwatch job submit jobs/qlora-8b.toml", "gpuwatch job submit jobs/qlora-8b.toml --sweep lr=1e-4,2e-4")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--sweep", "sweeps", metavar="KEY=A,B", multiple=True, help="One job for each value; repeatable.")
+@click.option("--sweep", "sweeps", metavar="KEY=A,B", multiple=True, help="One job for each value; may be repeated.")
 @json_option
 @settings_option
 def submit(files: tuple[Path, ...], sweeps: tuple[str, ...], as_json: bool, settings: Settings) -> None:
-    """Queue the jobs of these files. The daemon (gpuwatch run) rents for them and runs them."""
+    """Queue the jobs of these files. The daemon (`gpuwatch run`) rents instances and runs them."""
     from gpuwatch.app.jobs import missing_inputs, submit_jobs
     from gpuwatch.domain.jobs.job_json import job_json
 
@@ -106,7 +106,7 @@ def list_(everything: bool, state: str | None, as_json: bool, settings: Settings
 @json_option
 @stopping_settings_option
 def show(name: str, as_json: bool, settings: Settings) -> None:
-    """Show a job, by its id or name: what it is, its runs, and what happened."""
+    """Show a job by its id or name: its definition, its runs, and its events."""
     from gpuwatch.app.jobs import details_json, job_details
 
     found = job_details(settings, name)
@@ -121,7 +121,7 @@ def show(name: str, as_json: bool, settings: Settings) -> None:
 @json_option
 @stopping_settings_option
 def cancel(name: str, as_json: bool, settings: Settings) -> int:
-    """Cancel a job; its instance is ended.
+    """Cancel a job and end its instance.
 
     Exit codes: 0 cancelled, 2 no such job or it is over, 3 the end of its instance could not be confirmed; the daemon
     keeps trying.
@@ -140,7 +140,7 @@ def cancel(name: str, as_json: bool, settings: Settings) -> int:
 @job.command(examples=("gpuwatch job retry qlora-8b", "gpuwatch job retry qlora-8b --file jobs/qlora-8b.toml"))
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
 @click.option(
-    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Its job file as it is now, with another limit."
+    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Updated job file, for example with another limit."
 )
 @json_option
 @settings_option

@@ -1,4 +1,4 @@
-"""`gpuwatch job handover`: a job on several machines, as a task of an orchestrator."""
+"""`gpuwatch job handover`: print a multi-node job as an orchestrator's task."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @json_option
 @settings_option
 def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, settings: Settings) -> int:
-    """Print a job (nodes = 2 and more) as a task of SkyPilot or dstack, with its price cap and its end.
+    """Print a multi-node job (nodes ≥ 2) as a SkyPilot or dstack task, with its price cap and end time.
 
-    Rents and stores nothing. What the orchestrator then rents is outside gpuwatch's budgets, limits and guard.
+    Rents and stores nothing. gpuwatch's budgets, limits and guard do not apply to what the orchestrator rents.
 
     Exit codes: 0 printed, 1 nothing matched, 2 usage or settings are wrong, 3 cannot tell.
     """
@@ -45,12 +45,12 @@ def handover(file: Path, tool: str, provider: tuple[str, ...], as_json: bool, se
     elif found.task is not None:
         click.echo(as_yaml(found.task), nl=False)
     for name in found.skipped:
-        note(f"{name} has an offer that fits, and {tool} rents nothing there")
+        note(f"{name} has a matching offer, but {tool} does not support that provider")
     if found.task is None:
-        note(f"nothing at or under the job's limit that {tool} could rent")
+        note(f"no offer within the job's limit that {tool} could rent")
         return Exit.FAILED if found.complete else Exit.CANNOT_TELL
-    whole = "" if made.usd_low is None else f"; {made.usd_low:.2f} to {made.usd_high:.2f} $ for its hours"
-    note(f"{made.nodes} machines at this price: {made.usd_hour:.2f} $/h{whole}. gpuwatch does not follow them")
+    whole = "" if made.usd_low is None else f"; {made.usd_low:.2f} to {made.usd_high:.2f} $ in total"
+    note(f"{made.nodes} machines at this price: {made.usd_hour:.2f} $/h{whole}. gpuwatch does not monitor them")
     if made.left_out:
-        note(f"{tool} does not carry out: {', '.join(made.left_out)}")
+        note(f"{tool} does not support: {', '.join(made.left_out)}")
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""`gpuwatch job new`: a job file from a question, by the planner."""
+"""`gpuwatch job new`: write a job file with the planner."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ _FOLDER = Path("jobs")
 )
 @workload_options(needed=False)
 @click.option("--tokens", default=None, help='Tokens of the whole job: "100M".')
-@click.option("--hours", default=None, help='Hours of work instead, "20" or "18-30", on the GPUs of --on.')
-@click.option("--on", default=None, metavar="GPUS", help='GPUs on which it takes those hours: "1x H100".')
-@click.option("--by", default=None, metavar="WHEN", help='When it must be done: "Sunday", a date, a time, "2d".')
+@click.option("--hours", default=None, help='Instead of --tokens: hours of work on the GPUs of --on, "20" or "18-30".')
+@click.option("--on", default=None, metavar="GPUS", help='GPUs that --hours refers to: "1x H100".')
+@click.option("--by", default=None, metavar="WHEN", help='Deadline: "Sunday", a date, a time, "2d".')
 @click.option(
-    "--under", "under_usd", type=Between(min=0, min_open=True), default=None, metavar="USD", help="Most it may cost."
+    "--under", "under_usd", type=Between(min=0, min_open=True), default=None, metavar="USD", help="Maximum cost."
 )
-@click.option("--command", required=True, help="Command that does the work.")
+@click.option("--command", required=True, help="Command to run.")
 @click.option("--image", default=None, help="Container image. Default: PyTorch with CUDA.")
-@click.option("--name", default=None, help="Name of the job. Default: the method and the model.")
-@click.option("--result", "results", multiple=True, metavar="GLOB", help="Files to bring back; may be repeated.")
+@click.option("--name", default=None, help="Job name. Default: method and model.")
+@click.option("--result", "results", multiple=True, metavar="GLOB", help="Files to fetch; may be repeated.")
 @click.option("--checkpoint", default=None, metavar="FOLDER", help="Where the command writes checkpoints.")
 @gpu_option("--gpu", "Only offers with this GPU; may be repeated.", multiple=True)
-@click.option("--count", default=None, help="Number of GPUs, N or MIN-MAX. Default with --on: as there.")
+@click.option("--count", default=None, help="Number of GPUs, N or MIN-MAX. Default: the number in --on.")
 @click.option("--spot", type=click.Choice(["no", "only", "any"]), default="no", help="Spot (interruptible) offers.")
 @click.option("--interruptions-per-day", default=None, callback=number, help="Interruptions per day of a spot offer.")
 @click.option(
@@ -65,7 +65,7 @@ _FOLDER = Path("jobs")
 )
 @click.option("--verified", is_flag=True, help="Only verified hosts.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help="File. Default: jobs/NAME.toml."
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Output file. Default: jobs/NAME.toml."
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @POLL
@@ -74,7 +74,7 @@ _FOLDER = Path("jobs")
 @json_option
 @config_option
 def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: Any) -> int:
-    """Plan a job on the current offers and write jobs/NAME.toml, to read, change and submit.
+    """Plan a job on current offers and write jobs/NAME.toml for you to review and submit.
 
     Exit codes: 0 written, 1 not feasible, 2 usage, 3 no prices are known, or a provider did not answer.
     """
@@ -106,7 +106,7 @@ def new(workload: WorkloadRequest, as_json: bool, config: str | None, **given: A
     with suppress(StoreMissing):
         plan = plan_on_offers(settings, asked)
     if plan is None or not (plan.ranking.seen or plan.market.troubles or asked.poll or asked.data):
-        note("no such prices are recorded: the providers are asked")
+        note("the store has no such prices: polling the providers")
         plan = plan_on_offers(settings, msgspec.structs.replace(asked, poll=True))
     found = plan_new_job(wanted, asked, plan)
     path = None
@@ -142,13 +142,13 @@ def _request(workload: WorkloadRequest, given: dict[str, Any], within_s: float |
 
 
 def _count_of(on: str | None) -> str | None:
-    """A command whose hours are known on 1 GPU is not known to use 2; --count says that it does."""
+    """Hours known for one GPU do not tell whether the command can use two; --count does."""
     from gpuwatch.domain.planning.figures import parse_gpu_config
 
     try:
         count = None if on is None else parse_gpu_config(on).count
     except ValueError:
-        return None  # the plan says what is wrong with it
+        return None  # the plan reports the error
     return None if count is None else str(count)
 
 

@@ -20,20 +20,20 @@ _COLUMNS = (left("file"), right("bytes"), right("run", drop=1), left("sha256", d
 
 @click.command(cls=Command, examples=("gpuwatch job logs qlora-8b", "gpuwatch job logs -f qlora-8b"))
 @click.argument("name", metavar="JOB", shell_complete=completes("jobs"))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over, and print each line as it comes.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the job ends.")
 @click.option("--run", "run_number", type=click.IntRange(1), default=None, help="Run number. Default: the newest.")
 @click.option("--tail", type=click.IntRange(0), default=None, metavar="N", help="Only the last N lines.")
 @json_option
 @stopping_settings_option
 def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_json: bool, settings: Settings) -> None:
-    """Show what the command of a job printed, as far as it was fetched (about once a minute while it runs)."""
+    """Show the output of a job's command. While the job runs, gpuwatch fetches it about once a minute."""
     from gpuwatch.app.job_output import follow_log, job_log
 
     if follow and (as_json or run_number is not None):
-        raise UsageError("--follow prints lines of the newest run: omit --json and --run")
+        raise UsageError("--follow shows the newest run: omit --json and --run")
     found = job_log(settings, name, run_number, tail)
     if found.is_at is not None:
-        note(f"gpuwatch does not fetch it; see: {found.is_at}")
+        note(f"gpuwatch did not fetch it; see: {found.is_at}")
     elif follow:
         for line in follow_log(settings, name, tail):
             click.echo(displayable(line))
@@ -48,7 +48,7 @@ def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_j
     for line in found.lines:
         click.echo(displayable(line))
     if not found.lines and found.is_at is None:
-        note(f"job {found.job.name} is {found.job.state.value}: nothing of its log is here yet")
+        note(f"job {found.job.name} is {found.job.state.value}: no log has been fetched yet")
 
 
 @click.command(cls=Command, examples=("gpuwatch job results qlora-8b",))
@@ -56,7 +56,7 @@ def logs(name: str, follow: bool, run_number: int | None, tail: int | None, as_j
 @json_option
 @stopping_settings_option
 def results(name: str, as_json: bool, settings: Settings) -> None:
-    """List the files that a job brought back: fetched, and verified by size and hash."""
+    """List the result files of a job, fetched and verified by size and hash."""
     from gpuwatch.app.job_output import job_results
 
     job, found = job_results(settings, name)
@@ -67,4 +67,4 @@ def results(name: str, as_json: bool, settings: Settings) -> None:
                  str(one.get("sha256", "–"))[:12]) for one in found]  # fmt: skip
         table(_COLUMNS, rows)
     else:
-        note(f"job {job.name} is {job.state.value}: no result was fetched")
+        note(f"job {job.name} is {job.state.value}: no results have been fetched")

@@ -1,4 +1,4 @@
-"""`gpuwatch job plan`: what would run when, and why."""
+"""`gpuwatch job plan`: which job would run when, and why."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _COLUMNS = (
 @json_option
 @settings_option
 def plan(as_json: bool, settings: Settings) -> None:
-    """Show what would run when and why: order, limit now, cheapest offer, and small jobs that could share an instance.
+    """Show which job would run when and why: order, current limit, cheapest offer, and small jobs that could share one.
 
-    Sends no request: offers are those that the store saw last. Prices are USD per GPU-hour.
+    Sends no requests: offers come from the newest poll in the store. Prices are USD per GPU-hour.
     """
     from gpuwatch.app.job_plan import job_plan_json, plan_jobs
     from gpuwatch.domain.market.money import dollars
@@ -49,7 +49,7 @@ def plan(as_json: bool, settings: Settings) -> None:
     for merge in found.merges:
         names = ", ".join(one.name for one in merge.jobs)
         saved = f"saves {dollars(merge.saving_usd)} of {dollars(merge.apart_usd)}"
-        click.echo(f"one after the other on one instance: {names}: {saved}")
+        click.echo(f"sequentially on one instance: {names}: {saved}")
     if found.dry_run:
         note("dry_run = true: nothing is rented")
 

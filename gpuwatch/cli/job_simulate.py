@@ -1,4 +1,4 @@
-"""`gpuwatch job simulate`: a whole queue on recorded prices."""
+"""`gpuwatch job simulate`: replay a queue over recorded prices."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TITLES = {
 @click.option("--jobs", "made_up", type=click.IntRange(1, 100_000), default=None, help="Use N synthetic jobs instead.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Random seed of --jobs.")
 @click.option(
-    "--slots", type=click.IntRange(1, 100_000), default=None, help="Jobs that run at once. Default: any number."
+    "--slots", type=click.IntRange(1, 100_000), default=None, help="Jobs that run in parallel. Default: unlimited."
 )
 @past_options("30d", default_spot="no")
 @json_option
@@ -62,10 +62,10 @@ def simulate(
     as_json: bool,
     settings: Settings,
 ) -> int:
-    """Replay a queue on recorded prices: its cost against the cheapest offer at once, and against the list price.
+    """Replay a queue over recorded prices; compare with renting immediately and with the list price.
 
-    Each open job, or each FILE, is submitted once a day of the period, with the time that it has to its deadline.
-    --jobs makes up jobs of 1 to 24 hours on the GPUs that the prices show most, with 2 to 6 times their hours of time.
+    Each open job, or each FILE, is submitted once per day of the period, with the time left to its deadline.
+    --jobs generates jobs of 1 to 24 hours on the GPUs with the most prices; deadlines are 2 to 6 times their hours.
 
     Exit codes: 0 done, 2 usage, 3 there are no prices.
     """
@@ -80,12 +80,12 @@ def simulate(
         json_out(simulation_json(found))
         return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL
     if not found.jobs:
-        click.echo(f"nothing to replay: no price of {found.source} fits what these jobs ask for")
+        click.echo(f"nothing to replay: no price in {found.source} matches these jobs")
         return Exit.CANNOT_TELL
-    many = "any number at once" if slots is None else f"{slots} at once"
+    many = "unlimited in parallel" if slots is None else f"{slots} in parallel"
     span = f"{local(found.since, settings.timezone)} to {local(found.until, settings.timezone)}"
     click.echo(f"{found.jobs:,} jobs, {many}, {span} ({found.source})")
-    click.echo(f"compared: {found.compared:,} that every policy ran; left out: {found.left_out:,} without known prices")
+    click.echo(f"compared: {found.compared:,} that every policy ran; excluded: {found.left_out:,} without known prices")
     table(_COLUMNS, [_row(one) for one in found.policies])
     note("assumed: " + "; ".join(ASSUMED))
     return Exit.DONE if found.left_out < found.jobs else Exit.CANNOT_TELL

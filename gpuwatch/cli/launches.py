@@ -1,4 +1,4 @@
-"""`gpuwatch launches` and `gpuwatch stop`: what was rented, its state and cost; end it."""
+"""`gpuwatch launches` and `gpuwatch stop`: list launches with state and cost, and end them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _EVENT_COLUMNS = (
 @config_option
 @click.pass_context
 def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | None) -> None:
-    """List what was rented, with state and cost."""
+    """List launches with their state and cost."""
     if ctx.invoked_subcommand is not None:
         return
     from gpuwatch.app.launches import all_launches, launches_json, relocation_findings
@@ -66,7 +66,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     now = real_now()
     settings = load_settings(config, for_stopping=True)
     for line in pause_lines(pauses(settings), now, settings.timezone):
-        note(line)  # on standard error, so that the list stays a list
+        note(line)  # on standard error: standard output holds only the list
     if as_json:
         json_out(launches_json(settings, now))
         return
@@ -76,7 +76,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
     shown = [launch for launch in found if everything or _is_recent(launch, now)]
     _print(shown, now, settings.timezone)
     if len(shown) < len(found):
-        note(f"{len(found) - len(shown)} older launches: --all")
+        note(f"{len(found) - len(shown)} older launches hidden; show them with --all")
 
 
 @launches.command(examples=("gpuwatch launches show k3f7q2mzt5ab",))
@@ -84,7 +84,7 @@ def launches(ctx: click.Context, everything: bool, as_json: bool, config: str | 
 @json_option
 @stopping_settings_option
 def show(launch_id: str, as_json: bool, settings: Settings) -> None:
-    """Show each state of a launch with its time, cause, price, and the provider's own message."""
+    """Show each state of a launch with its time, cause, price, and the provider's message."""
     from gpuwatch.app.launches import event_json, launch_events
 
     events = launch_events(settings, launch_id)
@@ -108,11 +108,11 @@ def _event_row(event: LaunchEvent, timezone: str) -> tuple[str, ...]:
     )
 )
 @click.argument("launch_id", shell_complete=completes("launches"))
-@click.option("--absent", is_flag=True, help="You checked: no instance was created, or none is left.")
-@click.option("--adopt", metavar="INSTANCE", default=None, help="You checked: this instance belongs to the launch.")
+@click.option("--absent", is_flag=True, help="Confirm that no instance was created, or none is left.")
+@click.option("--adopt", metavar="INSTANCE", default=None, help="Confirm that this instance belongs to the launch.")
 @stopping_settings_option
 def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings) -> None:
-    """Settle a launch that is held, or that a command rented, after you checked there."""
+    """Resolve a launch that is held, or that a rent command created, after you checked at the provider."""
     from gpuwatch.app.launches import resolve_absent, resolve_adopted
 
     if absent == (adopt is not None):
@@ -127,9 +127,9 @@ def resolve(launch_id: str, absent: bool, adopt: str | None, settings: Settings)
 @click.option("--yes", is_flag=True, help="With --all: do not ask for confirmation.")
 @stopping_settings_option
 def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings) -> int:
-    """End a launch and confirm that it is gone.
+    """End a launch and confirm that its instance is gone.
 
-    Exit codes: 0 gone, 1 not confirmed by you, 2 usage, 3 its end could not be confirmed; the daemon keeps trying.
+    Exit codes: 0 gone, 1 you did not confirm, 2 usage, 3 the end could not be confirmed; the daemon keeps trying.
     """
     import logging
 
@@ -137,7 +137,7 @@ def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings)
     from gpuwatch.daemon.repeated_lines import RepeatedLines
 
     if everything == (launch_id is not None):
-        raise UsageError("name the launch to stop, or use --all; see: gpuwatch launches")
+        raise UsageError("expected a launch ID, or --all; list launches with: gpuwatch launches")
     ids = _all_of_ours(settings) if everything else [str(launch_id)]
     if not ids:
         click.echo("no launch is active")
@@ -146,15 +146,15 @@ def stop(launch_id: str | None, everything: bool, yes: bool, settings: Settings)
         note("nothing was stopped")
         return Exit.FAILED
     if logging.lastResort is not None:
-        logging.lastResort.addFilter(RepeatedLines())  # it asks once a second, and may hear the same each time
+        logging.lastResort.addFilter(RepeatedLines())  # polls every second and may log the same line each time
     if end(settings, ids, click.echo):
         return Exit.DONE
-    note("not confirmed yet: check at the provider; gpuwatch run keeps trying")
+    note("not confirmed yet: check at the provider; `gpuwatch run` keeps trying")
     return Exit.CANNOT_TELL
 
 
 def _all_of_ours(settings: Settings) -> list[str]:
-    """The active launches, printed with price and cost; also names labelled instances that belong to no launch."""
+    """The active launches, printed with price and cost, and the labelled instances that belong to no launch."""
     from gpuwatch.app.pauses import pauses
     from gpuwatch.app.stop import plan_stop_all
 
@@ -165,17 +165,17 @@ def _all_of_ours(settings: Settings) -> list[str]:
     for provider, instance in found.unknown:
         label = displayable(instance.label or "")
         at = f"instance {instance.instance_id} at {provider}, label {label}"
-        note(f"not touched: {at}: it belongs to no active launch; see: gpuwatch adopt --help")
+        note(f"not touched: {at} belongs to no active launch; see: gpuwatch adopt --help")
     for provider in found.unlisted:
-        note(f"{provider} does not list its instances now: what is there besides is not known")
+        note(f"{provider} does not list its instances now: other instances may exist there")
     is_paused = any(pause.watch is None for pause in pauses(settings).holding(now))
     if found.launches and (not settings.dry_run or settings.left_out) and not is_paused:
-        note("a running daemon may rent again; to prevent that: gpuwatch pause")
+        note("a running daemon may rent again; to prevent that, run: gpuwatch pause")
     return [launch.launch_id for launch in found.launches]
 
 
 def _is_wanted(count: int) -> bool:
-    """Asks on a terminal only: a script that passes --all means it, and instances cost money meanwhile."""
+    """Ask on a terminal only: a script that passes --all means it, and instances cost money in the meantime."""
     which = "this launch" if count == 1 else f"these {count} launches"
     return not sys.stdin.isatty() or click.confirm(f"End {which}?", err=True)
 
@@ -183,7 +183,7 @@ def _is_wanted(count: int) -> bool:
 def _print(found: Sequence[Launch], now: datetime, timezone: str) -> None:
 
     if not found:
-        click.echo("nothing was rented yet")
+        click.echo("no launches yet")
         return
     table(
         _COLUMNS,

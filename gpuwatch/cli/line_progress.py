@@ -10,7 +10,7 @@ _LINE_EVERY_S = 10.0
 
 
 class LineProgress:
-    """Lines for logs and pipes; work that takes less than ten seconds prints none."""
+    """Progress lines for logs and pipes; prints nothing for work under ten seconds."""
 
     def __init__(self, title: str, clock: Callable[[], float]) -> None:
         self._title = title
@@ -18,7 +18,7 @@ class LineProgress:
         self._last = clock()
 
     def report(self, what: str, done: int, total: int) -> None:
-        """Print how far it is, if it is time."""
+        """Print the progress if a line is due."""
         now = self._clock()
         if now - self._last >= _LINE_EVERY_S:
             self._last = now

@@ -1,4 +1,4 @@
-"""`gpuwatch machines`: which machines are not rented, and why."""
+"""`gpuwatch machines`: list the machines that gpuwatch does not rent, and why."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _COLUMNS = (left("provider"), left("machine"), text("why"), left("launch", drop=
     ),
 )
 @click.option("--scopes", is_flag=True, help="List quotas, zones and accounts that are skipped after a refusal.")
-@click.option("--reputation", is_flag=True, help="List how your launches of the last 90 days went, by machine.")
+@click.option("--reputation", is_flag=True, help="List the results of your launches of the last 90 days, by machine.")
 @json_option
 @config_option
 @click.pass_context
 def machines(ctx: click.Context, scopes: bool, reputation: bool, as_json: bool, config: str | None) -> None:
-    """List machines that are not rented: a launch failed on them within a day, or you blocked them."""
+    """List the machines gpuwatch does not rent: a launch failed there within a day, or you blocked them."""
     if ctx.invoked_subcommand is not None:
         return
     if scopes and reputation:
@@ -68,7 +68,7 @@ def machines(ctx: click.Context, scopes: bool, reputation: bool, as_json: bool, 
         ]
         table(_COLUMNS, shown)
     else:
-        click.echo("no machine is avoided")
+        click.echo("no machine is blocked")
 
 
 def _list_records(as_json: bool, config: str | None) -> None:
@@ -82,9 +82,9 @@ def _list_records(as_json: bool, config: str | None) -> None:
     elif shown:
         keys = ("provider", "machine_id", "good", "failed")
         table(_RECORD_COLUMNS, [(*(str(one[key]) for key in keys), f"{one['reputation']:.3f}") for one in shown])
-        note("reputation: with a reliability of 0.9; min_reputation counts the one that the poll shows")
+        note("reputation assumes a reliability of 0.9; min_reputation uses the reliability of the current poll")
     else:
-        click.echo("no launch of the last 90 days says anything about a machine")
+        click.echo("no launches of the last 90 days to rate a machine by")
 
 
 def _list_scopes(as_json: bool, config: str | None) -> None:
@@ -137,7 +137,7 @@ def allow(machine: str, provider: str | None, settings: Settings) -> None:
 @provider_option()
 @settings_option
 def block(machine: str, for_s: float | None, why: str, provider: str | None, settings: Settings) -> None:
-    """Never rent this MACHINE. Instances that run on it continue."""
+    """Never rent this MACHINE. Instances already running on it continue."""
     from gpuwatch.app.machines import block_machine as shut_out
 
     note = shut_out(settings, provider, machine, for_s, why)
@@ -149,5 +149,5 @@ def _allow(machine: str, provider: str | None, settings: Settings, forgive_only:
     from gpuwatch.app.machines import allow_machine as let_in
 
     stood = let_in(settings, provider, machine, forgive_only)
-    said = "was not avoided" if stood is None else f"may be rented again (it was avoided: {stood.why})"
+    said = "was not blocked" if stood is None else f"may be rented again (was blocked: {stood.why})"
     click.echo(f"machine {machine} {said}")

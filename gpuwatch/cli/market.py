@@ -1,4 +1,4 @@
-"""`gpuwatch market`: each GPU on one line."""
+"""`gpuwatch market`: one line per GPU."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _COLUMNS = (
     type=Between(min=0, min_open=True, max=1_000_000),
     default=None,
     metavar="USD",
-    help="Price that the column life is about. Default: each GPU's median price.",
+    help='Price for the column "life". Default: each GPU\'s median price.',
 )
 @json_option
 @settings_option
@@ -70,9 +70,9 @@ def market(
 ) -> int:
     """Summarise each GPU on one line: USD per GPU-hour, commission included.
 
-    "now" is the cheapest offer of the newest poll, followed by its change against 24 hours, 7 and 30 days before.
-    "rank": the share of the known hours since --since that were cheaper than now (0 %: it was never cheaper). "life":
-    half of the offers that came to or under "under" stayed there at least that long. "–": unknown.
+    "now" is the cheapest offer of the newest poll, followed by its change over 24 hours, 7 and 30 days.
+    "rank" is the share of known hours since --since that were cheaper than now (0 %: never cheaper). "life" means that
+    half of the offers at or under "under" stayed there at least that long. "–" means unknown.
 
     Exit codes: 0 done, 2 usage, 3 no data for that time.
     """
@@ -91,7 +91,7 @@ def market(
 
 
 def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
-    """A table, and when it was polled."""
+    """A table with the time of its poll."""
     if page.looked_at is None:
         click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
@@ -101,7 +101,7 @@ def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
     table(_COLUMNS[:shown], [row[:shown] for row in rows])
     age = now - page.looked_at
     if age > _STALE:
-        note(f"the newest poll is {lasting(age.total_seconds())} old: the offers under now may be gone")
+        note(f"the newest poll is {lasting(age.total_seconds())} old: its offers may be gone")
 
 
 def _cells(row: GpuStatus, newest: datetime, now: datetime) -> tuple[str, ...]:

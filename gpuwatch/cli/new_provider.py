@@ -1,4 +1,4 @@
-"""`gpuwatch new-provider`: the package of a provider of your own."""
+"""`gpuwatch new-provider`: generate a package for a new provider."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gpuwatch.cli.output import json_out
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
     metavar="DIR",
-    help="A new or empty folder. Default: gpuwatch-NAME, here.",
+    help="New or empty folder. Default: ./gpuwatch-NAME.",
 )
 @json_option
 def new_provider(name: str, into: Path | None, as_json: bool) -> int:
-    """Write the package of a provider of your own: a module, a stand-in with the conformance kit, pyproject.toml.
+    """Generate a package for a new provider: a module, a test double with the conformance kit, pyproject.toml.
 
-    It works as it stands, for a cloud that does not exist: the kit passes on it, and each line that is left to you is
-    one red test that names it. See: gpuwatch docs write-a-provider
+    The generated package works and passes the kit for a fictional cloud. Each place that you must fill in has a
+    failing test that names it. See: gpuwatch docs write-a-provider
 
     Exit codes: 0 written, 2 the name or the folder cannot be used.
     """
@@ -42,6 +42,6 @@ def new_provider(name: str, into: Path | None, as_json: bool) -> int:
         json_out(new_package_json(made))
         return Exit.DONE
     click.echo(f"{made.folder}: {', '.join(made.files)}")
-    click.echo(f"{made.to_write} lines are left to you, each marked and a red test. Next:")
+    click.echo(f"{made.to_write} places to fill in; each is marked and has a failing test. Next:")
     click.echo(f"  cd {made.folder} && {package_hint('.[test]', '-e')} && {shlex.quote(sys.executable)} -m pytest -q")
     return Exit.DONE

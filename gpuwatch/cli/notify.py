@@ -28,7 +28,7 @@ def _known() -> dict[str, tuple[str, ...]]:
 def notify(as_json: bool, settings: Settings) -> int:
     """Send a test message through each configured channel.
 
-    Exit codes: 0 all arrived, 1 not all arrived, 2 no channel is configured.
+    Exit codes: 0 all delivered, 1 not all delivered, 2 no channel is configured.
     """
     from gpuwatch.app.notify import channel_test_json, send_test_message
 
@@ -47,7 +47,7 @@ def _print(outcome: ChannelTestResult) -> None:
     if outcome.arrived:
         click.echo(f"{outcome.channel}: arrived")
     else:
-        click.echo(f"{outcome.channel}: did NOT arrive. {outcome.error}")
+        click.echo(f"{outcome.channel}: NOT delivered. {outcome.error}")
     if outcome.outdated:
         option, value = outcome.outdated
-        click.echo(f'  its address has changed: set [notify.{outcome.channel}] {option} = "{value}"')
+        click.echo(f'  the address has changed: set [notify.{outcome.channel}] {option} = "{value}"')

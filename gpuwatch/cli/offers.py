@@ -1,4 +1,4 @@
-"""`gpuwatch offers`: the offers on sale now at all providers, sorted, or one line for each group."""
+"""`gpuwatch offers`: the current offers of all providers, sorted, or one line per group."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _COLUMNS = (
     right("age", drop=8),
     right("offer"),
 )
-_OPTIONAL = {"$ job", "notes"}  # shown where any offer has them
+_OPTIONAL = {"$ job", "notes"}  # shown if any offer has them
 _GROUPED = (
     left(""),
     right("offers", drop=3),
@@ -69,7 +69,7 @@ Table = tuple[Sequence[Column], list[Sequence[str]]]
 
 
 class OfferOptions(msgspec.Struct, frozen=True):
-    """Which offers are wanted."""
+    """Filters for the offers."""
 
     gpu: tuple[str, ...]
     count: str | None
@@ -141,9 +141,9 @@ def offers(
     as_json: bool,
     settings: Settings,
 ) -> int:
-    """List the offers on sale now, cheapest GPU first. All enabled providers are polled at once.
+    """List the offers on sale now, cheapest GPU first. Polls all enabled providers in parallel.
 
-    Exit codes: 0 answered (also with nothing on sale), 2 usage, 3 a provider did not answer, or only in part.
+    Exit codes: 0 done (even without offers), 2 usage, 3 a provider did not answer, or only in part.
     """
     from gpuwatch.app.offers import groups_json, markets_now, offers_json, providers_that_sell
     from gpuwatch.engine.browse import offer_filter
@@ -170,18 +170,18 @@ def offers(
 
 
 def _print(found: Sequence[ProviderOffers], layout: ListLayout) -> None:
-    """A table; nothing on sale and nothing known are never the same."""
+    """A table; "no offers" and "no data" are different results."""
     columns, rows = _table(found, layout)
     if rows:
         table(columns, rows)
     else:
-        click.echo("cannot tell" if any(one.error for one in found) else "no offer (every provider answered)")
+        click.echo("cannot tell" if any(one.error for one in found) else "no offers (every provider answered)")
 
 
 def _shown_while_arriving(
     arriving: Iterator[ProviderOffers], names: Sequence[str], layout: ListLayout
 ) -> list[ProviderOffers]:
-    """All answers; a terminal shows meanwhile what has arrived."""
+    """All answers; a terminal shows the progress."""
     if not sys.stdout.isatty():
         return list(arriving)
     from rich.live import Live
@@ -195,7 +195,7 @@ def _shown_while_arriving(
 
 
 def so_far(found: Sequence[ProviderOffers], names: Sequence[str], layout: ListLayout) -> RenderableType:
-    """What has arrived, and which providers have not answered yet."""
+    """The offers that have arrived, and the providers that have not answered yet."""
     from rich.console import Group as Stack
     from rich.text import Text
 
@@ -220,7 +220,7 @@ def offers_table(found: Sequence[Match], now: datetime, also: Sequence[str] = ()
     """Columns and rows of offers.
 
     Args:
-        also: for each offer, where else it is on sale; empty: unknown.
+        also: for each offer, where else it is on sale; empty if unknown.
     """
     rows = [_cells(match, now, elsewhere) for match, elsewhere in zip(found, also or [""] * len(found), strict=True)]
     kept = [

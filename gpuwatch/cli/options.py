@@ -1,4 +1,4 @@
-"""Options that several commands share, spelled once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_YEAR = 2000
 
 
 class Between(click.FloatRange):
-    """A finite number in a range: "nan" is in every range that click knows."""
+    """A finite number in a range; click accepts "nan" in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Raises click.BadParameter."""
@@ -42,7 +42,7 @@ POSITIVE = Between(min=0, min_open=True)
 
 
 def as_struct(name: str, kind: type[Any], *options: Function) -> Callable[[Function], Function]:
-    """Add options that arrive together, as one `kind` under `name`."""
+    """Add several options that arrive as one `kind` under `name`."""
 
     def added(command: Function) -> Function:
         @functools.wraps(command)
@@ -79,7 +79,7 @@ def completes(kind: str) -> Callable[[click.Context, click.Parameter, str], list
 
 
 def config_option(command: Function) -> Function:
-    """`--config FILE`, also where it was given before a command's name; arrives as `config: str | None`."""
+    """`--config FILE`, also accepted before the command's name; arrives as `config: str | None`."""
     return click.option(
         "--config", metavar="FILE", type=click.Path(dir_okay=False), callback=_config, help="Settings file."
     )(command)
@@ -87,13 +87,13 @@ def config_option(command: Function) -> Function:
 
 def _config(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     root = ctx.find_root()
-    root.obj = value or root.obj  # a group's --config holds for its subcommands
+    root.obj = value or root.obj  # a group's --config applies to its subcommands
     found: str | None = root.obj
     return found
 
 
 def settings_option(command: Function, *, for_stopping: bool = False) -> Function:
-    """`--config FILE`; arrives loaded, as `settings: Settings`, once all options are right."""
+    """`--config FILE`; arrives loaded as `settings: Settings`, after all options are valid."""
 
     @functools.wraps(command)
     def call(*args: Any, config: str | None, **given: Any) -> Any:
@@ -113,12 +113,12 @@ def json_option(command: Function) -> Function:
 
 
 def _of_group_too(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-    """A group's --json holds for its subcommands."""
+    """A group's --json applies to its subcommands."""
     return value or (ctx.parent is not None and bool(ctx.parent.params.get("as_json")))
 
 
 def csv_option(text: str = "Print CSV.") -> Callable[[Function], Function]:
-    """`--csv`, not together with `--json`; arrives as `as_csv: bool`."""
+    """`--csv`, mutually exclusive with `--json`; arrives as `as_csv: bool`."""
 
     def added(command: Function) -> Function:
         @functools.wraps(command)
@@ -133,19 +133,19 @@ def csv_option(text: str = "Print CSV.") -> Callable[[Function], Function]:
 
 
 def provider_option(
-    text: str = "Provider. Default: the one that is enabled.", **more: Any
+    text: str = "Provider. Default: the only enabled provider.", **more: Any
 ) -> Callable[[Function], Function]:
-    """`--provider NAME`, which the shell completes."""
+    """`--provider NAME`, with shell completion."""
     return click.option("--provider", metavar="NAME", shell_complete=completes("providers"), help=text, **more)
 
 
 def value_option(
     flag: str, kind: click.ParamType[Any], text: str, default: Any = None, *, name: str | None = None, **more: Any
 ) -> Callable[[Function], Function]:
-    """An option with a value; the help shows its default, if it has one.
+    """An option with a value; the help shows its default, if any.
 
     Args:
-        name: what it arrives as; None: the flag's name.
+        name: parameter name; None: derived from the flag.
     """
     names = (flag, name) if name else (flag,)
     shown = default is not None
@@ -153,14 +153,14 @@ def value_option(
 
 
 def gpu_option(flag: str, text: str, **more: Any) -> Callable[[Function], Function]:
-    """A GPU's name, which the shell completes."""
+    """A GPU name, with shell completion."""
     return click.option(
         flag, **({"metavar": "GPU", "default": None} | more), shell_complete=completes("gpus"), help=text
     )
 
 
 def duration_option(flag: str, name: str, text: str, default: str | None = None) -> Callable[[Function], Function]:
-    """A duration above 0 as people write it (`2h`); arrives in seconds as `name: float | None`."""
+    """A positive duration such as `2h`; arrives in seconds as `name: float | None`."""
     return click.option(
         flag, name, metavar="DURATION", default=default, show_default=default is not None, callback=_seconds, help=text
     )
@@ -180,7 +180,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     return seconds
 
 
-# --- which prices of now ----------------------------------------------------------------------------------------------
+# --- current prices ---------------------------------------------------------------------------------------------------
 
 POLL = click.option("--poll", "--now", "poll", is_flag=True, help="Poll the providers instead of reading the store.")
 CURRENT_DATA = click.option(
@@ -188,11 +188,11 @@ CURRENT_DATA = click.option(
 )
 LISTED = click.option("--listed", is_flag=True, help="Include list prices, without proof of stock.")
 
-# --- which prices of the past ---------------------------------------------------------------------------------------
+# --- past prices -----------------------------------------------------------------------------------------------------
 
 
 class PastOptions(msgspec.Struct, frozen=True):
-    """Which recorded prices a command reads."""
+    """The recorded prices that a command reads."""
 
     count: str | None
     spot: str
@@ -202,7 +202,7 @@ class PastOptions(msgspec.Struct, frozen=True):
     data: Path | None
 
     def scope(self, gpus: tuple[str, ...] | None = None) -> MarketFilter:
-        """The part of the market. Raises click.BadParameter."""
+        """The market segment. Raises click.BadParameter."""
         from gpuwatch.domain.analysis.market_history import MarketFilter
 
         low, high = _counts(self.count)
@@ -210,9 +210,9 @@ class PastOptions(msgspec.Struct, frozen=True):
         return MarketFilter(gpus=gpus, provider=self.provider, gpu_count_min=low, gpu_count_max=high, spot=spot)
 
     def span(self, now: datetime) -> tuple[datetime, datetime]:
-        """First and last moment. A duration counts back from now, or from the day that `until` names.
+        """First and last moment. A duration counts back from now, or from the day given by `until`.
 
-        What was stored a moment ago is within: times are stored in whole seconds, and the last moment is not part.
+        Includes rows stored just now: times are stored in whole seconds, and the last moment is exclusive.
 
         Raises click.BadParameter.
         """
@@ -222,11 +222,11 @@ class PastOptions(msgspec.Struct, frozen=True):
         end = min(end, newest)
         start = moment(self.since, end if is_day else now)
         if start >= end:
-            raise click.BadParameter("--since must lie before --until.")
+            raise click.BadParameter("--since must be before --until.")
         return start, end
 
     def request(self, now: datetime) -> dict[str, Any]:
-        """What requests for recorded prices have in common: `scope` (of all GPUs), `since`, `until`, `data`.
+        """Arguments common to all requests for recorded prices: `scope` (of all GPUs), `since`, `until`, `data`.
 
         Raises click.BadParameter.
         """
@@ -234,14 +234,14 @@ class PastOptions(msgspec.Struct, frozen=True):
         return {"scope": self.scope(), "since": since, "until": until, "data": self.data}
 
     def title(self, gpu: str) -> str:
-        """The GPU with the options that narrow it, for a headline."""
+        """The GPU with its filters, for a heading."""
         count = f" × {self.count}" if self.count else ""
-        return gpu + count + {"no": "", "only": ", spot", "any": ", spot or not"}[self.spot]
+        return gpu + count + {"no": "", "only": ", spot", "any": ", spot or on demand"}[self.spot]
 
     def hint_at_older(self, settings: Settings, gpus: tuple[str, ...] | None, since: datetime) -> None:
-        """Say on standard error how old the store's newest price is, where it lies before the time that was asked.
+        """Note on standard error how old the store's newest price is, if it precedes the requested period.
 
-        Imported prices are older than any default of `--since`, as a rule.
+        Imported prices are usually older than any default of `--since`.
         """
         from gpuwatch.app.past_prices import newest_price
 
@@ -249,30 +249,30 @@ class PastOptions(msgspec.Struct, frozen=True):
         if newest is not None and newest < since:
             day = newest + timedelta(days=1)
             click.echo(
-                f"the newest price in the store is from {newest:%Y-%m-%d}: --until {day:%Y-%m-%d}, or --since all",
+                f"the newest price in the store is from {newest:%Y-%m-%d}; try --until {day:%Y-%m-%d} or --since all",
                 err=True,
             )
 
 
 class _Spot(click.Choice[str]):
-    """Explains itself where the value after `--spot` was meant as a GPU."""
+    """Reports a clear error if the value after `--spot` is a GPU name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
-            self.fail(f"{value!r} is none of no, only, any; write the GPU's name before --spot.", param, ctx)
+            self.fail(f"expected no, only or any, got {value!r}; write the GPU's name before --spot.", param, ctx)
         return str(super().convert(value, param, ctx))
 
 
 def past_options(default_since: str, default_spot: str = "no") -> Callable[[Function], Function]:
     """`--count`, `--spot`, `--provider`, `--since`, `--until`, `--data`; they arrive as `past: PastOptions`.
 
-    A file counts as a whole where no `--since` is given: as a rule it ended long ago.
+    Without `--since`, a file is read as a whole, because most files end long before now.
     """
 
     def since_or_default(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
         return value or ("all" if ctx.params.get("data") else default_since)
 
-    default = "all" if default_since == "all" else f"{default_since}; of a file, all"
+    default = "all" if default_since == "all" else f"{default_since} (with --data: all)"
     since = click.option(
         "--since",
         default=None,
@@ -298,14 +298,14 @@ _PAST_OPTIONS = (
         default=None,
         metavar="NAME",
         shell_complete=completes("providers"),
-        help="Only this provider; NAME:listed for its list prices.",
+        help="Only this provider; NAME:listed selects its list prices.",
     ),
     click.option("--until", default=None, help='End: a day, or a duration back from now ("2d"). Default: now.'),
     click.option(
         "--data",
         type=FILE,
         default=None,
-        is_eager=True,  # --since asks whether it is there
+        is_eager=True,  # --since depends on it
         help="Read this file of price rows (CSV, .csv.gz or Parquet) instead of the store.",
     ),
 )
@@ -328,7 +328,7 @@ def moment(text: str, now: datetime) -> datetime:
         return now - timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(
-            f'expected a duration such as "30d", a day such as "2026-03-01", or "all": {text!r}'
+            f'expected a duration such as "30d", a day such as "2026-03-01", or "all", got {text!r}'
         ) from error
 
 
@@ -337,7 +337,7 @@ def _counts(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     low, dash, high = text.partition("-")
     if not low.isdecimal() or int(low) < 1 or (dash and (not high.isdecimal() or int(high) < int(low))):
-        raise click.BadParameter(f'expected a number of GPUs such as "8", or a range such as "1-4": {text!r}')
+        raise click.BadParameter(f'expected a number of GPUs such as "8", or a range such as "1-4", got {text!r}')
     return int(low), int(high) if dash else int(low)
 
 
@@ -347,7 +347,7 @@ _USD_MAX = Decimal(10**9)
 
 
 class Usd(click.ParamType[Decimal]):
-    """Dollars, exact as written."""
+    """Dollars, exact as typed."""
 
     name = "text"
 
@@ -369,7 +369,7 @@ class Usd(click.ParamType[Decimal]):
 
 
 class Percents(click.ParamType[tuple[Decimal, ...]]):
-    """One percentage or two, "40-60"; "none" and "" are none."""
+    """One percentage or a range, "40-60"; "none" and "" mean no percentage."""
 
     name = "text"
 

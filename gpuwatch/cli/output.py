@@ -1,4 +1,4 @@
-"""What a command prints besides tables: JSON alone on standard output, notes on standard error, in any encoding."""
+"""What a command prints besides tables: JSON on standard output, notes on standard error, in any encoding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def make_output_safe() -> None:
-    """Let nothing that is printed from here on raise UnicodeEncodeError: what the encoding lacks is replaced."""
+    """Prevent UnicodeEncodeError in all further output: replace characters that the encoding lacks."""
     codecs.register_error(_HANDLER, _replace)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
@@ -44,7 +44,7 @@ def make_output_safe() -> None:
 
 
 def displayable(text: str) -> str:
-    """Text as standard output can show it, so that its width is known; control characters are removed."""
+    """Text as standard output can show it, so that its width is known; without control characters."""
     if not text.isprintable():
         text = "".join(letter for letter in text if letter.isprintable())
     if text.isascii() or _is_unicode():
@@ -61,20 +61,20 @@ def json_out(value: Any) -> None:
     if not _is_unicode() and not found.isascii():
         import json
 
-        found = json.dumps(json.loads(found), indent=2)  # escapes what the encoding may lack
+        found = json.dumps(json.loads(found), indent=2)  # escapes characters that the encoding may lack
     sys.stdout.write(found + "\n")
 
 
 def note(line: str) -> None:
-    """A line for a person, on standard error: it never mixes with the answer."""
+    """Print a line on standard error, separate from the result."""
     keep_note(line)
     click.echo(line, err=True)
 
 
 @contextmanager
 def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each step on a terminal, a line every ten seconds elsewhere, both on standard error; called with the
-    step, how much is done, of how much (0: unknown).
+    """A progress bar per step on a terminal, else a line every ten seconds, both on standard error. Called with the
+    step, the amount done, and the total (0: unknown).
     """
     if not sys.stderr.isatty():
         import time
@@ -98,14 +98,14 @@ def progress(title: str = "") -> Iterator[Callable[[str, int, int], None]]:
 
 
 def local(moment: datetime | None, timezone: str) -> str:
-    """A time on a screen, in the configured zone, to the second; "–" if there is none."""
+    """A time in the configured zone, to the second; "–" if there is none."""
     from zoneinfo import ZoneInfo
 
     return "–" if moment is None else moment.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def _ascii_by_another_name(name: str) -> codecs.CodecInfo | None:
-    """ASCII under a name that click does not take for a mistake: it would write UTF-8 instead."""
+    """ASCII under a name that click accepts: it replaces plain ASCII by UTF-8."""
     if name != _ASCII:
         return None
     found = codecs.lookup("ascii")

@@ -1,4 +1,4 @@
-"""`gpuwatch pause` and `gpuwatch resume`: stop and allow renting, for every daemon of this store."""
+"""`gpuwatch pause` and `gpuwatch resume`: stop and resume renting, for every daemon of this store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @json_option
 @stopping_settings_option
 def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, settings: Settings) -> None:
-    """Rent nothing new, at all or for one WATCH. Running instances continue and stay under guard."""
+    """Stop renting, for all watches or for one WATCH. Running instances continue and stay under guard."""
     from gpuwatch.app.pauses import pause as switch_off
 
     _show(settings, switch_off(settings, watch, for_s, why), as_json)
@@ -34,7 +34,7 @@ def pause(watch: str | None, for_s: float | None, why: str, as_json: bool, setti
 @json_option
 @stopping_settings_option
 def resume(watch: str | None, as_json: bool, settings: Settings) -> None:
-    """Allow renting again. With WATCH: lift its own pause and reset its failure count."""
+    """Resume renting. With WATCH: end its pause and reset its failure count."""
     from gpuwatch.app.pauses import resume as switch_on
 
     lifted, left = switch_on(settings, watch)

@@ -1,4 +1,4 @@
-"""`gpuwatch plan`: what a job needs and costs. Each question is a file of its own, imported when it is asked."""
+"""`gpuwatch plan`: what a job needs and costs. Each subcommand is one file, imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import click
 from gpuwatch.cli.command import Entry, LazyGroup
 
 PLANS: dict[str, Entry] = {
-    "models": ("The models that are known by name, and their shapes.", "plan_models:models"),
-    "size": ("GPU memory a model needs, and the cards that hold it.", "plan_size:size"),
-    "job": ("What a job costs in all, on cards you name or on real offers.", "plan_job:job"),
-    "scenario": ("Compare ways of working step by step, from a file.", "plan_scenario:scenario"),
-    "buy": ("Own cards or rented ones: when does buying pay off?", "plan_buy:buy"),
-    "use": ("What an hour of real work costs at a GPU's utilisation.", "plan_use:use"),
-    "pilot": ("The whole job, by what a run on 1 % of the data measured.", "plan_pilot:pilot"),
-    "cases": ("Which provider for which case, by current offers.", "plan_cases:cases"),
-    "hybrid": ("Train here, infer there: each part where it is cheapest.", "plan_cases:hybrid"),
-    "fit": ("The cheapest class of GPU that fits a task, by live prices.", "plan_fit:fit"),
+    "models": ("List the models known by name, and their shapes.", "plan_models:models"),
+    "size": ("Compute a model's GPU memory, and the cards that hold it.", "plan_size:size"),
+    "job": ("Compute a job's total cost, on given cards or real offers.", "plan_job:job"),
+    "scenario": ("Compare workflows step by step, from a file.", "plan_scenario:scenario"),
+    "buy": ("Compare owning cards with renting: when does buying pay off?", "plan_buy:buy"),
+    "use": ("Compute the cost of a useful hour at a given utilisation.", "plan_use:use"),
+    "pilot": ("Extrapolate a whole job from a pilot on 1 % of the data.", "plan_pilot:pilot"),
+    "cases": ("Find the cheapest provider for each use case.", "plan_cases:cases"),
+    "hybrid": ("Train on one machine and infer on another, or both on one.", "plan_cases:hybrid"),
+    "fit": ("Find the cheapest GPU class for a task, by live prices.", "plan_fit:fit"),
 }
 
 
@@ -29,4 +29,4 @@ PLANS: dict[str, Entry] = {
     ),
 )
 def plan() -> None:
-    """Estimate a job: memory, hours, money; rent or buy; which GPU."""
+    """Estimate a job: memory, hours, cost; rent or buy; which GPU."""

@@ -1,4 +1,4 @@
-"""`gpuwatch plan buy`: own cards or rented ones; when does buying pay?"""
+"""`gpuwatch plan buy`: own cards or rented ones; when does buying pay off?"""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _FEW_DAYS = 7
 _VERDICTS = {
     PaybackVerdict.GREEN: "buy: it pays back in under 30 days",
-    PaybackVerdict.AMBER: "near: it pays back in 30 to 90 days, if that work goes on",
-    PaybackVerdict.RED: "rent: it pays back in no less than 90 days, or never",
+    PaybackVerdict.AMBER: "borderline: it pays back in 30 to 90 days, if the work continues",
+    PaybackVerdict.RED: "rent: it takes 90 days or more to pay back, or never does",
 }
 
 
@@ -45,8 +45,8 @@ _VERDICTS = {
     ),
 )
 @gpu_option("--card", "Card to buy. Default: RTX 4090.")
-@value_option("--cards", click.IntRange(1, 10_000), "Number of cards. Default: as many as hold --memory.")
-@value_option("--memory", Between(0.1, 1e6), "GB that the model needs. Default: 140.", name="memory_gb")
+@value_option("--cards", click.IntRange(1, 10_000), "Number of cards. Default: as many as --memory needs.")
+@value_option("--memory", Between(0.1, 1e6), "GPU memory the model needs, in GB. Default: 140.", name="memory_gb")
 @value_option("--card-memory", Between(0.1, 1e4), "GB per card. Default: data sheet.", name="card_memory_gb")
 @value_option(
     "--card-price",
@@ -64,14 +64,14 @@ _VERDICTS = {
 @value_option(
     "--slower",
     Between(0.01, 1000),
-    "How many times longer your own machine takes than the rented one. Default: 2.5 for the example, else 1.",
+    "Runtime on your own machine as a multiple of the rented one. Default: 2.5 for the example, else 1.",
 )
 @value_option("--rent", Usd(), "Price of the rented machine per hour. Default: 98.32.", name="rent_usd", metavar="USD")
-@gpu_option("--rent-gpu", "Or: take the cheapest such offer in the store.", metavar='"8x GPU"')
+@gpu_option("--rent-gpu", "Alternative: use the cheapest such offer in the store.", metavar='"8x GPU"')
 @value_option(
     "--extra", Between(0, 1000), "Storage and traffic, in percent of the rent. Default: 10.", name="extra_percent"
 )
-@value_option("--days", Between(0.01, 36500), "Days that the job takes on the rented machine.", 7.0)
+@value_option("--days", Between(0.01, 36500), "Duration of the job on the rented machine, in days.", 7.0)
 @value_option("--hours-a-day", Between(0.01, 24), "Hours per day that you rent.", 24.0)
 @value_option(
     "--loss", Percents(101), "Percent of its value that hardware loses per year.", "30-40", name="loss_percent"
@@ -79,27 +79,27 @@ _VERDICTS = {
 @value_option("--reserved", Percents(), 'Discount in percent, or "none".', "40-60", name="reserved_percent")
 @value_option("--spot", Percents(), 'Discount in percent, or "none".', "70-90", name="spot_percent")
 @click.option("--launches", "own_log", is_flag=True, help="Compare with what your own launches cost.")
-@value_option("--since", click.STRING, "With --launches: how far back to read.", "90d")
+@value_option("--since", click.STRING, "With --launches: start of the period.", "90d")
 @gpu_option("--log-gpu", "With --launches: only this GPU.")
-@click.option("--seed", is_flag=True, help="Show the sources' own calculation, to the cent.")
+@click.option("--seed", is_flag=True, help="Show the sources' original calculation, to the cent.")
 @json_option
 @config_option
 def buy(own_log: bool, since: str, seed: bool, as_json: bool, config: str | None, **given: Any) -> int:
     """Compare owning cards with renting: what each costs, and when buying pays off.
 
-    Without options: the source's example, 140 GB on RTX 4090 cards against a machine with 8 H100.
+    Without options: the source's example, 140 GB on RTX 4090 cards compared with a machine with 8 H100.
 
-    Exit codes: 0 done, 2 usage, 3 your own launches are too few to tell.
+    Exit codes: 0 done, 2 usage, 3 too few launches of your own.
     """
     from gpuwatch.app.plan_buy import BuyRequest, plan_buy, plan_buy_json
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if seed:
-        refuse_given("goes without --seed: it is the sources' own calculation", *given, "own_log", "since")
+        refuse_given("cannot be combined with --seed, the sources' original calculation", *given, "own_log", "since")
         return _show_sources(as_json)
     if not own_log:
-        refuse_given("goes with --launches", "since", "log_gpu")
+        refuse_given("requires --launches", "since", "log_gpu")
     asked = BuyRequest(launches_since=moment(since, real_now()) if own_log else None, **given)
     plan = plan_buy(asked, lambda: load_settings(config))
     for line in plan.notes:
@@ -112,13 +112,13 @@ def buy(own_log: bool, since: str, seed: bool, as_json: bool, config: str | None
 
 
 def _print(plan: BuyPlan, timezone: str) -> None:
-    """Figures down, tariffs across."""
+    """One row per figure, one column per tariff."""
     own, log, job_hours = plan.own, plan.log, plan.usage.job_hours * plan.own.slower
     click.echo(
         f"Own: {own.cards}× {own.card} for {dollars(own.investment_usd)}; {own.kilowatts:.2f} kW, "
         f"${price_text(own.usd_hour)} an hour under load.\n"
-        f"The job takes {_figure(job_hours / DAY_HOURS)} days on it, and {dollars(own.usd_hour * job_hours)} of power "
-        "and cooling."
+        f"The job takes {_figure(job_hours / DAY_HOURS)} days on them and uses {dollars(own.usd_hour * job_hours)} of "
+        "power and cooling."
     )
     if plan.found:
         best = plan.found[0]
@@ -136,8 +136,8 @@ def _print(plan: BuyPlan, timezone: str) -> None:
     if log is None and best.day_usd:
         times = "just" if own.slower == 1 else f"{_figure(own.slower)} times"
         note(
-            "the source's formula (--seed) leaves out the own running cost and the difference in speed, and would say "
-            f"{own.investment_usd / best.day_usd:.2f} days; here the own machine takes {times} as long (--slower)"
+            "the source's formula (--seed) ignores your running costs and the difference in speed, and gives "
+            f"{own.investment_usd / best.day_usd:.2f} days; here your machine takes {times} as long (--slower)"
         )
 
 
@@ -148,8 +148,8 @@ def _rows(plan: BuyPlan) -> list[tuple[str, ...]]:
         ("$ an hour", *(f"{one.tariff.usd_hour:,.2f}" for one in found)),
         ("… with storage and traffic", *(f"{one.tariff.effective_usd_hour:,.2f}" for one in found)),
         (f"the job, {_figure(plan.usage.job_hours)} h", *(f"{one.job_usd:,.2f}" for one in found)),
-        ("a day of rent", *(f"{one.day_usd:,.2f}" for one in found)),
-        ("saved a day by owning", *(f"{round(one.saved_usd_day, 2) + 0:,.2f}" for one in found)),
+        ("rent per day", *(f"{one.day_usd:,.2f}" for one in found)),
+        ("saved per day by owning", *(f"{round(one.saved_usd_day, 2) + 0:,.2f}" for one in found)),
         ("pays back in days", *(_days(one.payback_days) for one in found)),
         ("", *(one.verdict.value for one in found)),
         (f"rented h in year 1, loss {span} %", *(_hours(one) for one in found)),
@@ -158,14 +158,14 @@ def _rows(plan: BuyPlan) -> list[tuple[str, ...]]:
 
 def _log_line(own: OwnedMachine, log: OwnRent, timezone: str) -> str:
     if not log.gpu_hours:
-        return "not enough data: nothing was rented in that time"
+        return "not enough data: no launches in that time"
     if not log.is_enough:
-        return "not enough data: your first launch is not a day old"
+        return "not enough data: your first launch is less than a day old"
     share = log.gpu_hours / own.cards / log.days * own.slower / 24 * 100
-    beyond = " (more than it can do: the rest stays rented)" if share > 100 else ""
-    short = f"; only {_figure(log.days)} days: a weak guess" if log.days < _FEW_DAYS else ""
+    beyond = " (exceeds their capacity: the rest stays rented)" if share > 100 else ""
+    short = f"; only {_figure(log.days)} days: a rough estimate" if log.days < _FEW_DAYS else ""
     return (
-        f"as you rented: {log.launches} launches since {local(log.since, timezone)[:10]}, {log.gpu_hours:,.1f} "
+        f"your own usage: {log.launches} launches since {local(log.since, timezone)[:10]}, {log.gpu_hours:,.1f} "
         f"GPU-hours for {dollars(log.usd)}; your own cards would be busy {share:.0f} % of the time{beyond}{short}"
     )
 
@@ -182,11 +182,11 @@ def _figure(value: Decimal) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
-# --- as the sources print ---------------------------------------------------------------------------------------------
+# --- as the sources print it ------------------------------------------------------------------------------------------
 
 
 def _show_sources(as_json: bool) -> int:
-    """The calculator and the division of the sources, and the corrected result of the first."""
+    """The sources' calculator and division, and the corrected result of the former."""
     from gpuwatch.app.plan_buy import plan_buy_sources_json
 
     seed, plain = source_calculation(), simple_payback(Decimal(6000) + Decimal(1000), Decimal(10))
@@ -198,9 +198,9 @@ def _show_sources(as_json: bool) -> int:
     click.echo(f"simple: $7,000 ÷ $10 an hour = {plain.hours:.0f} h = {plain.days:.2f} days")
     running, slower, both = source_payback_corrected()
     note(
-        f"corrected: {running:.2f} days with the own running cost taken off, {slower:.2f} if the own cards take "
-        f"{SOURCE_SLOWER} times as long, {both:.2f} with both; the source's count of cards (140 // 24 + 1) is one too "
-        "many where it divides exactly"
+        f"corrected: {running:.2f} days after deducting the running cost, {slower:.2f} if your cards take "
+        f"{SOURCE_SLOWER} times as long, {both:.2f} with both; the source's number of cards (140 // 24 + 1) is one too "
+        "high when the division has no remainder"
     )
     note("for your own figures: gpuwatch plan buy")
     return Exit.DONE
@@ -212,11 +212,11 @@ def _seed_rows(seed: SourceCalculation) -> list[tuple[str, str]]:
         ("investment $", f"{seed.investment_usd:,.2f}"),
         ("power kWh", f"{seed.kilowatt_hours:.1f}"),
         ("operating $", f"{seed.operating_usd:,.2f}"),
-        ("own in all $", f"{seed.own_total_usd:,.2f}"),
+        ("own, total $", f"{seed.own_total_usd:,.2f}"),
         ("rented compute $", f"{seed.compute_usd:,.2f}"),
-        ("rented storage and traffic $", f"{seed.extra_usd:,.2f}"),
-        ("rented in all $", f"{seed.rented_total_usd:,.2f}"),
+        ("rented, storage and traffic $", f"{seed.extra_usd:,.2f}"),
+        ("rented, total $", f"{seed.rented_total_usd:,.2f}"),
         ("rented a day $", f"{seed.rented_usd_day:,.2f}"),
         ("pays back in days", f"{seed.payback_days:.1f}"),
-        ("verdict", f"{seed.verdict.value} (under 30 days; amber to 90, then red)"),
+        ("verdict", f"{seed.verdict.value} (green: under 30 days, amber: under 90, else red)"),
     ]

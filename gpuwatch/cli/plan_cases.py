@@ -1,4 +1,4 @@
-"""`gpuwatch plan cases` and `plan hybrid`: which provider for which case, and training here with inference there."""
+"""`gpuwatch plan cases` and `plan hybrid`: the best provider per use case; training and inference on two machines."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _market_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Command, examples=("gpuwatch plan cases", "gpuwatch plan cases --poll"))
 @_market_options
 def cases(provider: tuple[str, ...], poll: bool, data: Path | None, as_json: bool, config: str | None) -> int:
-    """Show which provider is cheapest for which case, by current offers.
+    """Show the cheapest provider for each use case, by current offers.
 
-    The offers on demand that hold the work, without those that are implausibly cheap or unlikely to finish;
-    costs and hours are of the whole job, by published measurements.
+    Considers on-demand offers that hold the workload; excludes implausibly cheap and unreliable ones. Cost and hours
+    are for the whole job, based on published measurements.
 
-    Exit codes: 0 done, 1 nothing on offer fits any case, 2 usage, 3 no price is known, or a provider did not answer.
+    Exit codes: 0 done, 1 no offer fits any case, 2 usage, 3 no price is known, or a provider did not answer.
     """
     from gpuwatch.app.plan_cases import market_of, plan_cases, plan_cases_json
     from gpuwatch.bootstrap.settings_loading import load_settings
@@ -73,15 +73,17 @@ def _case_cells(best: tuple[JobOffer, ...]) -> tuple[str, ...]:
 @click.option("--size-of", required=True, metavar="N|MODEL", help='Parameters ("8B") or a model.')
 @click.option("--method", type=click.Choice(["full", "lora", "qlora"]), default="qlora", help="Training method.")
 @click.option("--tokens", type=Figure(), required=True, help='Tokens to train on: "100M".')
-@click.option("--infer-tokens", type=Figure(), required=True, help='Tokens to write afterwards: "1B".')
-@click.option("--infer-batch", type=click.IntRange(1, 4096), default=32, show_default=True, help="Sequences at once.")
+@click.option("--infer-tokens", type=Figure(), required=True, help='Tokens to generate afterwards: "1B".')
+@click.option(
+    "--infer-batch", type=click.IntRange(1, 4096), default=32, show_default=True, help="Concurrent sequences."
+)
 @_market_options
 def hybrid(
     config: str | None, as_json: bool, provider: tuple[str, ...], poll: bool, data: Path | None, **asked: Any
 ) -> int:
-    """Train here and infer there: each part where it is cheapest, against both on one machine.
+    """Train on one machine and infer on another, each the cheapest, compared with one machine for both.
 
-    Exit codes: 0 done, 1 nothing that is on offer fits, 2 usage, 3 no price is known, or a provider did not answer.
+    Exit codes: 0 done, 1 no offer fits, 2 usage, 3 no price is known, or a provider did not answer.
     """
     from gpuwatch.app.plan_cases import WorkCase, market_of, plan_hybrid, plan_hybrid_json
     from gpuwatch.bootstrap.settings_loading import load_settings
@@ -107,8 +109,8 @@ def hybrid(
         parts += [(f"{name}, both on one", one) for name, one in zip(("train", "infer"), plan.both or (), strict=False)]
         table(_HYBRID, [(name, *_part_cells(one)) for name, one in parts], title=_title(market, settings))
         if plan.apart_usd is not None and plan.together_usd is not None:
-            better = "train here and infer there" if plan.apart_usd < plan.together_usd else "stay on one machine"
-            note(f"{better}: {plan.apart_usd:,.2f} $ apart, {plan.together_usd:,.2f} $ on one, each at worst")
+            better = "use two machines" if plan.apart_usd < plan.together_usd else "use one machine"
+            note(f"{better}: {plan.apart_usd:,.2f} $ on two, {plan.together_usd:,.2f} $ on one, both worst case")
     return _exit(market, plan.apart_usd is not None)
 
 
@@ -122,7 +124,7 @@ def _exit(market: CurrentOffers, fits: bool) -> int:
     for line in market.troubles:
         note(line)
     if not market.offers:
-        note("no price is known: --poll fetches current ones")
+        note("no prices known: fetch current ones with --poll")
     if market.troubles or not market.offers:
         return Exit.CANNOT_TELL
     return Exit.DONE if fits else Exit.FAILED

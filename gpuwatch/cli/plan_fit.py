@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gpuwatch.domain.planning.memory_need import WorkloadRequest
 
 _CHEAPEST_BY = {
-    CostMeasure.HOUR: "by the hour",
+    CostMeasure.HOUR: "per hour",
     CostMeasure.MEMORY: "per GB",
     CostMeasure.COMPUTE: "per TFLOP",
     CostMeasure.BANDWIDTH: "per TB/s",
@@ -92,16 +92,16 @@ _OF_PRICES = (
 
 
 def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool) -> None:
-    """Refuse what would have no effect. Raises UsageError."""
+    """Reject options that would have no effect. Raises UsageError."""
     if seed:
-        refuse_given("goes without --seed: the sources' table is what it is", *_OF_PRICES, "latency", "any_link")
+        refuse_given("cannot be combined with --seed, the sources' own table", *_OF_PRICES, "latency", "any_link")
     if asked["prices"]:
-        refuse_given("is about offers: your own prices are all there is", "provider", "spot", "listed", "any_price")
+        refuse_given("applies to offers: omit --price", "provider", "spot", "listed", "any_price")
     if asked["task"] == "inference" and workload.method is None:
         workload = replace(workload, method="inference")
     refuse_ignored_workload(workload, "--size-of or --shape")
     if asked["task"] == "inference" or workload.method == "inference":
-        refuse_given("is about training", "any_link")
+        refuse_given("applies to training only", "any_link")
 
 
 @click.command(
@@ -124,7 +124,7 @@ def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool
     "batch",
 )
 @value_option("--max-cards", click.IntRange(1, 4096), "Largest number of cards.", 8)
-@click.option("--any-link", is_flag=True, help="Accept several cards without NVLink for training.")
+@click.option("--any-link", is_flag=True, help="For training, accept several cards without NVLink.")
 @gpu_option("--gpu", "Only this GPU; may be repeated.", multiple=True)
 @click.option(
     "--price",
@@ -132,7 +132,7 @@ def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool
     multiple=True,
     metavar="GPU=USD[-USD]",
     callback=_prices,
-    help="Price per GPU-hour instead of live prices; may be repeated.",
+    help="Price per GPU-hour to use instead of live prices; may be repeated.",
 )
 @POLL
 @CURRENT_DATA
@@ -142,7 +142,7 @@ def _refuse_ignored(workload: WorkloadRequest, asked: dict[str, Any], seed: bool
 @value_option(
     "--by",
     click.Choice(["hour", "memory", "compute", "bandwidth"]),
-    "Order. Default: compute for training, else the hourly price.",
+    "Sort order. Default: compute for training, else the hourly price.",
 )
 @gpu_option("--against", "Compare every price with this GPU.")
 @ANY_PRICE
@@ -165,7 +165,7 @@ def fit(
 ) -> int:
     """Find the cheapest class of GPU that fits a task: per hour, per GB, per TFLOP and per TB/s.
 
-    Exit codes: 0 something fits, 1 nothing that is on offer fits, 2 usage, 3 no price is known, or a provider did
+    Exit codes: 0 something fits, 1 no offer fits, 2 usage, 3 no price is known, or a provider did
     not answer.
     """
     from gpuwatch.app.plan_fit import FitRequest, plan_fit, plan_fit_json, task_needs
@@ -200,13 +200,13 @@ def _print_watch(name: str, asked: FitRequest, plan: FitPlan, config: str | None
 
     found = fit_watch(name, asked, plan)
     if found is None:
-        note("no watch: nothing fits at a price that can be believed")
+        note("no watch: no offer fits at a plausible price")
         return
     put_watch(name, found, config, write=write)
 
 
 def _page(plan: FitPlan, limit: int, recording: Recording) -> str:
-    """What the cheapest offer of each class costs, and all that was printed."""
+    """The cheapest offer of each class, and everything that was printed."""
     bars = [
         (
             f"{one.priced.cards}× {one.gpu.name}",
@@ -220,7 +220,7 @@ def _page(plan: FitPlan, limit: int, recording: Recording) -> str:
 
 
 def _print_classes(plan: FitPlan, limit: int) -> None:
-    """Classes, best first; what is cheapest by each measure; what is left out and why."""
+    """Classes, best first; the cheapest by each measure; what is excluded and why."""
     choices = plan.ranked.choices
     if choices:
         tells_tokens = plan.needs.task is GpuTask.INFERENCE and plan.needs.vram_gb > 0
@@ -304,15 +304,15 @@ def _print_source(plan: FitPlan, timezone: str) -> None:
 
     if plan.prices:
         as_of = "" if plan.as_of is None else f", as of {local(plan.as_of, timezone)}"
-        old = " (old: --poll fetches current ones)" if is_old(plan.as_of, real_now()) else ""
+        old = " (outdated: fetch current ones with --poll)" if is_old(plan.as_of, real_now()) else ""
         note(f"{len(plan.prices)} prices of {plan.source}{as_of}{old}, commission included")
     else:
-        note(f"not enough data: {plan.source}: no price; --poll fetches current prices, --price takes your own")
+        note(f"not enough data: {plan.source} has no price; use --poll for current prices, or --price for your own")
     note(METHOD_TEXT)
 
 
 def _print_sources(needs: TaskNeeds, as_json: bool) -> int:
-    """The sources' table, with what does not add up in it."""
+    """The sources' table, with its inconsistencies."""
     from gpuwatch.app.plan_fit import plan_fit_sources_json
 
     found = source_classes(needs.task, needs.vram_gb)
@@ -324,7 +324,7 @@ def _print_sources(needs: TaskNeeds, as_json: bool) -> int:
     click.echo()
     click.echo(f"B200 : H100 = {b200[0]:.2f}–{b200[1]:.2f} times the price for 2.4 times the memory")
     click.echo(f"A100 : T4 = {a100[0]:.1f} times the price")
-    note("the source says 2.5 times, or as much as 3 H100, of the first, and 5 to 7 times of the second")
+    note("the source gives 2.5 times for the first, or the price of 3 H100, and 5 to 7 times for the second")
     return Exit.DONE
 
 

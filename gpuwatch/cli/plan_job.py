@@ -1,4 +1,4 @@
-"""`gpuwatch plan job`: what a job costs, all in, on cards that are named or on real offers."""
+"""`gpuwatch plan job`: the total cost of a job, on given cards or on real offers."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     from gpuwatch.app.plan_job import JobRequest
     from gpuwatch.domain.planning.memory_need import WorkloadRequest
 
-NOT_FEASIBLE = "not feasible"  # of `Feasibility`, which is imported when it is needed
+NOT_FEASIBLE = "not feasible"  # same as in `Feasibility`, which is imported only when needed
 
 _PAIRS = {"multiple": True, "callback": pairs}
-_JOB_OPTIONS: dict[str, dict[str, Any]] = {  # by the key of `[watch.job]`
-    "hours": {"help": 'Hours of work, "72" or "60-80", on the GPUs of --on.'},
-    "on": {"metavar": "GPUS", "help": 'GPUs on which it takes those hours: "4x A100".'},
-    "speedup": {"metavar": "GPUS=X", "help": 'Speed of other GPUs against --on: "4x H100=2.5".'} | _PAIRS,
+_JOB_OPTIONS: dict[str, dict[str, Any]] = {  # keyed as in `[watch.job]`
+    "hours": {"help": 'Hours of work on the GPUs of --on, "72" or "60-80".'},
+    "on": {"metavar": "GPUS", "help": 'GPUs that --hours refers to: "4x A100".'},
+    "speedup": {"metavar": "GPUS=X", "help": 'Speed of other GPUs relative to --on: "4x H100=2.5".'} | _PAIRS,
     "tokens": {"help": 'Tokens of the whole job, instead of hours: "10B".'},
     "tokens_per_s": {"metavar": "GPUS=N", "help": 'Measured speed: "2x H100=350-500".'} | _PAIRS,
     "utilisation": {"help": 'Share of the nominal FLOP/s that the job reaches: "0.4", "0.35-0.45".'},
-    "scaling": {"callback": number, "help": "What each further GPU adds, as a share of one. Default: 1."},
+    "scaling": {"callback": number, "help": "Speed that each further GPU adds, as a share of one GPU. Default: 1."},
     "memory_gb": {
         "callback": number,
-        "help": "GB that all GPUs together must hold. Default: what --size-of needs.",
+        "help": "Total GPU memory the job needs, in GB. Default: what --size-of needs.",
     },
     "setup": {"metavar": "DURATION", "help": 'Setup, once: "10m".'},
-    "load": {"metavar": "DURATION", "help": 'Loading the model, at each start: "5m-7m".'},
-    "image_gb": {"callback": number, "help": "GB of the image, pulled at each start."},
-    "download_mbps": {"callback": number, "help": "Download speed in Mbit/s where an offer does not say."},
-    "checkpoint_every": {"metavar": "DURATION", "help": "Time between two checkpoints."},
+    "load": {"metavar": "DURATION", "help": 'Time to load the model at each start: "5m-7m".'},
+    "image_gb": {"callback": number, "help": "Image size in GB, pulled at each start."},
+    "download_mbps": {"callback": number, "help": "Download speed in Mbit/s if the offer does not state it."},
+    "checkpoint_every": {"metavar": "DURATION", "help": "Checkpoint interval."},
     "within": {"metavar": "DURATION", "help": 'Longest time the whole job may take: "24h".'},
     "interruptions_per_day": {"callback": number, "help": "Interruptions per day of a spot instance."},
 }
@@ -70,28 +70,28 @@ _OF_CANDIDATES = ("commission", "disk_usd_gb_month", "download_usd_gb", "upload_
 def _refuse_watch_with(asked: JobRequest, watch: str | None, write: bool, as_json: bool) -> None:
     refuse_watch_with(watch, write=write, as_json=as_json)
     if watch is not None and asked.candidates:
-        raise UsageError("--watch goes with real offers: omit the candidates")
+        raise UsageError("--watch requires real offers: omit the candidates")
 
 
 def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
-    """Refuse what would have no effect. Raises UsageError."""
+    """Reject options that would have no effect. Raises UsageError."""
     if given["candidates"]:
-        refuse_given("goes with real offers: omit the candidates", "listed", "timeout_s", "limit", "data", "any_price")
+        refuse_given("requires real offers: omit the candidates", "listed", "timeout_s", "limit", "data", "any_price")
     else:
-        refuse_given("is about candidates: real offers say it themselves", *_OF_CANDIDATES)
+        refuse_given("applies to candidates only: real offers state it", *_OF_CANDIDATES)
     if not given["poll"]:
-        refuse_given("goes with --poll", "timeout_s")
+        refuse_given("requires --poll", "timeout_s")
     if given["data"] is not None:
-        refuse_given("and --data: prices come from one place", "poll")
+        refuse_given("cannot be combined with --data", "poll")
     if given["hours"] is None and not given["candidates"]:
-        refuse_given("goes with --hours", "on", "speedup")
+        refuse_given("requires --hours", "on", "speedup")
     refuse_ignored_workload(workload, "--size-of or --shape")
     if given["labour_hours"] and not given["labour_usd_hour"]:
-        raise UsageError("--engineer-hours goes with --engineer-usd-hour")
+        raise UsageError("--engineer-hours requires --engineer-usd-hour")
     if not given["labour_hours"]:
-        refuse_given("goes with --engineer-hours", "labour_usd_hour")
+        refuse_given("requires --engineer-hours", "labour_usd_hour")
     if not given["prepare_hours"]:
-        refuse_given("goes with --prepare-hours", "prepare_usd_hour")
+        refuse_given("requires --prepare-hours", "prepare_usd_hour")
 
 
 @click.command(
@@ -105,10 +105,10 @@ def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
 @click.argument("candidates", nargs=-1, metavar="[CANDIDATE]...")
 @_job_options
 @workload_options(needed=False)
-@click.option("--samples", type=Figure(), default=None, help='Samples of the data: "52k".')
-@click.option("--tokens-per-sample", type=Figure(), default=None, help="Tokens of each sample.")
-@click.option("--epochs", type=Figure(), default=None, help="How often each sample is seen. Default: 1.")
-@click.option("--prompt-tokens", type=Figure(), default=None, help="With inference: tokens of the prompts, to be read.")
+@click.option("--samples", type=Figure(), default=None, help='Number of samples in the data: "52k".')
+@click.option("--tokens-per-sample", type=Figure(), default=None, help="Tokens per sample.")
+@click.option("--epochs", type=Figure(), default=None, help="Passes over the data. Default: 1.")
+@click.option("--prompt-tokens", type=Figure(), default=None, help="With inference: total prompt tokens.")
 @click.option(
     "--download-gb", type=Between(min=0), default=None, help="GB the job downloads. Default: the model and its data."
 )
@@ -117,16 +117,21 @@ def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
     "--disk-gb",
     type=Between(min=1),
     default=None,
-    help="GB of disk; part of the price. Default: model, data and a checkpoint.",
+    help="Disk in GB; part of the price. Default: model, data and a checkpoint.",
 )
-@click.option("--preloaded", is_flag=True, help="Image and model are on the machine already: nothing to pull.")
-@click.option("--engineer-hours", "labour_hours", type=Between(min=0), default=0.0, help="Hours of people, once.")
-@click.option("--engineer-usd-hour", "labour_usd_hour", type=Between(min=0), default=0.0, help="USD of such an hour.")
+@click.option("--preloaded", is_flag=True, help="Image and model are already on the machine.")
+@click.option("--engineer-hours", "labour_hours", type=Between(min=0), default=0.0, help="Hours of engineering work.")
 @click.option(
-    "--prepare-hours", type=Between(min=0), default=0.0, help="Hours of preparing the data on a machine without GPUs."
+    "--engineer-usd-hour", "labour_usd_hour", type=Between(min=0), default=0.0, help="USD per engineering hour."
 )
 @click.option(
-    "--prepare-usd-hour", type=Figures(), default=None, help='USD of such an hour. Default: the articles\' "0.03-0.10".'
+    "--prepare-hours", type=Between(min=0), default=0.0, help="Hours of data preparation on a machine without GPUs."
+)
+@click.option(
+    "--prepare-usd-hour",
+    type=Figures(),
+    default=None,
+    help='USD per hour of that machine. Default: "0.03-0.10" (the articles).',
 )
 @gpu_option("--gpu", "Only offers with this GPU; may be repeated.", multiple=True)
 @click.option("--count", default=None, help="Number of GPUs in an offer, N or MIN-MAX.")
@@ -153,25 +158,25 @@ def _refuse_ignored(workload: WorkloadRequest, given: dict[str, Any]) -> None:
     "--disk-usd-gb-month",
     type=Between(min=0),
     default=0.0,
-    help="Candidates: price of the disk in USD per GB and month.",
+    help="Candidates: price of the disk in USD per GB-month.",
 )
 @click.option(
     "--download-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic in USD per GB."
 )
 @click.option("--upload-usd-gb", type=Between(min=0), default=None, help="Candidates: price of traffic in USD per GB.")
 @duration_option("--min-billing", "min_billing_s", "Candidates: minimum billing, such as 1h.")
-@click.option("--credit", type=Between(min=0), default=0.0, help="Free credit in USD, subtracted at the end.")
+@click.option("--credit", type=Between(min=0), default=0.0, help="Free credit in USD, subtracted from the total.")
 @click.option(
     "--max-cost",
     "max_cost_usd",
     type=Between(min=0, min_open=True),
     default=None,
     metavar="USD",
-    help="What the job may cost: says whether it is feasible, uncertain, or not feasible.",
+    help="Maximum cost of the job: adds a verdict (feasible, uncertain, not feasible).",
 )
 @ANY_PRICE
 @click.option("--limit", type=click.IntRange(1, 5000), default=20, show_default=True, help="Number of offers.")
-@click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources compute.")
+@click.option("--seed", is_flag=True, help="Candidates: price × hours only, as the sources calculate.")
 @watch_options("On offers: print the [[watch]] for this job, instead of the offers.")
 @html_option
 @json_option
@@ -186,9 +191,9 @@ def job(
     config: str | None,
     **given: Any,
 ) -> int:
-    """Compute what a job costs in all: work, setup, restarts, minimum billing, traffic.
+    """Compute a job's total cost: work, setup, restarts, minimum billing, traffic.
 
-    Without any, on real offers, cheapest job first:
+    Without candidates, ranks real offers by the cost of the job:
 
     Exit codes: 0 done, 1 the job fits no offer or is not feasible, 2 usage, 3 no prices are known, or a provider did
     not answer.

@@ -1,4 +1,4 @@
-"""What `gpuwatch plan job` prints: costs on named hardware, or offers ranked by the cost of the job."""
+"""What `gpuwatch plan job` prints: costs on given hardware, or offers ranked by the cost of the job."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _PARTS: _Parts = (
 
 
 def job_page(asked: JobRequest, costs: Sequence[tuple[str, JobCost]], recording: Recording) -> str:
-    """The page of a plan: what each named thing costs, best to worst case, and all that was printed."""
+    """The page of a plan: the cost of each item, best to worst case, and everything that was printed."""
     from gpuwatch.domain.planning.job_comparison import Feasibility
 
     bars = [(name, cost.low.microusd / MICRO, cost.microusd / MICRO) for name, cost in costs]
-    heading = "what the job costs" + (f": {asked.workload.params}" if asked.workload.params else "")
+    heading = "job cost" + (f": {asked.workload.params}" if asked.workload.params else "")
     verdict = [one for one in recording.notes if one.startswith(tuple(Feasibility))]
     if not verdict:
         least = min((cost.microusd for _, cost in costs), default=None)
         cost = "no offer can run it" if least is None else f"{least / MICRO:,.2f} $ in the worst case"
-        verdict = [f"the cheapest: {cost} ({len(costs)} shown; --max-cost and --within give a verdict)"]
+        verdict = [f"cheapest: {cost} ({len(costs)} shown; add --max-cost and --within for a verdict)"]
     chart = range_chart("USD for the whole job, best to worst case", bars, asked.max_cost_usd)
     return page_of(heading, verdict, [chart], recording)
 
@@ -54,24 +54,24 @@ def _note_estimate(plan: HardwarePlan | OfferPlan) -> None:
     if is_estimated(plan.spec):
         note(
             "the speed is estimated from published measurements (docs/plan.md); "
-            '--tokens-per-s "4x H100=2500" as you measured, or --utilisation, narrows the figures'
+            'pass --tokens-per-s "4x H100=2500" as you measured, or --utilisation, for narrower figures'
         )
 
 
 def _note_needs(asked: JobRequest, needs: JobNeeds) -> None:
-    """What follows from the model, because nobody said it."""
+    """Values derived from the model, because no option sets them."""
     low, high = (f"{seconds / 60:.1f}" for seconds in needs.load_s)
     texts = {
         "download_gb": f"{needs.traffic.download_gb:,.0f} GB to download (--download-gb)",
         "disk_gb": f"{needs.disk_gb or 0:,.0f} GB of disk (--disk-gb)",
-        "load_s": f"{low if low == high else f'{low}–{high}'} m to load the model (--load)",
+        "load_s": f"{low if low == high else f'{low}–{high}'} min to load the model (--load)",
     }
     if needs.derived:
         note(f"derived from {asked.workload.params or 'the model'}: {', '.join(texts[one] for one in needs.derived)}")
 
 
 def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequence[JobCost]) -> Feasibility | None:
-    """Say whether the job is feasible, with the figures that make it so."""
+    """Print whether the job is feasible, with the figures behind the verdict."""
     from gpuwatch.app.plan_job import OfferPlan, cheapest_at_any_length, verdict_of
     from gpuwatch.domain.planning.job_comparison import feasibility
 
@@ -95,11 +95,11 @@ def _note_verdict(asked: JobRequest, plan: HardwarePlan | OfferPlan, costs: Sequ
     return verdict
 
 
-# --- on named hardware ------------------------------------------------------------------------------------------------
+# --- on given hardware ------------------------------------------------------------------------------------------------
 
 
 def show_hardware(asked: JobRequest, plan: HardwarePlan, as_json: bool) -> Feasibility | None:
-    """A table, and the verdict; the first line is what the others are compared with."""
+    """A table and the verdict; the others are compared with the first line."""
     from gpuwatch.app.plan_job_json import hardware_plan_json
 
     costs = [one.cost for one in plan.found]
@@ -129,7 +129,7 @@ def _hardware_cells(asked: JobRequest, one: ComparedHardware, first: ComparedHar
 
 
 def _hardware_notes(asked: JobRequest, plan: HardwarePlan) -> list[str]:
-    """What an interruption and a load cost; where and why this is not what the sources print; what is not known."""
+    """The cost of an interruption and of a load; where and why the result differs from the sources; what is unknown."""
     from gpuwatch.app.plan_job import load_range
 
     found, notes = plan.found, []
@@ -146,27 +146,29 @@ def _hardware_notes(asked: JobRequest, plan: HardwarePlan) -> list[str]:
             )
     plain = [one.cost.high.usd_for(one.cost.high.work_h) for one in found]
     if asked.seed:
-        left_out = "loading, restarts, minimum billing and traffic are left out"
-        notes.append(f"price × hours only, as the sources compute; {left_out}")
+        left_out = "excludes loading, restarts, minimum billing and traffic"
+        notes.append(f"price × hours only, as the sources calculate; {left_out}")
     elif any(abs(usd - one.cost.microusd / MICRO) >= 0.005 for usd, one in zip(plain, found, strict=True)):
-        notes.append(f"the sources count price × hours alone (--seed): {', '.join(f'{usd:,.2f}' for usd in plain)}")
+        notes.append(
+            f"price × hours only, as the sources calculate (--seed): {', '.join(f'{usd:,.2f}' for usd in plain)}"
+        )
     unknown = dict.fromkeys(text for one in found for text in one.cost.unknown)
-    return notes + [f"not in it: {text}, which is not known" for text in unknown]
+    return notes + [f"excludes {text}, which is unknown" for text in unknown]
 
 
 def _loss(plan: HardwarePlan) -> str:
     interval_h = (plan.spec.checkpoint_s or 0.0) / 3600
     if not interval_h:
-        return "without checkpoints an interruption loses all the work: --checkpoint-every"
+        return "without checkpoints, an interruption loses all work: set --checkpoint-every"
     most = max(one.priced_gpus.microusd_hour for one in plan.found) / MICRO * interval_h
-    return f"one interruption loses at most what is between two checkpoints: {most:,.2f} $"
+    return f"an interruption loses at most the work between two checkpoints: {most:,.2f} $"
 
 
 # --- on offers --------------------------------------------------------------------------------------------------------
 
 
 def show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str | None) -> Feasibility | None:
-    """JSON, or in a time zone: a table, cheapest job first; and the verdict."""
+    """JSON, or for a time zone a table, cheapest job first, with the verdict."""
     from gpuwatch.app.current_offers import is_old
     from gpuwatch.app.plan_job_json import offer_plan_json
     from gpuwatch.bootstrap import real_now
@@ -180,21 +182,19 @@ def show_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str | 
     _note_needs(asked, plan.needs)
     verdict = _note_verdict(asked, plan, plan.costs)
     if ranking.refused:
-        note(f"left out, of {ranking.seen} offers: {_refused(ranking)}")
+        note(f"excluded, of {ranking.seen} offers: {_refused(ranking)}")
     for line in market.troubles:
         note(line)
     if asked.data is None and is_old(market.as_of, real_now()):
-        note("these prices are old: --poll fetches current ones")
+        note("these prices are outdated: fetch current ones with --poll")
     if not ranking.seen:
-        in_store = (
-            "no such offer is known" if asked.poll else "the store has no such offer: --poll fetches current ones"
-        )
-        note(in_store if asked.data is None else f"{asked.data} holds no such offer")
+        in_store = "no such offer" if asked.poll else "the store has no such offer: fetch current ones with --poll"
+        note(in_store if asked.data is None else f"{asked.data} has no such offer")
     return verdict
 
 
 def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None, *, write: bool) -> Feasibility | None:
-    """The watch that the plan implies: TOML, or a line of where it was added; and the verdict."""
+    """The watch for the plan, as TOML or as a line that says where it was added, with the verdict."""
     from gpuwatch.app.plan_watch import implied_watch
     from gpuwatch.domain.planning.job_comparison import Feasibility
 
@@ -202,14 +202,14 @@ def show_watch(asked: JobRequest, plan: OfferPlan, name: str, config: str | None
     _note_needs(asked, plan.needs)
     verdict = _note_verdict(asked, plan, plan.costs)
     if plan.ranking.refused:
-        note(f"left out, of {plan.ranking.seen} offers: {_refused(plan.ranking)}")
+        note(f"excluded, of {plan.ranking.seen} offers: {_refused(plan.ranking)}")
     for line in plan.market.troubles:
         note(line)
     if found is None:
         note(f"no watch: the job is not feasible on any of {plan.ranking.seen} offers")
         return verdict or Feasibility.NOT_FEASIBLE
     if verdict is Feasibility.UNCERTAIN:
-        note("the watch waits for an offer on which the job is feasible in the worst case too")
+        note("the watch waits for an offer on which the job is feasible even in the worst case")
     put_watch(name, found, config, write=write)
     return verdict
 
@@ -229,19 +229,17 @@ def _print_offers(asked: JobRequest, plan: OfferPlan, limit: int, timezone: str)
         columns.append(text("but", drop=1))
     if asked.credit:
         columns.insert(2, right("- credit", drop=1))
-    title = f"{len(placed)} offers by the whole job's cost; {plan.market.source}, {local(plan.market.as_of, timezone)}"
+    title = f"{len(placed)} offers by total job cost; {plan.market.source}, {local(plan.market.as_of, timezone)}"
     table(columns, [_offer_cells(asked, one, parts, timezone, doubts) for one in shown], title=title)
     if len(placed) > limit:
         note(f"… and {len(placed) - limit} more (--limit)")
     note("hours: " + "; ".join(list(dict.fromkeys(one.cost.how for one in shown))[:_REASONS_SHOWN]))
     for what in dict.fromkeys(what for one in shown for what in one.cost.unknown):
-        note(f"not in it where an offer does not say: {what}")
+        note(f"excluded if an offer does not state it: {what}")
     if any(one.too_cheap for one in shown):
         note(TOO_CHEAP_TEXT)
     if any(one.is_unlikely for one in shown):
-        note(
-            "unlikely to finish: by its reliability, read as the chance to run through a day; --checkpoint-every helps"
-        )
+        note("unlikely to finish: reliability is read as the chance to run for a day; --checkpoint-every helps")
     by_price = min(placed, key=lambda one: one.price.price_microusd_hour / one.offer.gpu_count)
     if (more := by_price.cost.microusd - placed[0].cost.microusd) > 0:
         named = f"{by_price.offer.gpu_count}× {by_price.offer.gpu}, offer {by_price.offer.offer_id}"
@@ -263,7 +261,7 @@ def _offer_cells(asked: JobRequest, one: JobOffer, parts: _Parts, timezone: str,
 
 
 def _link(offer: Offer) -> str:
-    """What joins the GPUs; for one GPU nothing does."""
+    """The interconnect of the GPUs; none for one GPU."""
     from gpuwatch.domain.planning.card_specs import specs_of
     from gpuwatch.domain.planning.roofline import has_fast_link
 
@@ -274,7 +272,7 @@ def _link(offer: Offer) -> str:
 
 
 def _doubts(one: JobOffer) -> list[str]:
-    """Why it is ranked after the others."""
+    """Why an offer is ranked after the others."""
     doubts = ["too cheap"] if one.too_cheap else []
     if one.is_unlikely:
         doubts.append(f"unlikely to finish: {one.chance or 0:.0%}")
@@ -282,7 +280,7 @@ def _doubts(one: JobOffer) -> list[str]:
 
 
 def _refused(ranking: JobRanking) -> str:
-    """Why the job cannot be computed, or done, on the other offers."""
+    """Why the job cannot be computed or run on the other offers."""
     reasons = [f"{count}: {reason}" for reason, count in ranking.refused[:_REASONS_SHOWN]]
     more = sum(count for _, count in ranking.refused[_REASONS_SHOWN:])
     return "; ".join(reasons + ([f"{more} for other reasons"] if more else []))
@@ -292,13 +290,13 @@ def _refused(ranking: JobRanking) -> str:
 
 
 def _parts_of(costs: Sequence[JobCost]) -> _Parts:
-    """The columns that hold anything; work alone is no column of its own."""
+    """The columns that hold values; work needs no column of its own if it is the only part."""
     found = [one for one in _PARTS if any(one[1](cost.high) >= 0.005 for cost in costs)]
     return [] if [name for name, _ in found] == ["work"] else found
 
 
 def _costs(asked: JobRequest, cost: JobCost) -> list[str]:
-    """What the job costs, and what the credit leaves of it where there is one."""
+    """The cost of the job, and the rest after credit if there is any."""
     from gpuwatch.app.plan_job import after_credit
 
     whole = _range(cost.low.microusd / MICRO, cost.microusd / MICRO, 2)

@@ -1,4 +1,4 @@
-"""`gpuwatch plan models`: the models that are known by name."""
+"""`gpuwatch plan models`: list the models known by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
 @click.argument("named", required=False, metavar="[TEXT]")
 @json_option
 def models(named: str | None, as_json: bool) -> int:
-    """List the models that `--model` knows by name, or those with a text in their name."""
+    """List the models that `--model` knows by name, optionally filtered by a text."""
     from gpuwatch.app.plan_models import listed_models, listed_models_json
 
     found = listed_models(named)
@@ -35,7 +35,7 @@ def models(named: str | None, as_json: bool) -> int:
         return Exit.DONE
     index = model_index()
     table(_COLUMNS, [_cells(one) for one in found], title=f"{len(found)} of {len(index.models)} models, {index.date}")
-    note("params are computed from the shape; KV cache with 2 bytes a value. Any other model: --model config.json")
+    note("params are computed from the shape; KV cache at 2 bytes per value. For any other model: --model config.json")
     return Exit.DONE
 
 

@@ -1,4 +1,4 @@
-"""Values of the options of `gpuwatch plan`, and options that do not go with others."""
+"""Option types of `gpuwatch plan`, and checks for conflicting options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuwatch.errors import UsageError
 
 
 class Figure(click.ParamType[Any]):
-    """A number as people write it: "52k"."""
+    """A number with a suffix: "52k"."""
 
     name = "number"
 
@@ -55,16 +55,16 @@ def pairs(_ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> 
     for text in given:
         gpus, _, figure = text.rpartition("=")
         if not gpus.strip():
-            raise UsageError(f'{param.opts[0]} {text!r}: expected GPUs and a figure, such as "4x H100=2.5"')
+            raise UsageError(f'{param.opts[0]} {text!r}: expected GPUs and a number, such as "4x H100=2.5"')
         found[gpus.strip()] = figure.strip()
     return found or None
 
 
 def refuse_given(why: str, *names: str) -> None:
-    """Refuse options that would be ignored. Raises UsageError: the first of these that the command line has, and why.
+    """Reject options that would be ignored. Raises UsageError: names the first one on the command line, and why.
 
     Args:
-        names: parameters, as the command's function calls them.
+        names: parameter names of the command's function.
     """
     ctx = click.get_current_context()
     for param in ctx.command.params:

@@ -1,4 +1,4 @@
-"""`gpuwatch plan pilot`: the whole job, by what a run on a hundredth of the data measured."""
+"""`gpuwatch plan pilot`: extrapolate a job from a run on 1 % of the data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = (left(""), right("hours"), right("$"))
 
 
 class Speed(click.ParamType[Any]):
-    """Tokens a second: "412tok/s", "380-430"."""
+    """Tokens per second: "412tok/s", "380-430"."""
 
     name = "speed"
 
@@ -30,7 +30,7 @@ class Speed(click.ParamType[Any]):
         try:
             return parse_range(str(value).strip().removesuffix("/s").removesuffix("tok").strip())
         except ValueError:
-            self.fail(f'{value!r}: expected tokens a second, such as "412tok/s" or "380-430tok/s"', param, ctx)
+            self.fail(f'{value!r}: expected tokens per second, such as "412tok/s" or "380-430tok/s"', param, ctx)
 
 
 def _losses(_ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[float, ...]:
@@ -41,7 +41,9 @@ def _losses(_ctx: click.Context, param: click.Parameter, given: str | None) -> t
     except ValueError:
         found = ()
     if len(found) < 2 or not all(0 <= one < 1e6 for one in found):
-        raise UsageError(f'{param.opts[0]} {given!r}: expected two or more, first to last, such as "2.31,2.12,2.05"')
+        raise UsageError(
+            f'{param.opts[0]} {given!r}: expected at least two values, first to last, such as "2.31,2.12,2.05"'
+        )
     return found
 
 
@@ -52,10 +54,12 @@ def _losses(_ctx: click.Context, param: click.Parameter, given: str | None) -> t
 @click.argument("candidate")
 @click.option("--tokens", type=Figure(), required=True, help='Tokens of the whole job: "100M".')
 @click.option("--measured", type=Speed(), required=True, help='Speed of the pilot: "412tok/s", "380-430tok/s".')
-@click.option("--share", type=Between(0.001, 99), default=1.0, show_default=True, help="Percent that the pilot saw.")
+@click.option(
+    "--share", type=Between(0.001, 99), default=1.0, show_default=True, help="Percent of the data in the pilot."
+)
 @click.option("--loss", "losses", callback=_losses, help='Losses of the pilot, first to last: "2.31,2.12,2.05".')
 @click.option(
-    "--max-cost", "max_usd", type=Between(min=0, min_open=True), metavar="USD", help="What the whole job may cost."
+    "--max-cost", "max_usd", type=Between(min=0, min_open=True), metavar="USD", help="Maximum cost of the whole job."
 )
 @json_option
 def pilot(
@@ -67,18 +71,18 @@ def pilot(
     max_usd: float | None,
     as_json: bool,
 ) -> int:
-    """Extrapolate a pilot on the CANDIDATE, "2x H100 @ 2.10": the whole job's time, cost and loss.
+    """Extrapolate a pilot on CANDIDATE, such as "2x H100 @ 2.10", to the whole job's time, cost and loss.
 
-    Run it on 1 % of the data first, and do not start the rest if its loss does not fall.
+    Run the pilot on 1 % of the data first, and do not start the rest if its loss does not fall.
 
-    Exit codes: 0 go on, 1 the loss does not fall or the cost is not feasible, 2 usage.
+    Exit codes: 0 continue, 1 the loss does not fall or the cost is not feasible, 2 usage.
     """
     try:
         hardware = parse_hardware(candidate)
     except ValueError as fault:
         raise UsageError(str(fault)) from fault
     if hardware.hours is not None:
-        raise UsageError(f"{candidate!r}: the hours follow from the pilot; omit them")
+        raise UsageError(f"{candidate!r}: omit the hours; they follow from the pilot")
     plan = plan_pilot(tokens, measured, share / 100, losses)
     usd_hour = float(hardware.usd_gpu_hour * hardware.count)
     verdict = _verdict(plan, usd_hour, max_usd)
@@ -112,11 +116,9 @@ def _note(plan: PilotPlan, verdict: Feasibility | None, max_usd: float | None, l
     if verdict is not None:
         note(f"{verdict.value} for {max_usd:,.2f} $")
     if plan.falls is False:
-        note(
-            f"the loss does not fall ({losses[0]:g} to {losses[-1]:g}): look at data and learning rate before you rent"
-        )
+        note(f"the loss does not fall ({losses[0]:g} to {losses[-1]:g}): check data and learning rate before you rent")
     elif plan.loss is not None:
-        note(f"the loss falls; if it goes on like this it ends near {plan.loss:.2f}: a rough guess over so long a way")
+        note(f"the loss falls; extrapolated, it ends near {plan.loss:.2f} (a rough estimate)")
 
 
 def _json(plan: PilotPlan, usd_hour: float, verdict: Feasibility | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`gpuwatch plan scenario`: ways of working, compared step by step."""
+"""`gpuwatch plan scenario`: compare workflows step by step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpuwatch.domain.planning.scenario import ScenarioCost
 
-_SEED_WAYS = 2  # of the built-in file: what the source adds up
+_SEED_WAYS = 2  # scenarios of the built-in file that come from the source
 _COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
 
 
@@ -34,21 +34,21 @@ _COLUMNS = (left("step"), text("computed as", drop=1), right("$"))
     ),
 )
 @click.argument("file", required=False, type=FILE)
-@click.option("--seed", is_flag=True, help="Show only the source's own two scenarios, to the cent.")
-@click.option("--example", is_flag=True, help="Print the built-in file as a start for your own.")
+@click.option("--seed", is_flag=True, help="Show only the source's two scenarios, to the cent.")
+@click.option("--example", is_flag=True, help="Print the built-in file as a template.")
 @json_option
 @config_option
 def scenario(file: Path | None, seed: bool, example: bool, as_json: bool, config: str | None) -> int:
-    """Compare ways of working, step by step, from a TOML FILE; without one, the built-in example.
+    """Compare workflows step by step, from a TOML FILE; without FILE, the built-in example.
 
     A step costs hours × price (usd_hour, usd_gpu_hour × gpus, or the cheapest price of `gpu` in the store), an amount
-    (usd), or a percentage of other steps. The first scenario is what the others are compared with.
+    (usd), or a percentage of other steps. The first scenario is the baseline.
     """
     from gpuwatch.app.plan_scenario import built_in_scenarios, plan_scenarios, scenarios_json
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if file is not None and (seed or example):
-        raise UsageError("--seed and --example use the built-in file: name no other")
+        raise UsageError("--seed and --example use the built-in file: omit FILE")
     if example:
         click.echo(built_in_scenarios(), nl=False)
         return Exit.DONE

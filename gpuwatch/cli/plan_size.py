@@ -1,4 +1,4 @@
-"""`gpuwatch plan size`: the memory that a model needs, by parts, and the cards that hold it."""
+"""`gpuwatch plan size`: a model's memory by part, and the cards that hold it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _CARDS = (
 
 
 def workload_options(*, needed: bool) -> Callable[[Function], Function]:
-    """The options of a workload; they arrive as `workload: WorkloadRequest`. The model is `--model` everywhere."""
+    """The options of a workload; they arrive as `workload: WorkloadRequest`. The model option is always `--model`."""
     flag = "--params" if needed else "--size-of"
     help_text = 'Parameters ("70B"), a model ("gpt-oss-120b", see `plan models`), or its config.json.'
     model = click.option("--model", flag, "params", metavar="N|MODEL|FILE", help=help_text)
@@ -102,8 +102,8 @@ _WORKLOAD_OPTIONS = (
         "Layers with LoRA adapters: all linear layers, or query and value.",
         "all",
     ),
-    click.option("--offload", is_flag=True, help="Optimizer states, or weights under adapters, in CPU memory."),
-    value_option("--micro-batch", click.IntRange(1, 1_000_000), "Sequences at once, to do a batch in several passes."),
+    click.option("--offload", is_flag=True, help="Keep optimizer states, or frozen weights, in CPU memory."),
+    value_option("--micro-batch", click.IntRange(1, 1_000_000), "Sequences per pass, if a batch takes several passes."),
 )
 
 
@@ -112,20 +112,20 @@ _ADAPTERS = ("rank", "targets")
 
 
 def refuse_ignored_workload(workload: WorkloadRequest, model: str) -> None:
-    """Refuse options of a workload that would have no effect. Raises UsageError.
+    """Reject workload options that would have no effect. Raises UsageError.
 
     Args:
-        model: the options that name one.
+        model: the options that set a model.
     """
     if workload.params is None and workload.shape is None:
         names = ("method", "precision", "batch", "context", "fused_attention", *_TRAINING, *_ADAPTERS)
-        refuse_given(f"is about a model: add {model}", *names)
+        refuse_given(f"requires a model: add {model}", *names)
     if workload.method == "inference":
-        refuse_given("is about training", *_TRAINING, "fused_attention")
+        refuse_given("applies to training only", *_TRAINING, "fused_attention")
     if workload.method not in {"lora", "qlora"}:
-        refuse_given("goes with --method lora or qlora", *_ADAPTERS)
+        refuse_given("requires --method lora or qlora", *_ADAPTERS)
     if workload.method in {"lora", "qlora"}:
-        refuse_given("goes with --method full: adapters have no such copy", "master")
+        refuse_given("requires --method full: adapters have no such copy", "master")
 
 
 @click.command(
@@ -143,10 +143,10 @@ def refuse_ignored_workload(workload: WorkloadRequest, model: str) -> None:
 @click.option(
     "--seed",
     is_flag=True,
-    help="Compute as the sources do: weights (4 bytes by default) and input only, cards by nominal GB.",
+    help="Calculate as the sources do: weights (4 bytes by default) and input only, cards by nominal GB.",
 )
 @click.option("--input-gb", type=Between(min=0), default=0.0, help="With --seed: GB of one input in the batch.")
-@watch_options("Print the [[watch]] for the cards that hold it in the smallest number, instead of the table.")
+@watch_options("Print the [[watch]] for the smallest number of cards, instead of the table.")
 @click.option(
     "--max-price",
     type=Between(min=0, min_open=True),
@@ -171,7 +171,7 @@ def size(
     config: str | None,
     workload: WorkloadRequest,
 ) -> int:
-    """Compute the GPU memory that a model needs, and which cards hold it."""
+    """Compute the GPU memory that a model needs, and the cards that hold it."""
     from gpuwatch.app.plan_size import (
         cards_that_hold,
         memory_needed,
@@ -184,9 +184,9 @@ def size(
     _refuse_ignored_watch(watch, write, max_price, as_json=as_json)
     refuse_html_with(html, as_data=as_json or watch is not None)
     if seed:
-        refuse_given("goes without --seed: the sources count weights and input alone", *_NOT_IN_SEED)
+        refuse_given("cannot be combined with --seed: the sources count weights and input only", *_NOT_IN_SEED)
         if click.get_current_context().get_parameter_source("precision") is click.core.ParameterSource.DEFAULT:
-            workload = replace(workload, precision="fp32")  # their formula's four bytes a parameter
+            workload = replace(workload, precision="fp32")  # the sources' formula uses four bytes per parameter
         printed = size_as_sources(workload, gpu, max_cards, input_gb)
         if as_json:
             json_out(plan_size_sources_json(printed))
@@ -194,7 +194,7 @@ def size(
             _print_sources(printed, input_gb)
         return Exit.DONE
     if input_gb:
-        raise UsageError("--input-gb goes with --seed: without it, activations are computed from --context")
+        raise UsageError("--input-gb requires --seed: without it, activations are computed from --context")
     needed = memory_needed(workload)
     found = cards_that_hold(needed, gpu, max_cards)
     if watch is not None:
@@ -214,38 +214,38 @@ def size(
 def _refuse_ignored_watch(watch: str | None, write: bool, max_price: float | None, *, as_json: bool) -> None:
     refuse_watch_with(watch, write=write, as_json=as_json)
     if watch is None:
-        refuse_given("goes with --watch NAME", "max_price")
+        refuse_given("requires --watch NAME", "max_price")
     elif max_price is None:
-        raise UsageError("--watch goes with --max-price USD per GPU-hour; plan fit --watch takes the market's price")
+        raise UsageError("--watch requires --max-price USD per GPU-hour; plan fit --watch uses the market price")
     if not write:
-        refuse_given("goes with --write", "config")
+        refuse_given("requires --write", "config")
 
 
 def _page(needed: MemoryNeed, found: Sequence[CardFit], recording: Recording) -> str:
-    """The parts of the memory, the first cards that hold it, and all that was printed."""
+    """The memory by part, the first cards that hold it, and everything that was printed."""
     bars = [(part.name, part.gb, part.gb) for part in needed.parts]
-    first = f"; the fewest cards: {found[0].cards}× {found[0].gpu.name}" if found else "; no card holds it"
-    verdict = [f"{needed.gb:,.2f} GB in all{first}"]
+    first = f"; fewest cards: {found[0].cards}× {found[0].gpu.name}" if found else "; no card holds it"
+    verdict = [f"{needed.gb:,.2f} GB in total{first}"]
     return page_of(_title(needed.workload), verdict, [range_chart("GB by part", bars)], recording)
 
 
 def _print(needed: MemoryNeed, found: Sequence[CardFit], limit: int, max_cards: int) -> None:
     work, rows = needed.workload, [(part.name, f"{part.gb:,.2f}", part.how) for part in needed.parts]
-    rows.append(("in all", f"{needed.gb:,.2f}", "and 1 GB of overhead on each card"))
+    rows.append(("total", f"{needed.gb:,.2f}", "plus 1 GB of overhead on each card"))
     table(_PARTS, rows, title=_title(work))
     say("")
     if found:
-        table(_CARDS, [_cells(fit) for fit in found[:limit]], title="Cards that hold it, 90 % of each filled at most")
+        table(_CARDS, [_cells(fit) for fit in found[:limit]], title="Cards that hold it, each filled to at most 90 %")
     else:
-        say(f"No card holds it with {max_cards} or fewer.")
+        say(f"{max_cards} or fewer cards of any model do not hold it.")
     if len(found) > limit:
         say(f"… and {len(found) - limit} more (--all)")
     if work.model.like:
-        note(f"the shape of a model of this size is taken from {work.model.like}; --shape FILE: its own config.json")
+        note(f"model shape taken from {work.model.like}; use --shape FILE for your model's config.json")
     note(METHOD_TEXT)
     held = Precision.INT4 if work.method is TrainingMethod.QLORA else work.precision
     weights = f"{source_gb(work.model.params, held):,.1f} GB"
-    note(f"the sources count weights alone (--seed): {weights}; the other parts lie in the same memory")
+    note(f"the sources count weights only (--seed): {weights}; the other parts need memory as well")
 
 
 def _title(work: Workload) -> str:
@@ -270,12 +270,10 @@ def _print_sources(found: SourceSize, input_gb: float) -> None:
     rows = [
         ("weights", f"{found.weights_gb:,.2f}", f"{work.model.params / GB:g}B × {work.precision.value}"),
         ("input", f"{found.total_gb - found.weights_gb:,.2f}", f"{work.batch} × {input_gb:g} GB"),
-        ("in all", f"{found.total_gb:,.2f}", "as the sources compute it"),
+        ("total", f"{found.total_gb:,.2f}", "as the sources calculate"),
     ]
     table(_PARTS, rows)
     click.echo()
     shown = [(f"{cards}× {name}", f"{memory:g}") for cards, memory, name in found.fits[:_SHOWN]]
     table((left("cards"), right("GB each, as printed")), shown)
-    note(
-        "left out: gradients, optimizer, activations, KV cache, what a card keeps for itself; they count without --seed"
-    )
+    note("not counted with --seed: gradients, optimizer, activations, KV cache, the card's own overhead")

@@ -1,4 +1,4 @@
-"""`gpuwatch plan use`: what an hour of real work costs at a GPU's utilisation."""
+"""`gpuwatch plan use`: the cost of a useful hour at a given GPU utilisation."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _OWN_COLUMNS = (
     multiple=True,
     metavar="PERCENT",
 )
-@value_option("--low", Between(0, 100), "Below this: a bottleneck.", 70.0)
-@value_option("--good", Between(0, 100), "From this on: well used.", 90.0)
+@value_option("--low", Between(0, 100), "Utilisation under this is a bottleneck.", 70.0)
+@value_option("--good", Between(0, 100), "Utilisation from this on is good.", 90.0)
 @click.option("--launches", "own", is_flag=True, help="Judge your own launches by their measured utilisation.")
-@value_option("--since", click.STRING, "With --launches: how far back to read.", "30d")
+@value_option("--since", click.STRING, "With --launches: start of the period.", "30d")
 @json_option
 @config_option
 def use(
@@ -69,17 +69,17 @@ def use(
     as_json: bool,
     config: str | None,
 ) -> int:
-    """Show what an hour of real work costs: price ÷ utilisation."""
+    """Compute the cost of a useful hour: price ÷ utilisation."""
     from gpuwatch.app.plan_use import own_use_json, own_uses, plan_use_json
     from gpuwatch.bootstrap import real_now
     from gpuwatch.bootstrap.settings_loading import load_settings
 
     if not own:
-        refuse_given("goes with --launches", "since", "config")
+        refuse_given("requires --launches", "since", "config")
     if low > good:
-        raise UsageError("--low is above --good")
+        raise UsageError("--low must be at or below --good")
     if own and (price is not None or uses):
-        raise UsageError("--launches takes price and use from your own launches: omit --price and --use")
+        raise UsageError("--launches takes price and utilisation from your own launches: omit --price and --use")
     if own:
         now = real_now()
         start = moment(since, now)
@@ -90,7 +90,7 @@ def use(
             _print_own(mine, low, good)
         return Exit.DONE if any(one.price for one in mine) else Exit.CANNOT_TELL
     if price is None:
-        raise UsageError("use --price USD per GPU-hour, or --launches for your own")
+        raise UsageError("expected --price USD per GPU-hour, or --launches")
     found = [price_at_utilisation(price, percent, low, good) for percent in uses or _EXAMPLE]
     if as_json:
         json_out(plan_use_json(price, found))
@@ -112,9 +112,9 @@ def _print_own(mine: Sequence[OwnUse], low: float, good: float) -> None:
         table(_OWN_COLUMNS, [_own_cells(one, low, good) for one in mine])
     if any(one.price for one in mine):
         wasted = sum(one.wasted_usd for one in mine if one.price)
-        note(f"{METHOD_TEXT}, mean of the samples of each launch; in all {dollars(wasted)} bought no work")
+        note(f"{METHOD_TEXT}, mean of each launch's samples; {dollars(wasted)} in total paid for idle time")
     else:
-        note("not enough data: " + ("no provider said how its GPUs were used" if mine else "nothing was rented then"))
+        note("not enough data: " + ("no provider reported GPU utilisation" if mine else "no launches in that time"))
 
 
 def _own_cells(one: OwnUse, low: float, good: float) -> tuple[str, ...]:
@@ -132,6 +132,6 @@ def _useful(one: UtilisedPrice) -> str:
 def _advice(one: UtilisedPrice, low: float, good: float) -> str:
     return {
         UtilisationVerdict.BOTTLENECK: f"under {low:g} %: find what the GPU waits for before you rent more",
-        UtilisationVerdict.WASTEFUL: f"under {good:g} %: a larger batch, or a smaller GPU",
+        UtilisationVerdict.WASTEFUL: f"under {good:g} %: use a larger batch, or a smaller GPU",
         UtilisationVerdict.GOOD: "well used",
     }[one.verdict]

@@ -1,4 +1,4 @@
-"""`--watch NAME` and `--write` of `gpuwatch plan`: the `[[watch]]` of a plan, printed or added to the settings."""
+"""`--watch NAME` and `--write` of `gpuwatch plan`: print a plan's `[[watch]]`, or add it to the settings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def watch_options(help_text: str) -> Callable[[Command], Command]:
 
 
 def refuse_watch_with(watch: str | None, *, write: bool, as_json: bool) -> None:
-    """Refuse what contradicts them. Raises UsageError."""
+    """Reject conflicting options. Raises UsageError."""
     if write and watch is None:
-        raise UsageError("--write goes with --watch NAME")
+        raise UsageError("--write requires --watch NAME")
     if watch is not None and as_json:
         raise UsageError("use either --watch, which prints TOML, or --json")
 
@@ -40,4 +40,4 @@ def put_watch(name: str, watch: str, config: str | None, *, write: bool) -> None
         return
     where = add_watch(config, name, watch)
     click.echo(f"watch {name} added to {where}")
-    note(f"try it: gpuwatch check {name}; on past prices: gpuwatch backtest {name}")
+    note(f"test it with: gpuwatch check {name}; on past prices: gpuwatch backtest {name}")

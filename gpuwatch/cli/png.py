@@ -1,4 +1,4 @@
-"""Pictures: `--png FILE`, drawn by matplotlib (the extra `analysis`)."""
+"""`--png FILE`: pictures drawn by matplotlib (the extra `analysis`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def png_option(command: Command) -> Command:
 
 
 def save_png(path: Path, draw: Callable[[Any], None]) -> None:
-    """Draw a picture and write it, whole or not at all.
+    """Draw a picture and write it atomically.
 
     Args:
         draw: fills a `matplotlib.axes.Axes`.
@@ -46,19 +46,19 @@ def save_png(path: Path, draw: Callable[[Any], None]) -> None:
     draw(figure.subplots())
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        figure.savefig(part, format="png", metadata={"Software": None})  # equal data, equal bytes
+        figure.savefig(part, format="png", metadata={"Software": None})  # the same data gives the same bytes
         part.replace(path)
     except OSError as fault:
-        raise UsageError(f"{path}: cannot be written: {fault.strerror or fault}") from fault
+        raise UsageError(f"cannot write {path}: {fault.strerror or fault}") from fault
     finally:
         part.unlink(missing_ok=True)
 
 
 def draw_backtest(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
-    """The cheapest offer that fits each watch, and what it took."""
+    """The cheapest matching offer of each watch, and its events."""
     for watch, result in known:
         times, prices = result.track()
-        (line,) = axes.step(times, prices, where="post", label=f"{watch.name}: cheapest that fits")
+        (line,) = axes.step(times, prices, where="post", label=f"{watch.name}: cheapest matching offer")
         axes.axhline(float(watch.max_price_usd_gpu_hour), color=line.get_color(), linestyle=":", linewidth=1)
         taken = [event for event in result.events if event.launched] or result.events
         if taken:
@@ -70,7 +70,7 @@ def draw_backtest(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> N
 
 
 def draw_sweep(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:
-    """The price paid and the share in time against the median wait; each point is one threshold."""
+    """Price paid and share of starts in time against the median wait; one point per threshold."""
     points = [
         (watch, result.waiting, result.waiting.median_s / 3600, result.waiting.paid_usd_gpu_hour)
         for watch, result in known
@@ -86,7 +86,7 @@ def draw_sweep(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None
         right = axes.twinx()
         shares = [float("nan") if one.within_deadline is None else 100 * one.within_deadline for _, one, _, _ in points]
         right.plot(waits, shares, "s--", color="tab:orange")
-        right.set_ylabel("came to an offer in time, %", color="tab:orange")
+        right.set_ylabel("found an offer in time, %", color="tab:orange")
         right.set_ylim(-3, 103)
     axes.set_title(f"{known[0][0].name}: price paid against wait, by max_price")
 

@@ -1,4 +1,4 @@
-"""`gpuwatch import` and `gpuwatch export`: price rows that others recorded, and the store's own, in files."""
+"""`gpuwatch import` and `gpuwatch export`: read and write files of price rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _KIND_WORDS = {"live": "live prices", "listed": "list prices"}
 _SOURCE_KINDS = {"market": "live", "rate-card": "listed"}
 _JUMPS_SHOWN = 5
-_JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the next ones
+_JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the following seconds
 
 
 @click.command("import", cls=Command, examples=("gpuwatch import prices.csv.gz", "gpuwatch import --dry-run *.parquet"))
@@ -40,29 +40,29 @@ _JUST_NOW = timedelta(minutes=1)  # polls within one second are spread over the 
 @value_option(
     "--kind",
     click.Choice(["live", "listed"]),
-    "Prices of rentable offers, or list prices. Default: as usual for the provider.",
+    "Prices of rentable offers, or list prices. Default: the provider's usual kind.",
 )
 @value_option(
     "--source",
     click.Choice(["market", "rate-card"]),
-    "Where the prices come from: offers for rent, or a price list (as --kind live, --kind listed).",
+    "Origin of the prices: offers for rent, or a price list (same as --kind live, --kind listed).",
 )
-@click.option("--dry-run", is_flag=True, help="Count what is new and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Count the new rows and write nothing.")
 @json_option
 @settings_option
 def import_(
     files: tuple[Path, ...], kind: str | None, source: str | None, dry_run: bool, as_json: bool, settings: Settings
 ) -> int:
-    """Load price rows that others recorded into the store.
+    """Load price rows recorded by others into the store.
 
     FILES are CSV (gzipped or not) or Parquet with the columns observed_at, provider, offer_key, region, gpu_name_raw,
-    gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. Rows that are known already change
-    nothing. The daemon may be running; what it recorded itself stays as it is.
+    gpu_count, gpu_mem_gib, spot, price_usd_hour: see docs/data.md. Known rows are skipped. The daemon
+    may be running; its own records do not change.
     """
     from gpuwatch.app.price_files import import_files, import_json
 
     if source is not None and kind not in (None, _SOURCE_KINDS[source]):
-        raise click.UsageError(f"--source {source} means --kind {_SOURCE_KINDS[source]}: leave one of them out.")
+        raise click.UsageError(f"--source {source} means --kind {_SOURCE_KINDS[source]}: use only one of them.")
     kind = kind or (None if source is None else _SOURCE_KINDS[source])
     wanted = None if kind is None else OfferKind(kind)
     made = []
@@ -83,7 +83,7 @@ def import_(
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
 @gpu_option("--gpu", "GPU family or model; may be repeated. Default: all.", multiple=True)
 @past_options("all", default_spot="any")
-@click.option("--imported-too", is_flag=True, help="Include imported prices, not only the store's own.")
+@click.option("--imported-too", is_flag=True, help="Include imported prices.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @settings_option
@@ -96,16 +96,16 @@ def export(
     as_json: bool,
     settings: Settings,
 ) -> int:
-    """Write the store's prices to FILE, for `gpuwatch import` or anything else that reads tables.
+    """Write the store's prices to FILE, for `gpuwatch import` or any program that reads tables.
 
-    FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. One row for each offer at each poll
-    that saw it, and one without offer_key for the poll itself: see docs/data.md.
+    FILE ends in .csv, .csv.gz or .parquet; - writes CSV to standard output. Writes one row per offer and poll, and one
+    row without offer_key per poll: see docs/data.md.
     """
     from gpuwatch.app.price_files import ExportRequest, export_json, export_prices, known_names_of_all
 
     to_screen = str(target) == "-"
     if to_screen and as_json:
-        raise click.UsageError("--json describes a file: name one.")
+        raise click.UsageError("--json describes a file: pass a file name.")
     now = real_now()
     wanted = ExportRequest(
         scope=past.scope(known_names_of_all(settings, gpu, past.data)),
@@ -121,7 +121,7 @@ def export(
         note(f"nothing was written: {done.why_none}")
         return Exit.CANNOT_TELL
     if past.count is not None:
-        note("the file holds some offer sizes only; an import takes it for the whole market")
+        note("the file holds some offer sizes only; an import treats it as the whole market")
     if as_json:
         json_out(export_json(target, done))
     elif not to_screen:
@@ -139,7 +139,9 @@ def _print_import(done: FileImport, timezone: str) -> None:
         + (f", {sum(found.skipped.values()):,} skipped" if found.skipped else "")
     )
     for (provider, kind), rows in found.sources.items():
-        apart = "" if kind is not OfferKind.LISTED else f", kept apart: --provider {provider}:listed shows them"
+        apart = (
+            "" if kind is not OfferKind.LISTED else f", stored separately: show them with --provider {provider}:listed"
+        )
         click.echo(f"  {provider}, {_KIND_WORDS[kind.value]}: {rows:,} rows{apart}")
     first, last = moment_of(found.first_s), moment_of(found.last_s)
     if first and last:
@@ -156,8 +158,8 @@ def _print_notes(done: FileImport, timezone: str) -> None:
         note(f"{done.path}: unknown provider {provider!r}; its prices are stored under that name")
     for provider in done.found.rate_cards:
         note(
-            f"{done.path}: no price of {provider} ever changes: this looks like a price list;"
-            " --source rate-card keeps it apart from offers for rent"
+            f"{done.path}: the prices of {provider} never change, as in a price list;"
+            " use --source rate-card to keep them separate from offers for rent"
         )
     for jump in done.found.jumps[:_JUMPS_SHOWN]:
         at = local(datetime.fromtimestamp(jump.at_s, UTC), timezone)
@@ -166,9 +168,9 @@ def _print_notes(done: FileImport, timezone: str) -> None:
             f" median {jump.before / 1e6:.4g} to {jump.after / 1e6:.4g} $/GPU-h; check the unit"
         )
     if len(done.found.jumps) > _JUMPS_SHOWN:
-        note(f"{done.path}: {len(done.found.jumps) - _JUMPS_SHOWN:,} further jumps; --json lists them")
+        note(f"{done.path}: {len(done.found.jumps) - _JUMPS_SHOWN:,} more jumps; list them with --json")
     for one in done.overlaps:
         note(
             f"{done.path}: the store polled {one.provider} itself from {local(one.since, timezone)} to"
-            f" {local(one.until, timezone)}: offers in both count twice"
+            f" {local(one.until, timezone)}: offers in both are counted twice"
         )

@@ -1,4 +1,4 @@
-"""`gpuwatch providers`: who could be asked, who is, how that goes, and how each day's rows are planned."""
+"""`gpuwatch providers`: all providers, their status, and how their daily rows are planned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OFF_COLUMNS = (
     left("prices", drop=2),
     text("credentials", drop=1),
     left("rents", drop=4),
-    left("to switch it on", drop=5),
+    left("to enable it", drop=5),
 )
 
 
@@ -42,9 +42,9 @@ def _known() -> dict[str, tuple[str, ...]]:
 @json_option
 @settings_option
 def providers(as_json: bool, settings: Settings) -> None:
-    """List all providers, enabled or not: status, prices, credentials, last answer, row quota. Polls none of them.
+    """List all providers, enabled or not: status, prices, credentials, last answer, row quota. Sends no requests.
 
-    Exit codes: 0 done, 2 settings are wrong, 3 there is no database yet: shows what the settings say.
+    Exit codes: 0 done, 2 settings are wrong, 3 there is no database yet: shows the settings only.
     """
     from gpuwatch.app.provider_status import configured_providers, provider_status_json, provider_statuses
     from gpuwatch.bootstrap.polling_plans import polling_warnings
@@ -92,7 +92,7 @@ def _configured_lines(one: ConfiguredProvider) -> Iterator[str]:
 
 
 def _planned_lines(one: ConfiguredProvider) -> Iterator[str]:
-    """The plan of the settings, while nothing is known of what was polled."""
+    """The plan according to the settings, before anything was polled."""
     per_day = one.settings.rows_per_day
     yield f"  rows    {f'at most {per_day} a day' if per_day else 'no quota'}"
     yield f"  hunt    every {one.settings.poll_every_s:g} s per watch"
@@ -107,7 +107,7 @@ def _recorded_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
     matched = f"a matched watch every {plan.matched_every_s:.0f} s"
     yield f"  hunt    every {one.settings.poll_every_s:g} s per watch; {matched}"
     if plan.sweep_every_s is None:
-        yield "  sweep   none before the reset: not enough rows left"
+        yield "  sweep   none before the reset: not enough rows left in the quota"
     else:
         due = "when the daemon starts" if one.next_sweep_at is None else local(one.next_sweep_at, timezone)
         yield f"  sweep   every {_rounded_duration(plan.sweep_every_s)}; next {due}"
@@ -128,7 +128,7 @@ def _rounded_duration(seconds: float) -> str:
 
 
 def _blind_lines(one: ProviderStatus, timezone: str) -> Iterator[str]:
-    """What is blind, and the other lane where that still sees."""
+    """The blind lanes, and the state of the other lane."""
     from gpuwatch.app.provider_status import blind_lanes
 
     blind = blind_lanes(one)
@@ -146,7 +146,7 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
     needed = plan.hunts_a_minute + plan.sweeps_a_minute
     by_lane = f"hunt {plan.hunts_a_minute:.3g}, sweep {plan.sweeps_a_minute:.3g}"
     yield f"  plan    {needed:.3g} searches a minute{most} ({by_lane})"
-    yield f"  made    in the last hour: {', '.join(f'{lane} {count}' for lane, count in polling.last_hour.items())}"
+    yield f"  last h  {', '.join(f'{lane} {count}' for lane, count in polling.last_hour.items())} searches"
     if plan.watches:
         watches = "1 watch" if len(plan.watches) == 1 else f"{len(plan.watches)} watches"
         yield f"  react   an offer for one of {watches} is seen within {plan.round_s:.0f} s"
@@ -160,12 +160,12 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
 
 
 def _question_line(question: Question) -> str:
-    """ "  asks    every 74 s  H200, H200 NVL up to 1.88 $/h, some 2 rows, for h200, nvl"."""
+    """ "  polls   every 74 s  H200, H200 NVL up to 1.88 $/h, some 2 rows, for h200, nvl"."""
     query = question.query
     most = "" if query.max_listed_usd_hour is None else f" up to {query.max_listed_usd_hour:.4g} $/h"
     rows = "no rows" if not question.rows else f"some {question.rows:.0f} rows"
     gpus = f"{_some(query.gpus)}{' spot' if query.spot else ''}"
-    return f"  asks    every {question.every_s:.0f} s: {gpus}{most}, {rows}, for {_some(question.watches)}"
+    return f"  polls   every {question.every_s:.0f} s: {gpus}{most}, {rows}, for {_some(question.watches)}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a command prints, kept for a page (`--html`): the page and the terminal never tell different things."""
+"""Records what a command prints for its HTML page (`--html`), so that page and terminal always agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 
 class RecordedTable(NamedTuple):
-    """A table, with the columns that a narrow terminal leaves out."""
+    """A table, including the columns that a narrow terminal hides."""
 
     title: str
     headings: Sequence[str]
@@ -20,7 +20,7 @@ class RecordedTable(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """In the order in which it was printed: sentences and tables; and notes."""
+    """Sentences and tables in printed order; and notes."""
 
     answers: list[str | RecordedTable]
     notes: list[str]
@@ -31,7 +31,7 @@ _RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 @contextmanager
 def recorded() -> Iterator[Recording]:
-    """Keep what is printed meanwhile by `say`, `table` and `note`."""
+    """Record what `say`, `table` and `note` print in this block."""
     found = Recording([], [])
     token = _RECORDING.set(found)
     try:
@@ -41,18 +41,18 @@ def recorded() -> Iterator[Recording]:
 
 
 def say(line: str) -> None:
-    """A line of the answer, on standard output."""
+    """Print and record a line of the result."""
     keep(line)
     click.echo(line)
 
 
 def keep(answer: str | RecordedTable) -> None:
-    """Keep a part of the answer without printing it."""
+    """Record a part of the result without printing it."""
     if (recording := _RECORDING.get()) is not None:
         recording.answers.append(answer)
 
 
 def keep_note(line: str) -> None:
-    """Keep a note without printing it."""
+    """Record a note without printing it."""
     if (recording := _RECORDING.get()) is not None:
         recording.notes.append(line)

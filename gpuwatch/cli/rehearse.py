@@ -1,4 +1,4 @@
-"""`gpuwatch rehearse`: everything of a rent but the order."""
+"""`gpuwatch rehearse`: check everything a launch needs, without placing the order."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SIGNS = {"met": "ok     ", "note": "note   ", "missing": "MISSING", "unknown": 
 @json_option
 @settings_option
 def rehearse(watch: str, as_json: bool, settings: Settings) -> int:
-    """Do everything of a rent but the order: settings, limits, offers, credentials, quotas, network, image.
+    """Check everything a launch needs, but do not order: settings, limits, offers, keys, quotas, network, image.
 
-    Where the provider validates an order without carrying it out, it is asked to. Rents, changes and stores nothing.
+    If the provider can validate an order without placing it, gpuwatch requests that. Rents, changes and stores nothing.
 
-    Exit codes: 0 ready, 1 something is missing (a line each), 2 usage or settings are wrong, 3 cannot tell.
+    Exit codes: 0 ready, 1 something is missing (one line each), 2 usage or settings are wrong, 3 cannot tell.
     """
     from gpuwatch.app.rehearse import rehearsal_json
     from gpuwatch.app.rehearse import rehearse as rehearsed

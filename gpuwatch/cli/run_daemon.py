@@ -23,7 +23,7 @@ from gpuwatch.cli.options import config_option
 def run(log_format: str, verbose: bool, config: str | None) -> int:
     """Run the daemon: poll, alert and rent until it is stopped.
 
-    SIGTERM ends it within 10 seconds; SIGHUP reads the settings again and keeps the old ones if the new are wrong.
+    SIGTERM ends it within 10 seconds. SIGHUP reloads the settings; if they are wrong, the daemon keeps the old ones.
     """
     import logging
     import os
@@ -37,6 +37,6 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     interfaces = (ChatBeside(webhooks), WebBeside(config, webhooks))
     code = serve(config, log_format=log_format, verbose=verbose, interfaces=interfaces)
     logging.shutdown()
-    # Everything is in rows by now. A thread that still waits for a hanging provider must not hold up the end: the
-    # interpreter would join it.
+    # All state is stored by now. Exit without joining threads: the interpreter would wait for one that a hanging
+    # provider blocks.
     os._exit(code)

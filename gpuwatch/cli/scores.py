@@ -1,4 +1,4 @@
-"""`gpuwatch scores`: how the forecasts of `advise` and `max_price = "auto"` came true."""
+"""`gpuwatch scores`: how accurate the forecasts of `advise` and `max_price = "auto"` were."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NAMES = {"advise": "gpuwatch advise --record", "auto": 'max_price = "auto"'}
 @json_option
 @settings_option
 def scores(as_json: bool, settings: Settings) -> None:
-    """Show how forecasts came true: stated and reached, promised and realised.
+    """Show how accurate past forecasts were: forecast and observed shares and savings.
 
-    Every forecast is kept when it is made, and scored once its deadline is over: by `gpuwatch advise --record`, and by
-    the daemon for each watch with max_price = "auto".
+    Forecasts are recorded by `gpuwatch advise --record`, and by the daemon for each watch with
+    max_price = "auto". They are scored after their deadline.
 
     Exit codes: 0 done, 2 settings are wrong, 3 there is no database, or it has an older schema.
     """
@@ -56,28 +56,28 @@ def _print(found: ForecastScores, zone: str) -> None:
 def _counts(record: ForecastRecord) -> str:
     scored = record.bought + record.missed
     return (
-        f"{record.made} forecasts; {scored} scored, {record.missed} of them with nothing on offer at the deadline; "
-        f"{record.open} still open; {record.unknown} unknown, as nobody looked at the deadline"
+        f"{record.made} forecasts; {scored} scored, {record.missed} of them with no offer at the deadline; "
+        f"{record.open} still open; {record.unknown} unknown (not polled at the deadline)"
     )
 
 
 def _lines(record: ForecastRecord) -> Iterator[str]:
     if not record.bought + record.missed:
         return
-    yield f"{record.independent} of the scored ones do not overlap another; the others repeat what these say"
+    yield f"{record.independent} of the scored forecasts do not overlap; the others repeat their evidence"
     for one in record.calibration:
-        yield f"of stated {one.stated:.0%}: reached {one.reached / one.counted:.0%} (n = {one.counted})"
+        yield f"forecast {one.stated:.0%}: observed {one.reached / one.counted:.0%} (n = {one.counted})"
     if record.promised is not None and record.realised is not None:
         yield (
-            f"waiting was to save {record.promised:.1%}; it saved {record.realised:.1%} (n = {record.savings}); "
-            f"{record.within} of {record.ranges} single waits came to lie in their stated 95 % range"
+            f"forecast saving {record.promised:.1%}; realised {record.realised:.1%} (n = {record.savings}); "
+            f"{record.within} of {record.ranges} single waits fell within their 95 % range"
         )
     if record.shrink < 1:
-        yield f"savings are stated at {record.shrink:.0%} of what the history alone says, because of this record"
-    yield _compared("buying at once", record.at_once)
+        yield f"savings are scaled to {record.shrink:.0%} of the history's estimate, based on this record"
+    yield _compared("buying immediately", record.at_once)
     yield _compared("a fixed limit at the median", record.median)
     if not record.trusts_optimal_stopping:
-        yield "optimal stopping cost more than the fixed median: the simple rules are followed"
+        yield "optimal stopping cost more than the fixed median: gpuwatch uses the simple rules instead"
 
 
 def _compared(rule: str, one: PriceComparison) -> str:

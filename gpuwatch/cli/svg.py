@@ -1,4 +1,4 @@
-"""Charts as SVG within a page: no script, colours by the page's style, texts escaped."""
+"""SVG charts for an HTML page: no script, colours from the page's style, escaped text."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _HEIGHT: Final = 320
 _LEFT: Final = 64
 _BOTTOM: Final = 36
 _TICKS: Final = 5
-_MOST_COLOUR: Final = 0.55  # of a cell, whose number must stay legible
+_MOST_COLOUR: Final = 0.55  # opacity limit of a cell: its number must stay legible
 Label = Callable[[float], str]
 
 
 class SvgLine(NamedTuple):
-    """Prices over time: each holds until the next; None: none is known."""
+    """Prices over time: each holds until the next; None: unknown."""
 
     label: str
     ys: Sequence[float | None]
 
 
 class _Plane:
-    """Data to picture. Equal ends are widened."""
+    """Maps data to the picture. Widens an empty range."""
 
     def __init__(self, xs: Iterable[float], ys: Iterable[float]) -> None:
         x, y = list(xs), list(ys)
@@ -57,12 +57,12 @@ def step_chart(
     unknown: Sequence[bool] = (),
     points: Sequence[tuple[datetime, float]] = (),
 ) -> str:
-    """Steps over time, shaded where nothing is known; empty if there is nothing to draw.
+    """Step lines over time, shaded where the price is unknown; empty if there is nothing to draw.
 
     Args:
-        times: rising, with a zone, in which they are labelled.
-        unknown: for each time, whether nothing is known until the next.
-        points: marked: what was taken.
+        times: rising, time-zone aware; labels use that zone.
+        unknown: for each time, whether the price is unknown until the next.
+        points: events to mark.
     """
     known = [y for line in lines for y in line.ys if y is not None and isfinite(y)]
     if len(times) < 2 or not known:
@@ -81,11 +81,11 @@ def step_chart(
 
 
 def point_chart(title: str, points: Sequence[tuple[float, float, str]], x_label: str, y_label: str) -> str:
-    """Labelled points joined in their order, such as price paid against wait; empty if there are none."""
+    """Labelled points joined in order, such as price paid against wait; empty if there are none."""
     if not points:
         return ""
     xs = [x for x, _, _ in points]
-    plane = _Plane([*xs, max(xs) + 0.08 * (max(xs) - min(xs))], [y for _, y, _ in points])  # room for a label
+    plane = _Plane([*xs, max(xs) + 0.08 * (max(xs) - min(xs))], [y for _, y, _ in points])  # space for a label
     parts = list(plane.axes("{:.4g}".format, "{:.4g}".format))
     path = "L".join(f"{plane.x(x):.1f},{plane.y(y):.1f}" for x, y, _ in points)
     parts.append(f'<path class="s1 thin" d="M{path}"/>')
@@ -97,7 +97,7 @@ def point_chart(title: str, points: Sequence[tuple[float, float, str]], x_label:
 
 
 def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: float | None = None) -> str:
-    """A bar from the lowest to the highest figure of each row, from 0; empty if there are none."""
+    """One bar per row, from the lowest to the highest figure, on an axis from 0; empty if there are no rows."""
     if not rows:
         return ""
     height, most, left = 22 * len(rows) + 30, max([high for _, _, high in rows] + [limit or 0.0]) or 1.0, 210
@@ -120,7 +120,7 @@ def range_chart(title: str, rows: Sequence[tuple[str, float, float]], limit: flo
 
 
 def week_map(title: str, percents: Sequence[float | None], days: Sequence[str], most: float) -> str:
-    """168 hours of the week: blue is cheaper, orange is dearer, empty is unknown; `most` has the full colour."""
+    """168 hours of the week: blue is cheaper, orange is more expensive, empty is unknown; `most` has full colour."""
     parts = []
     for number, percent in enumerate(percents):
         day, hour = divmod(number, 24)
@@ -161,7 +161,7 @@ def _key(number: int, label: str) -> str:
 
 
 def _steps(plane: _Plane, xs: Sequence[float], ys: Sequence[float | None]) -> str:
-    """Across, then up or down: a price holds until the next; a gap begins anew."""
+    """Horizontal, then vertical: a price holds until the next; a gap starts a new line."""
     path, drawn = [], False
     for number, y in enumerate(ys):
         if y is None or not isfinite(y):

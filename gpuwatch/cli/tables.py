@@ -1,7 +1,7 @@
-"""Print tables: complete in a pipe or a file, fitted to a terminal by dropping whole columns.
+"""Print tables: complete in a pipe or file, fitted to a terminal by dropping whole columns.
 
-A terminal that is too narrow first shortens free text, then loses columns by priority, and below the width of what must
-stay shows each row as a block of lines. An id, a price, a date or a GPU is never cut.
+A narrow terminal first shortens free text, then drops columns by priority, and finally prints each row as a block of
+lines. An id, a price, a date or a GPU is never cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpuwatch.cli.recording import RecordedTable, keep
 from gpuwatch.domain.market.text import escape_formula
 
 _GAP = "  "
-_TEXT_MIN = 12  # columns of the screen that shortened text keeps
+_TEXT_MIN = 12  # minimum width of shortened text
 _EMPTY = frozenset({"", "–", "-"})
 
 Cells = Sequence[str]
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
     heading: str
     right: bool = False
-    drop: int = 0  # 0: never left out; else the highest goes first
+    drop: int = 0  # 0: never dropped; else the highest is dropped first
     text: bool = False  # free text: may be shortened, with an ellipsis
 
 
@@ -63,7 +63,7 @@ def table_lines(
     """The lines of a table.
 
     Args:
-        width: columns of the terminal; None prints everything, as into a pipe.
+        width: columns of the terminal; None prints everything, as for a pipe.
         bold: styles the headings.
     """
     cells = [[displayable(cell) for cell in row] for row in rows]
@@ -78,7 +78,7 @@ def table_lines(
 
 
 def _fit(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> tuple[list[int], list[int]]:
-    """Which columns stay and how wide each is; none where not even the ones that must stay fit."""
+    """The columns to show and their widths; none if even the required columns do not fit."""
     kept = list(range(len(columns)))
     if width is None:
         return kept, list(widths)
@@ -104,7 +104,7 @@ def _line(columns: Sequence[Column], cells: Cells, widths: Sequence[int]) -> str
 
 
 def _padded(column: Column, cell: str, width: int) -> str:
-    if cell_width(cell) > width:  # text alone: no other column is narrower than its widest cell
+    if cell_width(cell) > width:  # only text: no other column is narrower than its widest cell
         ellipsis = displayable("…")
         while cell_width(cell) + len(ellipsis) > width:
             cell = cell[:-1]
@@ -114,7 +114,7 @@ def _padded(column: Column, cell: str, width: int) -> str:
 
 
 def _stacked(columns: Sequence[Column], rows: Sequence[Cells], bold: Callable[[str], str]) -> list[str]:
-    """Each row as lines of its own, without what is empty."""
+    """Each row as a block of lines, without empty cells."""
     wide = max(len(one.heading) for one in columns)
     lines: list[str] = []
     for row in rows:
@@ -127,23 +127,23 @@ def _stacked(columns: Sequence[Column], rows: Sequence[Cells], bold: Callable[[s
 
 
 def cell_width(cell: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Display width of a text."""
     if cell.isascii():
         return len(cell)
     return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in cell)
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; None for a pipe or a file."""
+    """Width of the terminal on standard output; None for a pipe or a file."""
     if not sys.stdout.isatty():
         return None
-    import shutil  # slow to import, and a pipe does without
+    import shutil  # slow to import; not needed for a pipe
 
     return shutil.get_terminal_size((80, 24)).columns
 
 
 def uses_colour() -> bool:
-    """Is standard output a terminal whose user has not switched colours off?"""
+    """Is standard output a terminal with colours enabled?"""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -152,10 +152,10 @@ def _bold(cells: str) -> str:
 
 
 def csv_out(rows: Sequence[Mapping[str, Any]], headings: Iterable[str] = ()) -> None:
-    """Print CSV on standard output; a cell that a spreadsheet would take for a formula is escaped.
+    """Print CSV on standard output; escape cells that a spreadsheet would evaluate as a formula.
 
     Args:
-        headings: printed where there are no rows.
+        headings: printed even without rows.
     """
     import csv
 

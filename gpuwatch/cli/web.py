@@ -1,4 +1,4 @@
-"""`gpuwatch web`: the page and the API without the daemon."""
+"""`gpuwatch web`: serve the page and the API without the daemon."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 @click.option("--hash-password", is_flag=True, help="Print the hash of a password for [web] password_hash.")
 @config_option
 def web(listen: str | None, hash_password: bool, config: str | None) -> int:
-    """Serve the web page and the HTTP API until it is stopped. `gpuwatch run` serves them with [web] enabled = true.
+    """Serve the web page and the HTTP API until stopped. `gpuwatch run` serves them if [web] enabled = true.
 
     Exit codes: 0 stopped, 1 cannot listen there, 2 usage, or settings are wrong.
     """
     if hash_password:
         if listen is not None:
-            raise UsageError("--hash-password takes no --listen")
+            raise UsageError("--hash-password cannot be combined with --listen")
         return _print_hash()
     from gpuwatch.bootstrap.settings_loading import load_settings
 
@@ -45,7 +45,7 @@ def web(listen: str | None, hash_password: bool, config: str | None) -> int:
 
 
 def _require_address(listen: str, settings: Settings) -> None:
-    """Raises SettingsError: it would be open to everybody; UsageError: it is no address."""
+    """Check the address. Raises SettingsError: it would be open to everybody; UsageError: invalid address."""
     from gpuwatch.settings.web import listen_fault, split_listen
 
     try:
@@ -71,7 +71,7 @@ def _serve(settings: Settings, config: str | None) -> int:
         while not signals.stop:
             signals.wait(3600.0)
     logging.shutdown()
-    os._exit(0)  # a thread that still waits for a provider must not hold up the end
+    os._exit(0)  # do not wait for a thread that a hanging provider blocks
 
 
 def _say(line: str) -> None:
@@ -80,7 +80,7 @@ def _say(line: str) -> None:
 
 
 def _print_hash() -> int:
-    """Ask on a terminal, twice; else read one line of standard input."""
+    """Prompt twice on a terminal; else read one line of standard input."""
     from gpuwatch.web.security.passwords import MIN_LENGTH, hash_password
 
     if sys.stdin.isatty():

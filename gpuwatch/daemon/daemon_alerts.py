@@ -11,13 +11,13 @@ from gpuwatch.redaction import redact
 
 # What does not happen while a task does no work, by the first word of its name.
 _WORK = {
-    "hunt": "No offer is seen there, and nothing is rented.",
-    "follow": "What is rented there is not followed by this task.",
-    "guard": "Budgets, prices and idle rules of what is rented there are not checked.",
-    "deliver": "Alerts wait; only those about the daemon itself are sent past the queue.",
+    "hunt": "gpuwatch sees no offers there and rents nothing.",
+    "follow": "This task does not follow the launches there.",
+    "guard": "Budgets, prices and idle rules of the launches there are not checked.",
+    "deliver": "Alerts wait; only alerts about the daemon itself bypass the queue.",
     "hooks": "Hooks of launches do not run.",
 }
-_OTHER_WORK = "What this task does is not done."
+_OTHER_WORK = "The work of this task is not done."
 
 
 def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
@@ -35,7 +35,7 @@ def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
         can_do=(
             "See the log of the daemon: journalctl -u gpuwatch",
             "Restart it: systemctl restart gpuwatch",
-            "Check what is rented at its provider",
+            "Check your launches at their providers",
         ),
     )
 
@@ -53,8 +53,8 @@ def task_recovery_alert(task: str, since: datetime, *, now: datetime) -> Alert:
         created_at=now,
         headline=f"task {task} works again",
         facts=(("Task", task), ("Reported", format_moment(since)), ("Works again", format_moment(now))),
-        why="A run of it ended without an error.",
-        did="What it had left undone is done now.",
+        why="It ran without an error.",
+        did="It has caught up with its work.",
     )
 
 
@@ -71,13 +71,13 @@ def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
         severity=Severity.CRITICAL,
         subject="settings",
         created_at=now,
-        headline="rescue mode: the settings are wrong, nothing is rented",
+        headline="rescue mode: the settings are wrong, gpuwatch rents nothing",
         facts=(("Settings", redact(reason.partition(": ")[2])),),
-        why="gpuwatch was started with wrong settings while something that it rented is alive.",
-        did="It follows and ends what is rented by what can be read of the settings. It polls no market.",
+        why="gpuwatch was started with wrong settings while launches are active.",
+        did="It follows and ends the launches with the readable part of the settings. It polls no market.",
         can_do=(
             "See what is wrong: gpuwatch doctor",
-            "Correct the settings, then: systemctl reload gpuwatch",
+            "Fix the settings, then: systemctl reload gpuwatch",
             "End everything: gpuwatch stop --all",
         ),
     )
@@ -87,12 +87,12 @@ def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
 def _why(fault: TaskFault) -> str:
     if fault.kind is FaultKind.HANGS:
         return "It made no progress for longer than its requests may take."
-    return f"It failed {fault.failures} times in a row, by an error in gpuwatch. The traceback is in the log."
+    return f"It failed {fault.failures} times in a row with an internal error. The traceback is in the log."
 
 
 def _answer(fault: TaskFault, is_essential: bool) -> str:
     if not is_essential:
-        return "The other tasks go on."
+        return "The other tasks continue."
     if fault.kind is FaultKind.HANGS:
         return "systemd restarts gpuwatch, if it supervises it."
-    return "It is tried again at its next time; if that lasts, systemd restarts gpuwatch, if it supervises it."
+    return "gpuwatch retries it at its next run; if that continues, systemd restarts gpuwatch, if it supervises it."

@@ -56,11 +56,11 @@ class Heartbeat:
                 raise NetError(f"its server answers {reply.status}")
         except GpuwatchError as error:
             if not self._failed:
-                log.warning("the heartbeat is not taken: %s", error)
+                log.warning("cannot send the heartbeat: %s", error)
             self._failed = True
         else:
             if self._failed:
-                log.info("the heartbeat is taken again")
+                log.info("the heartbeat works again")
             self._failed = False
         finally:
             self.is_busy = False

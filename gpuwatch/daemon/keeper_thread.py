@@ -74,7 +74,7 @@ class KeeperThread:
             self._keeper.check(real_now())
             self._progress.round_done("keeper")
         except Exception:
-            log.exception("the keeper failed; it is tried again")
+            log.exception("the keeper failed; retrying")
         tick_s = real_monotonic()
         stalled = self.stalled(tick_s)
         if not stalled and tick_s >= self._next_feed_s:

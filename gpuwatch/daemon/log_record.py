@@ -87,7 +87,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # an error in a log call must not cost the line, nor the task
-        return f"{_text(record.msg)} (its arguments do not fit it)"
+        return f"{_text(record.msg)} (arguments do not match)"
 
 
 def _value(key: str, value: object, redact: Redact, depth: int) -> object:

@@ -56,7 +56,7 @@ def build_handler(style: str, stream: TextIO, env: Mapping[str, str], redact: Re
         ValueError: no such style.
     """
     if style not in STYLES:
-        raise ValueError(f"no log style {style!r}; one of {', '.join(STYLES)}")
+        raise ValueError(f"unknown log style {style!r}; expected one of {', '.join(STYLES)}")
     if style == "journal" or (style == "auto" and _is_journal(stream, env)):
         return JournalHandler(JOURNAL, stream, redact)
     text = style == "text" or (style == "auto" and stream.isatty())

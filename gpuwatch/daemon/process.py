@@ -152,7 +152,7 @@ def _begun(settings: Settings, store: Database) -> None:
 
 
 def _give_up() -> None:
-    log.warning("something hangs: gpuwatch ends without waiting for it; the next start continues its work")
+    log.warning("a thread hangs: exiting without waiting for it; the next start continues its work")
     logging.shutdown()
     os._exit(0)
 
@@ -222,11 +222,11 @@ def awaited_store(
                 if isinstance(error, StoreInUse) or not keeper.has_obligations:
                     raise
                 if str(error) != reported:
-                    log.critical("%s; gpuwatch rents nothing, and ends what must end", error)
+                    log.critical("%s; gpuwatch rents nothing, and ends launches on time", error)
                 reported = str(error)
                 keeper.store_not_opened(reported)
                 notifier.ready()
-                notifier.status(f"no database: {error}; instances end on time")
+                notifier.status(f"no database: {error}; launches end on time")
                 signals.wait(STORE_AGAIN_S)
         yield store
 
@@ -240,11 +240,11 @@ def _reload(notifier: Notifier, config: str | None, service: Service) -> Setting
     except SettingsError as error:
         faults = [*error.faults]
     except StoreError as error:
-        faults = [f"nobody knows whether they fit what is rented: {error}"]
+        faults = [f"cannot check them against active launches: {error}"]
     if not faults:
-        log.info("the settings were read again")
+        log.info("reloaded the settings")
         return fresh
-    for line in (*faults, "these settings are rejected; the old ones stay in force"):
+    for line in (*faults, "these settings are rejected; the old ones stay in effect"):
         log.error("%s", line)
     notifier.ready()
     return None
@@ -257,10 +257,10 @@ def _reload_faults(fresh: Settings, service: Service) -> list[str]:
         faults.append("database_url cannot change while the daemon runs")
     for launch in service.unmanaged(fresh):
         faults.append(
-            f"launch {launch.launch_id} is alive at {launch.provider}, which is no longer set up, or has no key"
+            f"launch {launch.launch_id} is active at {launch.provider}, which is no longer configured, or has no key"
         )
     for launch_id in service.commands.running:
-        faults.append(f"the command of launch {launch_id} still runs; reload again when it has ended")
+        faults.append(f"the command of launch {launch_id} is still running; reload again after it has ended")
     return [*faults, *service.account_faults(fresh)]
 
 

@@ -20,7 +20,7 @@ def repeating(name: str, work: Callable[[], object], every_s: float) -> Iterator
             try:
                 work()
             except Exception:
-                log.exception("%s failed; it is tried again", name)
+                log.exception("%s failed; retrying", name)
             ended.wait(every_s)
 
     threading.Thread(target=repeat, name=name, daemon=True).start()

@@ -83,7 +83,7 @@ class TaskScheduler:
         ending.start()
         ending.join(wait_s)
         if ending.is_alive():
-            log.warning("a task did not finish within %.0f s; the next start continues its work from the rows", wait_s)
+            log.warning("a task did not finish within %.0f s; the next start continues its work", wait_s)
 
     def run_now(self, name: str) -> None:
         """Run a task now instead of at its next time. Does nothing before `start`."""
@@ -138,4 +138,4 @@ class _TaskLog:
             log.error("task %s failed again: %s", *cause)
         else:
             self._traced.add(cause)
-            log.error("task %s failed; it runs again at its next time", task, exc_info=error)
+            log.error("task %s failed; retrying at its next run", task, exc_info=error)

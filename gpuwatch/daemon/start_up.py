@@ -26,19 +26,19 @@ def start_up_warnings(settings: Settings, store: Database | None = None) -> Iter
     if not settings.channels:
         sections = ", ".join(f"[notify.{name}]" for name in notifiers.names())
         yield (
-            "no channel is configured: alerts appear in this log and in `gpuwatch alerts` only; "
+            "no channel is configured: alerts appear only in this log and in `gpuwatch alerts`; "
             f"add one of {sections}, then run: gpuwatch notify"
         )
     for name, channel in settings.channels.items():
         if channel.options.get("webhook") and not settings.web.enabled:
-            yield f"notify.{name}.webhook: nothing takes updates without [web] enabled = true; the bot is polled"
+            yield f"notify.{name}.webhook: updates require [web] enabled = true; gpuwatch polls the bot instead"
     yield from polling_warnings(settings, store)
 
 
 def _no_watch(settings: Settings) -> str:
     where = settings.source_file or "the settings (no file was found)"
-    mend = "add a [[watch]]" if settings.source_file else "gpuwatch init writes an example"
+    mend = "add a [[watch]]" if settings.source_file else "write an example with: gpuwatch init"
     gpus = settings.record_gpus
-    follows = f"only the prices of {', '.join(gpus[:5])} are recorded" if gpus else "no marketplace is polled"
+    follows = f"gpuwatch only records the prices of {', '.join(gpus[:5])}" if gpus else "gpuwatch polls no marketplace"
     more = f" and {len(gpus) - 5} more" if len(gpus) > 5 else ""
-    return f"there is no [[watch]] in {where}: {follows}{more}; nothing is reported or rented, except for jobs; {mend}"
+    return f"there is no [[watch]] in {where}: {follows}{more}; it reports and rents nothing, except for jobs; {mend}"

@@ -105,7 +105,7 @@ class AlertDelivery:
         handed_over = outbox.start(tuple(self._channels))
         if handed_over:
             log.warning(
-                "%d alerts waited for channels that are no longer configured; the others send them", handed_over
+                "%d alerts for channels that are no longer configured were handed over to the others", handed_over
             )
         for channel in self._channels.values():
             if isinstance(channel, MovableChannel):
@@ -175,7 +175,7 @@ class AlertDelivery:
     def _report_hanging(self, name: str, now: datetime) -> None:
         if name in self._started_at and now - self._started_at[name] >= HANGS_AFTER:
             since = self._started_at.pop(name)  # once
-            self._reports.silent(name, since, "it has not answered for a minute", now)
+            self._reports.silent(name, since, "no answer for a minute", now)
 
     def _start(self, name: str, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
         # daemon threads: a channel that hangs must not hold up the program's exit
@@ -205,7 +205,7 @@ class AlertDelivery:
                 for due in message.dues:
                     self._outbox.release(due)
         except StoreError as error:
-            log.error("cannot write the outbox, alerts may come twice: %s", redact(str(error)))  # noqa: TRY400
+            log.error("cannot update the outbox; alerts may be sent twice: %s", redact(str(error)))  # noqa: TRY400
 
     def _is_over(self, began: datetime, clock: Callable[[], datetime]) -> bool:
         return self._stopping.is_set() or clock() - began > timedelta(seconds=_SENDING_S)

@@ -50,7 +50,7 @@ def with_missed(alert: Alert, missed: Sequence[str]) -> Alert:
     newest = "; ".join(headline[:80] for headline in missed[-3:])
     before = f"{len(missed) - 3} more and: " if len(missed) > 3 else ""
     number = f"{len(missed)} earlier {'alert' if len(missed) == 1 else 'alerts'}"
-    return msgspec.structs.replace(alert, facts=(*alert.facts, ("Not delivered here", f"{number} ({before}{newest})")))
+    return msgspec.structs.replace(alert, facts=(*alert.facts, ("Not sent here", f"{number} ({before}{newest})")))
 
 
 def _gpu_price(line: OfferLine) -> Decimal:

@@ -82,4 +82,4 @@ class AnswerRecorder:
             self._drift_detector.check(answer, now)
         except StoreError as error:
             # prices may be lost while the disk is full and the hunt goes on; a launch needs a durable intent
-            log.error("the answer was not kept: %s", error, extra={"provider": self._provider})  # noqa: TRY400
+            log.error("cannot store the answer: %s", error, extra={"provider": self._provider})  # noqa: TRY400

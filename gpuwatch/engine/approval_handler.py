@@ -95,7 +95,7 @@ class ApprovalHandler:
         watch = self._watch_of(ask)
         query = _query(watch, ask, self._terms)
         if query is None:
-            return self._refused(ask, f"watch {watch.name!r} does not want this rental type any more")
+            return self._refused(ask, f"watch {watch.name!r} no longer accepts this rental type")
         market = self._market_of(ask.provider)
         executor = None if self._terms.dry_run else self._executor_of(ask.provider, ask.watch)
         try:
@@ -106,7 +106,7 @@ class ApprovalHandler:
             if answer.completeness is not Completeness.COMPLETE:
                 return self._unanswered(ask, f"it {why_incomplete(answer) or 'answered only in part'}")
             machine = ask.match.offer.machine_id or "unknown"
-            return self._refused(ask, f"machine {machine} does not offer it any more")
+            return self._refused(ask, f"machine {machine} no longer offers it")
         offer = msgspec.structs.replace(offer, observed_at=answer.observed_at)  # no further search before the order
         quote = _quote(ask.match, watch, offer, self._terms, self._clock())
         if isinstance(quote, str):
@@ -119,7 +119,7 @@ class ApprovalHandler:
         if not self._approvals.deny(ask_id, why, self._clock()):
             closed = self._closed(self._known(ask_id))
             return msgspec.structs.replace(closed, text=f"not denied: {closed.text}")
-        silent = f"watch {ask.watch!r} does not ask about this offer again for 24 h, unless it is armed anew"
+        silent = f"watch {ask.watch!r} does not propose this offer again for 24 h, unless it is re-armed"
         return ApprovalReply(outcome=ApprovalOutcome.DENIED, text=f"denied; {silent}")
 
     def _known(self, ask_id: str) -> Approval:
@@ -131,12 +131,14 @@ class ApprovalHandler:
     def _watch_of(self, ask: Approval) -> Watch:
         watch = self._watches.get(ask.watch)
         if watch is None:
-            raise UsageError(f"watch {ask.watch!r} is not in the settings any more; nothing is rented for it")
+            raise UsageError(f"watch {ask.watch!r} is no longer in the settings; nothing was rented")
         if watch.action is not Action.ASK:
-            raise UsageError(f'watch {ask.watch!r} has action = "{watch.action.value}" now; nothing was rented')
+            raise UsageError(f'watch {ask.watch!r} now has action = "{watch.action.value}"; nothing was rented')
         spec = watch.launch or LaunchSpec()
         if spec.stop_outside and not is_open(watch.active, self._clock(), self._terms.zone):
-            raise UsageError(f"watch {ask.watch!r} would end it at once: it is outside `active` (stop_outside = true)")
+            raise UsageError(
+                f"watch {ask.watch!r} would end it immediately: it is outside `active` (stop_outside = true)"
+            )
         return watch
 
     def _begin(self, ask: Approval, watch: Watch, quote: Match, executor: RunsLaunch | None) -> ApprovalReply:
@@ -161,16 +163,16 @@ class ApprovalHandler:
         try:
             return _reply(executor.execute(got, watch, (quote,)), quote)
         except LaunchConflict as error:
-            text = f"{error}; the daemon has taken it over: gpuwatch launches"
+            text = f"{error}; the daemon has taken over: gpuwatch launches"
             return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=got)
 
     def _closed(self, ask: Approval) -> ApprovalReply:
         state = ask.state_at(self._clock())
         words = f": {ask.words}" if ask.words else ""
         text = {
-            ApprovalState.APPROVED: f"it was approved already, launch {ask.launch_id}: gpuwatch launches",
-            ApprovalState.EXPIRED: f"it was open until {self._until(ask)}; nothing was rented",
-        }.get(state, f"it was {state.value} already{words}; nothing was rented")
+            ApprovalState.APPROVED: f"it was already approved, launch {ask.launch_id}: gpuwatch launches",
+            ApprovalState.EXPIRED: f"it expired at {self._until(ask)}; nothing was rented",
+        }.get(state, f"it was already {state.value}{words}; nothing was rented")
         return ApprovalReply(outcome=ApprovalOutcome.REFUSED, text=text)
 
     def _refused(self, ask: Approval, words: str) -> ApprovalReply:
@@ -219,11 +221,11 @@ def _quote(was: Match, watch: Watch, offer: Offer, terms: ApprovalTerms, now: da
     listed = match_of(watch, offer, price_for(watch, offer, terms.commissions))
     quote = payable_quote(listed, watch, terms.commissions)
     if quote is None:
-        return "the least bid is over the limit now"
+        return "the minimum bid is now over the limit"
     if quote.price.price_microusd_hour > was.price.price_microusd_hour:
-        return f"it costs {_exact(quote)} an hour now; you were asked about {_exact(was)}"
+        return f"it now costs {_exact(quote)} an hour; the quote was {_exact(was)}"
     broken = failures(watch, offer, listed.price, now)
-    return f"it does not fit the watch any more ({broken[0].text})" if broken else quote
+    return f"it no longer matches the watch ({broken[0].text})" if broken else quote
 
 
 def _exact(match: Match) -> str:
@@ -241,8 +243,8 @@ def _reply(launch: Launch, quote: Match) -> ApprovalReply:
         text = f"not rented: {launch.end_reason or state.value} (launch {launch.launch_id})"
         return ApprovalReply(outcome=outcome, text=text, launch=launch)
     text = (
-        f"{launch.provider} did not answer: launch {launch.launch_id} may have been rented. Nothing is sent again; "
-        f"`gpuwatch run` looks for its label {launch.label}"
+        f"{launch.provider} did not answer: launch {launch.launch_id} may have been rented. gpuwatch does not repeat "
+        f"the order; `gpuwatch run` searches for its label {launch.label}"
     )
     return ApprovalReply(outcome=ApprovalOutcome.NO_ANSWER, text=text, launch=launch)
 

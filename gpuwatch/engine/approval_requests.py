@@ -66,12 +66,14 @@ def request_approval(
         return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {why}.")
     quotes = [quote for match in able if (quote := payable_quote(match, watch, terms.commissions)) is not None]
     if not quotes:
-        return ApprovalRequest(decision=decision, ask=None, did="Not asked: the least bid is over the limit.")
+        return ApprovalRequest(
+            decision=decision, ask=None, did="No approval requested: the minimum bid is over the limit."
+        )
     deadline = now + timedelta(seconds=(watch.launch or LaunchSpec()).approve_within_s)
     rearmed = decision.reason is DecisionReason.FIRST_MATCH
     got = uow.request_approval(intent_of(quotes), terms.budget, deadline, now, rearmed)
     if got is None:
-        log.info("watch %s: every offer was denied lately; no alert", watch.name, extra={"watch": watch.name})
+        log.info("watch %s: every offer was denied recently; no alert", watch.name, extra={"watch": watch.name})
         return None
     if isinstance(got, LaunchRefusal):
         return ApprovalRequest(decision=decision, ask=None, did=f"Not asked: {got.text}.")
@@ -88,8 +90,8 @@ def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commissi
 
 def _did(ask: Approval, now: datetime, terms: ApprovalTerms) -> str:
     until = format_moment(ask.deadline, terms.zone)
-    asked = f"Asked you: it may be approved until {until}."
+    asked = f"It awaits your approval until {until}."
     if ask.created_at < now:
-        asked = f"You were asked already; the approval stays open until {until}."
-    dry = " An approval rents nothing, and says what it would rent (dry_run = true)." if terms.dry_run else ""
-    return f"{asked} Nothing is rented without your approval.{dry}"
+        asked = f"Your approval was already requested; it stays open until {until}."
+    dry = " An approval rents nothing and reports what it would rent (dry_run = true)." if terms.dry_run else ""
+    return f"{asked} gpuwatch rents nothing without your approval.{dry}"

@@ -37,6 +37,6 @@ def audit_alert(  # noqa: PLR0913 each is a part of the event
         subject=subject,
         watch=watch,
         facts=(("By", clean(redact(actor), _LONGEST)), *(("Detail", clean(redact(one), _LONGEST)) for one in details)),
-        did="It was done.",
+        did="Done.",
     )
     return outbox_alert(alert)

@@ -166,7 +166,7 @@ class AutoPrices:
         self._logged[watch.name] = (limit, standing.reason)
         if standing.why_none is None:
             log.info(
-                "watch %s: at or under $%s per GPU-hour now, until %s; %s",
+                "watch %s: limit $%s per GPU-hour until %s; %s",
                 watch.name,
                 f"{limit:f}",
                 f"{standing.deadline:%Y-%m-%d %H:%M} UTC",
@@ -175,7 +175,7 @@ class AutoPrices:
             )
         else:
             log.warning(
-                "watch %s: the history is not enough for max_price = auto (%s); until it is, the cap of $%s counts",
+                "watch %s: too little history for max_price = auto (%s); the cap of $%s applies",
                 watch.name,
                 standing.why_none,
                 f"{limit:f}",
@@ -186,7 +186,7 @@ class AutoPrices:
 def _reason(plan: LimitSchedule) -> str:
     if plan.why_none is not None:
         return ""
-    by_record = "; by the record of earlier forecasts optimal stopping is not followed" if plan.is_simple else ""
+    by_record = "; optimal stopping is not used, based on the record of earlier forecasts" if plan.is_simple else ""
     return RULE_TEXTS[plan.rule] + by_record
 
 

@@ -35,7 +35,7 @@ class BalanceCache:
         try:
             credit_usd = self._launcher.credit_usd()
         except ProviderError as error:
-            log.info("the balance is not known: %s", error, extra={"provider": self._launcher.name})
+            log.info("the balance is unknown: %s", error, extra={"provider": self._launcher.name})
             return
         with self._lock:
             self._known = None if credit_usd is None else (self._monotonic(), round(credit_usd * MICRO))

@@ -82,7 +82,7 @@ def search_offers(
     def search(query: Query) -> Answer:
         nonlocal asked
         if asked and not has_time():
-            raise ProviderDown(f"{market.name}: no time is left for another search; allow more with --timeout")
+            raise ProviderDown(f"{market.name}: no time left for another search; raise --timeout")
         asked = True
         return market.search(query)
 

@@ -195,7 +195,7 @@ class CandidateLoop:
         """
         quote = self._requoter(match.offer.provider).requote(match)
         if quote is None:
-            return launch, _Refused(EndReason.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or dearer"))
+            return launch, _Refused(EndReason.PRICE_ROSE.text(f"offer {match.offer.offer_id} is gone or costs more"))
         try:
             unready = self._why_not_there(launch, quote)
             if unready is not None:
@@ -206,7 +206,9 @@ class CandidateLoop:
             failpoint("launch.before_look")
             refused = self._refused(retargeted)
         except LaunchConflict:  # another daemon, or the owner, has it: nothing was created so far
-            return self._failed(launch, EndReason.NOT_SENT.text("it was taken over before it was asked for")), None
+            return self._failed(
+                launch, EndReason.NOT_SENT.text("another process took it over before the request")
+            ), None
         if refused is not None:
             return self._failed(retargeted, refused), None
         return self._send(retargeted, quote)
@@ -267,7 +269,7 @@ class CandidateLoop:
         except ProviderError as error:  # not an order's error: how far the request came is unknown
             return self._lost(launch, str(error)), None
         if context.belongs_to_another(created.instance_id, launch.launch_id):
-            text = f"its answer names instance {created.instance_id}, which was there before"
+            text = f"its answer names instance {created.instance_id}, which existed before"
             return self._lost(launch, text), None
         failpoint("launch.after_send")
         recorded = self._record(launch, InstanceCreated(created.instance_id, created.starting))
@@ -282,7 +284,7 @@ class CandidateLoop:
             try:
                 self._contexts[launch.provider].scopes.skip(found.scope)
             except StoreError as failed:  # this launch skips it all the same
-                log.warning("launch %s: a refusal is not kept: %s", launch.launch_id, failed)
+                log.warning("launch %s: cannot store a refusal: %s", launch.launch_id, failed)
         return _Refused(_end_of(error).text(str(error)), found.scope)
 
     def _lost(self, launch: Launch, error: str, instance_id: str | None = None) -> Launch:

@@ -98,11 +98,11 @@ def reservation_summary(started: Sequence[Launch], refusal: LaunchRefusal | None
         return f"Not rented: {refusal.text}." if refusal else ""
     why = f" A cheaper offer was skipped: {left_out}." if left_out else ""
     if started[0].dry_run:
-        return f"Dry run: would rent it now (dry_run = true).{why}"
+        return f"Dry run: gpuwatch would rent it now (dry_run = true).{why}"
     ids = ", ".join(launch.launch_id for launch in started)
     if len(started) == 1:
-        return f"Renting it now, launch {ids}.{why}"
-    return f"Renting {len(started)} now, launches {ids}.{why}"
+        return f"Renting it now: launch {ids}.{why}"
+    return f"Renting {len(started)} now: launches {ids}.{why}"
 
 
 def is_same_offer(match: Match, reserved: Match) -> bool:

@@ -15,10 +15,10 @@ def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> 
         kind=AlertKind.CHANNEL,
         subject=channel,
         created_at=now,
-        headline=f"Alerts do not arrive by {channel}",
+        headline=f"{channel} does not deliver alerts",
         facts=(("Channel", channel), ("Answer", redact(error))),
-        why="The channel refused a message and will keep refusing until something is fixed.",
-        did="Your other channels received the refused message. gpuwatch retries this channel from time to time.",
+        why="The channel rejected a message and will keep rejecting until you fix it.",
+        did="The rejected message went to your other channels. gpuwatch retries this channel from time to time.",
         can_do=(f"Fix [notify.{channel}], then run: gpuwatch notify", "See all channels: gpuwatch doctor"),
     )
 
@@ -30,11 +30,14 @@ def silent_channel_alert(channel: str, since: str, error: str, *, alert_id: str,
         kind=AlertKind.CHANNEL,
         subject=channel,
         created_at=now,
-        headline=f"Alerts do not arrive by {channel}",
+        headline=f"{channel} does not deliver alerts",
         facts=(("Channel", channel), ("Since", since), ("Answer", redact(error))),
-        why="The channel has taken nothing since then.",
-        did="Whatever waits there for 15 minutes goes to your other channels, too; gpuwatch keeps trying this one.",
-        can_do=("See what is wrong: gpuwatch doctor", f"Try it: gpuwatch notify, after a change of [notify.{channel}]"),
+        why="The channel has accepted nothing since then.",
+        did="Alerts that wait there for 15 minutes also go to your other channels; gpuwatch keeps trying this one.",
+        can_do=(
+            "See what is wrong: gpuwatch doctor",
+            f"After a change of [notify.{channel}], test it: gpuwatch notify",
+        ),
     )
 
 
@@ -47,8 +50,8 @@ def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: 
         created_at=now,
         headline=f"The {channel.address_option} of {channel.name} has changed",
         facts=((f"Old {channel.address_option}", channel.address), (f"New {channel.address_option}", new)),
-        why="The channel answered with its new address.",
-        did="gpuwatch sends to the new address from now on and remembers it.",
+        why="The channel reported its new address.",
+        did="gpuwatch remembers the new address and uses it from now on.",
         can_do=(f'Set [notify.{channel.name}] {channel.address_option} = "{new}"',),
     )
 
@@ -60,9 +63,9 @@ def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Ale
         kind=AlertKind.CHANNEL,
         subject=channel,
         created_at=now,
-        headline=f"{count} {'alert' if count == 1 else 'alerts'} could not be delivered by {channel} in time",
-        why="Quiet hours held them back, or the channel accepted nothing, while they were current.",
-        did="They expired; they are listed here so that you know about them.",
+        headline=f"{channel} did not deliver {count} {'alert' if count == 1 else 'alerts'} in time",
+        why="Quiet hours held them back, or the channel accepted nothing before they expired.",
+        did="They expired and are listed here for your information.",
         can_do=("See current offers: gpuwatch check",),
     )
 
@@ -75,5 +78,5 @@ def test_alert(*, alert_id: str, now: datetime) -> Alert:
         created_at=now,
         headline="gpuwatch test message",
         why="You requested it with: gpuwatch notify",
-        did="Nothing else: no offer was found, nothing was rented.",
+        did="This is only a test: no offer was found, nothing was rented.",
     )

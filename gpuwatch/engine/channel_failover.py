@@ -41,7 +41,7 @@ class ChannelFailover:
             if channel.name in self._routing.channels:
                 self._reports.silent(channel.name, channel.since, channel.error or "no answer", now)
         if added:
-            log.info("%d deliveries were given to other channels: theirs took nothing for 15 minutes", added)
+            log.info("%d deliveries were handed to other channels: theirs accepted nothing for 15 minutes", added)
         return added
 
     def _stand_ins(self, one: WaitingAlert) -> tuple[str, ...]:

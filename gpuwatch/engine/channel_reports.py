@@ -60,7 +60,7 @@ class ChannelReports:
         """It will not take an alert as things are: the others say so, at most once an hour."""
         others = self.others(name)
         if not others:
-            log.critical("%s refuses alerts and there is no other channel: %s", name, redact(error))
+            log.critical("%s rejects alerts and there is no other channel: %s", name, redact(error))
         elif self._is_due(name, now):
             key = f"channel:{name}:{int(now.timestamp() // ALERT_EVERY.total_seconds())}"
             self._enqueue(channel_alert(name, error, alert_id=alert_id_from(key), now=now), others, key)

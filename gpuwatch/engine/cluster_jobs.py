@@ -127,10 +127,10 @@ class ClusterJobs:
     def _start(self, job: Job, states: Mapping[str, JobState], now: datetime) -> None:
         if job.deadline is not None and job.deadline <= now:
             return  # the queue says so
-        why = "dry_run = true: nothing is submitted" if self._terms.dry_run else self._parts.not_ready()
+        why = "dry_run = true: jobs are not submitted" if self._terms.dry_run else self._parts.not_ready()
         why = why or waits_for(job, states)
         if why is None and not is_open(job.definition.active, now, self._terms.zone):
-            why = "waits for its active windows"
+            why = "waiting for its active windows"
         if why is None:
             try:
                 self._parts.variables(job)
@@ -182,7 +182,7 @@ class ClusterJobs:
                 self._apply(launch, NothingCreated(EndReason.NOT_SENT.text(str(error))))
             except (OutcomeUnknown, ProviderError) as error:
                 failpoint("launch.no_answer")
-                log.warning("job %s: whether dstack has it is not known: %s", job.name, error)
+                log.warning("job %s: cannot determine whether dstack has it: %s", job.name, error)
                 self._apply(launch, AnswerLost(str(error)))
             else:
                 failpoint("launch.after_send")
@@ -203,7 +203,7 @@ class ClusterJobs:
             self._apply(launch, NothingCreated(EndReason.ABSENT.text("dstack has no run of its name")))
         elif launch.tries >= MOST_TRIES:
             said = [one.provider_words for one in self._launches.events(launch.launch_id) if one.provider_words]
-            words = f"dstack took no run in {MOST_TRIES} attempts{f': {said[-1]}' if said else ''}"
+            words = f"dstack accepted no run in {MOST_TRIES} attempts{f': {said[-1]}' if said else ''}"
             self._apply(launch, NothingCreated(EndReason.REFUSED.text(words)))
         else:
             again = self._launches.transition(
@@ -261,7 +261,7 @@ class ClusterJobs:
         code = exit_code(reason)
         kept = self._run_of(job, launch, step="over", exit_code=code, ended_at=launch.ended_at, end_reason=reason)
         changes: dict[str, Any] = {"exit_code": code, "spent_microusd": spent}
-        priced = "an upper bound: machines × price × time" if cost is None else "as dstack states it"
+        priced = "an upper bound: machines × price × time" if cost is None else "as reported by dstack"
         facts = [("Cost", f"{spent / MICRO:.2f} $, {priced}"), ("Log", f"dstack logs {launch.label}")]
         if launch.ended_because(EndReason.FINISHED):
             if job.state is not S.FETCHING:
@@ -283,7 +283,7 @@ class ClusterJobs:
         except ProviderError as error:
             if now - (launch.ended_at or now) < COST_WITHIN:
                 raise
-            log.warning("launch %s: its cost is not known: %s", launch.launch_id, error)
+            log.warning("launch %s: its cost is unknown: %s", launch.launch_id, error)
             return None
         return found.cost_usd if found is not None and found.is_over and found.cost_usd else None
 
@@ -320,7 +320,7 @@ class ClusterJobs:
         self, job: Job, now: datetime, what: str, facts: list[tuple[str, str]], severity: Severity, kind: AlertKind
     ) -> None:
         can_do = (f"gpuwatch job show {job.name}",)
-        did = "dstack ended its machines; the run's end is confirmed."
+        did = "dstack ended its machines, and the end of the run is confirmed."
         news = job_alert(job, now, what, kind=kind, severity=severity, facts=facts, did=did, can_do=can_do)
         self._launches.enqueue(news)
 

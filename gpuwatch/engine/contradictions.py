@@ -44,7 +44,7 @@ class Contradictions:
             self._repository.enqueue(self._launch_alerts.contradiction(launch, why, now))
             self._reported[launch.launch_id] = now
         except StoreError as error:
-            log.warning("launch %s: a contradiction is not reported yet: %s", launch.launch_id, error)
+            log.warning("launch %s: cannot report a contradiction yet: %s", launch.launch_id, error)
 
     def clear(self, launch: Launch) -> None:
         """The answers agree again."""

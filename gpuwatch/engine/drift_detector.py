@@ -66,7 +66,7 @@ class DriftDetector:
 
 
 _SAYING = {
-    "gpu": "a GPU spelling that the catalogue does not know (kept as it is, searchable)",
+    "gpu": "a GPU spelling that is not in the catalogue (stored as it is, searchable)",
     "skip": "rows were not understood",
 }
 _UNUSABLE = "unusable"  # the kind of changes because of which no row is understood; forgotten when rows are again

@@ -391,7 +391,7 @@ class Evaluator:
 
 
 _Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # what was reserved, what is said of it, what helps
-_ONLY_ALERTED = {Action.ALERT: 'This watch only alerts: it does not rent (action = "alert").'}
+_ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
 
 
 def _is_under(watch: Watch, match: Match) -> bool:

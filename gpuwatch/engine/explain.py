@@ -47,7 +47,7 @@ def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator
         return
     counts = Counter(match.offer.provider for match in found.ordered)
     silent = [part.report.provider for part in checked if not part.report.ok]
-    without = f"; without the whole answer of {' and '.join(silent)}" if silent else ""
+    without = f"; no complete answer from {' and '.join(silent)}" if silent else ""
     yield f"  compared: {', '.join(f'{count} at {name}' for name, count in sorted(counts.items()))}{without}"
     if found.tied > 1:
         share = 0.0 if watch.max_job_cost_usd is not None else tie_of(watch)
@@ -86,7 +86,7 @@ def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission],
         any_line = any_line or bool(misses)
         yield from map(_line, misses)
     if not any_line:
-        yield "  nothing was refused: " + ("no offer of these GPUs at all" if not answer.offers else "all match")
+        yield "  no offer was rejected: " + ("there is none with these GPUs" if not answer.offers else "all match")
 
 
 def _line(miss: NearMiss) -> str:

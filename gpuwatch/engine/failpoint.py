@@ -17,22 +17,22 @@ DIED = 86  # the exit code
 
 # Every point there is. `tests/process/test_crash_matrix.py` kills a daemon at each of them.
 POINTS = {
-    "intent.before_commit": "launch, decision and alert are written, their transaction is open",
-    "intent.after_commit": "they are durable, nothing was sent",
-    "launch.before_look": "the last look before the order is sent comes next",
-    "launch.before_send": "the order is ready, the next step sends it",
-    "launch.after_send": "the provider's answer was read, nothing of it is written down",
-    "launch.no_answer": "there was no answer, or none that can be understood; that is not written down",
-    "launch.after_record": "what the provider answered is written down",
-    "reconcile.listed": "the provider's instances were listed, no launch was taken further",
-    "launch.before_destroy": "the next step asks the provider to destroy",
-    "launch.after_destroy": "the provider took the order to destroy",
-    "alert.leased": "alerts were claimed to be sent, none was",
-    "alert.sent": "a channel took an alert, that is not written down",
-    "alert.marked": "it is written down",
+    "intent.before_commit": "launch, decision and alert are written, the transaction is open",
+    "intent.after_commit": "they are durable, nothing has been sent",
+    "launch.before_look": "next: the last check before the order is sent",
+    "launch.before_send": "next: the order is sent",
+    "launch.after_send": "the provider's answer was read but not stored",
+    "launch.no_answer": "there was no usable answer, and that is not stored",
+    "launch.after_record": "the provider's answer is stored",
+    "reconcile.listed": "the instances were listed, no launch was advanced",
+    "launch.before_destroy": "next: the destroy request is sent",
+    "launch.after_destroy": "the provider accepted the destroy request",
+    "alert.leased": "alerts were leased but not sent",
+    "alert.sent": "a channel accepted an alert, and that is not stored",
+    "alert.marked": "the delivery is stored",
     # a step of a launch, by the state that it leads to
     **{
-        f"{state}.{moment}_record": f"a launch becomes {state}: {moment} that is written down"
+        f"{state}.{moment}_record": f"a launch becomes {state}: {moment} that is stored"
         for state in ("starting", "running", "stopping", "ended", "failed", "unknown", "held")
         for moment in ("before", "after")
     },

@@ -69,8 +69,8 @@ def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
         created_at=now,
         headline="gpuwatch cannot write its database: it rents nothing",
         facts=(("Database", redact(fault)),),
-        why="A launch, an alert or a price that is not stored would be lost or paid for twice.",
-        did="Nothing is rented and most alerts wait. Launches still end at max_runtime. It recovers by itself.",
+        why="A launch, alert or price that cannot be stored could be lost or paid for twice.",
+        did="gpuwatch rents nothing, and most alerts wait. Launches still end at max_runtime. Recovery is automatic.",
         can_do=("See what is wrong: gpuwatch doctor",),
     )
 

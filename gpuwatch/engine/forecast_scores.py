@@ -64,7 +64,7 @@ class ForecastLedger:
         self._scored_at = now
         self._trusts = None
         if count:
-            log.info("%d forecasts came due and were scored: gpuwatch scores", count)
+            log.info("%d forecasts were scored: gpuwatch scores", count)
 
     def state(self, made: PriceForecast) -> None:
         """Keep a statement of a watch: the first of each wait, and one a day. Raises StoreError."""

@@ -79,9 +79,9 @@ class GuardAlerts:
             headline=_budget_headline(one),
             watch=one.watch,
             facts=_budget_facts(one),
-            why=f"Running launches are billed: {one.words}.",
+            why=f"Running launches count against it: {one.words}.",
             did=_budget_did(one, stops),
-            can_do=("See what it was spent on: gpuwatch costs", "End something: gpuwatch stop ID"),
+            can_do=("See what was spent: gpuwatch costs", "End a launch: gpuwatch stop ID"),
         )
         self._enqueue(outbox_alert(alert, key))
 
@@ -90,7 +90,7 @@ class GuardAlerts:
         try:
             self._repository.enqueue(news)
         except StoreError as error:
-            log.warning("alert not stored yet: %s: %s", news.alert.headline, error)
+            log.warning("cannot store an alert yet: %s: %s", news.alert.headline, error)
             return
         if len(self._reported) >= _KEYS_MAX:
             self._reported.clear()  # the store still knows them
@@ -111,16 +111,16 @@ def _budget_facts(one: BudgetStatus) -> tuple[tuple[str, str], ...]:
     return (
         ("Limit", f"{dollars(usd(one.limit_microusd))} in {one.window}"),
         ("Spent", dollars(usd(one.spent_microusd))),
-        ("If everything keeps running", dollars(usd(one.by_end_microusd))),
+        ("If all launches continue", dollars(usd(one.by_end_microusd))),
     )
 
 
 def _budget_did(one: BudgetStatus, stops: bool) -> str:
     if not stops:
-        return 'Nothing ends: on_reached = "warn". Nothing new is rented beyond the budget.'
+        return 'No launch ends (on_reached = "warn"). gpuwatch rents nothing beyond the budget.'
     if not one.is_full:
-        return 'Nothing yet: on_reached = "stop" ends running launches once the budget is reached.'
+        return 'Nothing yet: on_reached = "stop" ends running launches when the budget is reached.'
     which = (
-        "the newest launches until the rest fits" if one.name == "max_usd_hour" else "every launch under this budget"
+        "the newest launches until the others fit" if one.name == "max_usd_hour" else "every launch under this budget"
     )
     return f'on_reached = "stop": ends {which}.'

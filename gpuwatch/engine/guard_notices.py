@@ -22,8 +22,8 @@ def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
     assert end is not None
     return GuardNotice(
         key=f"runtime:{launch.max_runtime_s or 0:.0f}",  # again after an extension
-        headline=f"max_runtime is over at {end.astimezone(zone):%H:%M %Z}",
-        why=f"Most of its max_runtime is over; it ends at {format_moment(end, zone)}.",
+        headline=f"max_runtime ends at {end.astimezone(zone):%H:%M %Z}",
+        why=f"Most of its max_runtime has passed; it ends at {format_moment(end, zone)}.",
         can_do=("Save its results", f"End it now: gpuwatch stop {launch.launch_id}"),
     )
 
@@ -33,7 +33,7 @@ def closing(at: datetime, zone: tzinfo) -> GuardNotice:
     return GuardNotice(
         key=f"closing:{at:%Y%m%dT%H%M}",
         headline="its active windows close soon",
-        why=f"They close at {format_moment(at, zone)}, and stop_outside = true: it ends then.",
+        why=f"They close at {format_moment(at, zone)}, and stop_outside = true ends it then.",
         can_do=("Save its results", "Keep it running: stop_outside = false"),
     )
 
@@ -41,7 +41,7 @@ def closing(at: datetime, zone: tzinfo) -> GuardNotice:
 def contract(launch: Launch, ends_at: datetime, near: str, zone: tzinfo) -> GuardNotice:
     """The host ends the contract before `max_runtime` is over."""
     wanted = ends_by_itself_at(launch)
-    until = "" if wanted is None else f"; max_runtime would last until {format_moment(wanted, zone)}"
+    until = "" if wanted is None else f"; its max_runtime extends to {format_moment(wanted, zone)}"
     soon = "in less than an hour" if near == "soon" else f"at {format_moment(ends_at, zone)}"
     return GuardNotice(
         key=f"contract:{near}:{ends_at:%Y%m%dT%H}",
@@ -68,12 +68,12 @@ def cheaper_elsewhere(launch: Launch, found: Relocation) -> GuardNotice:
     return GuardNotice(
         key=f"relocate:{offer.provider}:{offer.machine_id or offer.offer_id}:{int(found.share / _SAVING_STEP)}",
         headline=f"moving it to {offer.provider} would save {dollars(saving)} ({found.share:.0%})",
-        why=f"The {hours:,.1f} h that are left cost {dollars(stay)} here and {dollars(move)} there, with "
-        f"{found.setup.total_seconds() / 60:,.0f} min of set-up and the minimum that is billed.",
-        did="Nothing: gpuwatch does not move what runs. A second one is not rented while this one runs.",
+        why=f"The remaining {hours:,.1f} h cost {dollars(stay)} here and {dollars(move)} there, including "
+        f"{found.setup.total_seconds() / 60:,.0f} min of set-up and minimum billing.",
+        did="Nothing: gpuwatch does not move running launches, and does not rent a second one in the meantime.",
         can_do=(
-            f"End it, and its watch rents again: gpuwatch stop {launch.launch_id}",
-            "Save its results before: the data on its disk is lost with it",
+            f"To move, end it, and its watch rents again: gpuwatch stop {launch.launch_id}",
+            "Save its results first: the data on its disk is lost",
         ),
         facts=(
             ("Offer", f"{offer.offer_id} at {offer.provider}"),
@@ -93,7 +93,7 @@ def condition_changed(launch: Launch, instance: Instance, nth: int, zone: tzinfo
         key=f"{condition.value}:{since:%Y%m%dT%H%M%S}:{nth}",
         headline=headline,
         why=f"{why} Since {format_moment(since, zone)}.",
-        can_do=(*help_, f"End it, and its bill: gpuwatch stop {launch.launch_id}"),
+        can_do=(*help_, f"End it and stop its billing: gpuwatch stop {launch.launch_id}"),
         facts=(("Its disk", _disk(launch, instance)), *_bids(condition, instance)),
         needs_owner=condition is not InstanceCondition.OUTBID,
     )
@@ -106,24 +106,24 @@ def unmeasured(why: str) -> GuardNotice:
         headline="its GPUs and its network could not be measured",
         why=f"Its SSH port answers, but the login failed: {why}.",
         did="gpuwatch keeps it: a failed login does not prove a faulty machine.",
-        can_do=("Check launch.ssh_key, and that its public half is known to the provider",),
+        can_do=("Check launch.ssh_key, and that the provider has its public key",),
     )
 
 
 _CONDITION_TEXTS = {
     InstanceCondition.STOPPED: (
         "still stopped at the provider, and billed",
-        "A stopped instance that is not destroyed is billed for its disk.",
+        "A stopped instance is billed for its disk until it is destroyed.",
         ("Start it at the provider",),
     ),
     InstanceCondition.OUTBID: (
         "still outbid",
-        "It waits for its bid to win again; meanwhile its disk is billed.",
+        "It waits until its bid wins again; its disk is billed in the meantime.",
         ("Allow a higher bid: launch.bid.max", "Rent elsewhere next time: launch.relaunch = true"),
     ),
     InstanceCondition.OFFLINE: (
         "its host is still offline",
-        "Its GPUs are not billed meanwhile. Hosts often come back, but there is no guarantee.",
+        "Its GPUs are not billed in the meantime. Hosts often come back, but there is no guarantee.",
         ("Wait if you need the data on its disk", "Rent elsewhere next time: launch.relaunch = true"),
     ),
 }

@@ -150,7 +150,7 @@ class PriceGuard:
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
         """Send the answer once; return what was done, for the owner."""
         if answer is IncreaseAnswer.NONE:
-            return "Nothing was answered: the decision is yours."
+            return "Nothing was sent: the decision is yours."
         done = (
             "Accepted: the new price is at or under max_price, and the budget allows it."
             if answer is IncreaseAnswer.ACCEPT
@@ -161,10 +161,10 @@ class PriceGuard:
         try:
             self._launcher.answer_increase(proposal.increase_id, accept=answer is IncreaseAnswer.ACCEPT)
         except (OrderError, ProviderError) as error:
-            log.warning("price increase %s: not answered: %s", proposal.increase_id, error)
+            log.warning("price increase %s: cannot reply: %s", proposal.increase_id, error)
             if answer is IncreaseAnswer.ACCEPT:
                 return "Accepting it; the provider has not confirmed yet. gpuwatch retries every minute."
-            return "The provider did not accept the rejection; the instance ends before the new price applies."
+            return "The provider did not confirm the rejection; the instance ends before the new price applies."
         self._answered.add(proposal.increase_id)
         return done
 
@@ -173,7 +173,7 @@ def _price_change(launch: Launch, proposal: PriceIncrease, raised: int | None) -
     prices = (
         "" if raised is None else f"${price_text(usd(launch.price_microusd_hour))} → ${price_text(usd(raised))} an hour"
     )
-    return "; ".join(part for part in (prices, proposal.words) if part) or "the provider does not say by how much"
+    return "; ".join(part for part in (prices, proposal.words) if part) or "the provider does not state the amount"
 
 
 def _notice(
@@ -181,13 +181,13 @@ def _notice(
 ) -> GuardNotice:
     words, did = texts
     is_open = did.startswith("Nothing")
-    answers = (f"Accept or reject it at {launch.provider}", "Let gpuwatch answer: launch.on_price_increase")
+    answers = (f"Accept or reject it at {launch.provider}", "Let gpuwatch reply: set launch.on_price_increase")
     at = "an unknown time" if proposal.effective_at is None else format_moment(proposal.effective_at)
     facts = [("New price", words), ("Takes effect", at)]
     if raised is not None:
-        span = "in a day" if launch.max_runtime_s is None else "until max_runtime is over"
+        span = "per day" if launch.max_runtime_s is None else "until its max_runtime ends"
         facts.append(
-            ("More to pay", f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}")
+            ("Additional cost", f"{dollars(usd(extra_microusd(launch, raised, proposal.effective_at, now)))} {span}")
         )
     return GuardNotice(
         key=f"increase:{proposal.increase_id}:{did.split(maxsplit=1)[0]}",  # a new key once the answer is confirmed

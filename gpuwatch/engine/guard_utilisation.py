@@ -93,9 +93,9 @@ class UtilisationGuard:
         gpu_price = usd(launch.price_microusd_hour) / max(launch.gpu_count, 1)
         return GuardNotice(
             key=self._key(launch, now),
-            headline=f"wasteful: {mean:.0f} % GPU use",
-            why=f"On average {mean:.0f} % over {_span(spec.wasteful_for_s)}; wasteful_below = {spec.wasteful_below:g}.",
-            did="Nothing: wasteful_below only alerts; idle_below ends.",
+            headline=f"low GPU utilisation: {mean:.0f} %",
+            why=f"Mean of {_span(spec.wasteful_for_s)}: {mean:.0f} %; wasteful_below = {spec.wasteful_below:g}.",
+            did="Nothing: wasteful_below only alerts; idle_below ends the launch.",
             facts=(("Useful hour", _useful(gpu_price, mean)), ("Wasted so far", dollars(usd(wasted)))),
         )
 

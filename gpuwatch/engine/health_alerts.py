@@ -22,8 +22,8 @@ def blind_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: s
     since = health.blind_since or now
     what = _LANES[lane]
     if health.not_understood:
-        headline = f"{provider} is not understood: no row of a {lane}'s answer can be used"
-        why = f"An answer has rows, and none of them can be used: the format has changed. {what.unknown}"
+        headline = f"{provider} is not understood: no row of a {lane} answer can be used"
+        why = f"An answer has rows, but none of them can be used: the format has changed. {what.unknown}"
     else:
         headline = f"{provider} is not answering: no complete {what.answer} for {_span(now - since)}"
         why = f"Three {what.intervals} passed without a complete answer. {what.unknown}"
@@ -64,14 +64,14 @@ _LANES = {
         answer="answer",
         intervals="polling intervals",
         unknown="Its current offers are unknown.",
-        did="gpuwatch keeps polling and alerts you when it answers again. Nothing is rented there until then.",
+        did="gpuwatch keeps polling and sends an alert when it answers again. It rents nothing there until then.",
     ),
     SWEEP: _LaneTexts(
         searches="the sweep: all offers, for the history",
         answer="sweep",
         intervals="intervals of the sweep",
-        unknown="The history has a gap, and the hunt may be blind, too: a search at your limits returns few rows.",
-        did="gpuwatch keeps polling and alerts you when the sweep is back. The hunt goes on.",
+        unknown="The history has a gap. The hunt may be blind as well: a search at your limits returns few rows.",
+        did="gpuwatch keeps polling and sends an alert when the sweep is answered again. The hunt continues.",
     ),
 }
 
@@ -86,7 +86,7 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
         headline=f"{provider} is not polled: today's row quota is used up",
         facts=(("Provider", provider), ("Resets", format_moment(resets_at))),
         why="The provider answers no searches until its quota resets.",
-        did="gpuwatch stops polling until then and alerts you when it starts again.",
+        did="gpuwatch stops polling until then and sends an alert when it starts again.",
         can_do=(
             "See the plan: gpuwatch providers",
             "Use fewer rows: raise sweep_every, or record fewer GPUs",
@@ -115,7 +115,7 @@ def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id
             ("Back", format_moment(now)),
         ),
         why="A complete answer arrived.",
-        did="All its watches are evaluated again. The gap stays visible in the history.",
+        did="gpuwatch evaluates all its watches again. The gap stays visible in the history.",
     )
 
 
@@ -131,7 +131,7 @@ def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: date
         headline=f"{provider} changed its format{_worst(notes)}",
         facts=(("Provider", provider), ("Changed", shown)),
         why="The answer has new fields, or known fields are missing. Each change is reported once.",
-        did="gpuwatch continues with what it understands; it skips and counts rows that it does not.",
+        did="gpuwatch uses the rows it understands, and skips and counts the others.",
         can_do=("Compare prices with the provider's own page", "Check for a newer gpuwatch"),
     )
 

@@ -157,7 +157,7 @@ class HealthMonitor:
         news = alert or blind_alert(self._provider, lane, health, alert_id=self._new_id(), now=now)
         self._save(lane, health, None if covered else news)
         if covered:
-            log.warning("%s: the %s is blind, too", self._provider, lane, extra=self._extra(lane))
+            log.warning("%s: the %s is blind as well", self._provider, lane, extra=self._extra(lane))
 
     def _recovers(self, lane: str, now: datetime) -> None:
         before = self._lanes[lane].health
@@ -165,7 +165,7 @@ class HealthMonitor:
         self._save(lane, ProviderHealth(complete_at=now), news if before.reported else None)
         self._failures.recovered(lane)
         if not before.reported:
-            log.info("%s: the %s is answered again, too", self._provider, lane, extra=self._extra(lane))
+            log.info("%s: the %s is answered again as well", self._provider, lane, extra=self._extra(lane))
 
     def _save(self, lane: str, health: ProviderHealth, alert: Alert | None = None) -> None:
         """In the store first: what could not be stored is tried again at the next failure or answer."""

@@ -326,9 +326,7 @@ class Hunter:
                 continue
             if placeless := without_country(watch, answer.offers, {name: self._commission}, now):
                 self._reported_places.add(watch.name)
-                text = (
-                    "watch %s: offers at %s state no country, and `regions` leaves them out: %d at or under its limit"
-                )
+                text = "watch %s: offers at %s state no country, so `regions` excludes them: %d at or under its limit"
                 log.warning(text, watch.name, name, len(placeless), extra={"provider": name, "watch": watch.name})
 
     def _log_unproven(self, query: Query, answer: Answer) -> None:

@@ -21,7 +21,7 @@ from gpuwatch.ports import Answer, Launcher, Market, Query
 log = logging.getLogger(__name__)
 
 ASK_EVERY_S = 60.0
-_PAID_FOR = "the balance falls as if it was paid for"
+_PAID_FOR = "the balance falls as if the instance was paid for"
 _CEILING = 1.1  # of its listed price: the offer is for rent again at about that
 
 
@@ -120,7 +120,7 @@ class IndependentEvidence:
         try:
             balance_usd = self._launcher.credit_usd()
         except ProviderError as error:
-            log.info("the balance is not known: %s", error, extra={"provider": self._launcher.name})
+            log.info("the balance is unknown: %s", error, extra={"provider": self._launcher.name})
             return None
         if balance_usd is None:
             return None

@@ -48,7 +48,7 @@ class InstanceAddresses:
                 try:
                     found = launcher.list_instances()
                 except ProviderError as error:
-                    log.info("%s: addresses of instances are not known yet: %s", provider, error)
+                    log.info("%s: addresses of instances are unknown so far: %s", provider, error)
                 self._listed[provider] = self._monotonic(), found
             return found
 
@@ -71,7 +71,7 @@ class ContractEnds:
         try:
             found = instance_of(launcher, launch.instance_id)
         except ProviderError as error:
-            log.info("%s: the end of the contract is not known: %s", launch.provider, error)
+            log.info("%s: the end of the contract is unknown: %s", launch.provider, error)
             return None
         return None if found is None else found.ends_at
 

@@ -67,7 +67,7 @@ class InstanceEnder:
             self._acknowledged[launch.launch_id] = self._monotonic()
             failpoint("launch.after_destroy")
         except (OrderError, ProviderError) as error:
-            log.warning("launch %s: not destroyed yet: %s", launch.launch_id, error)
+            log.warning("launch %s: cannot destroy its instance yet: %s", launch.launch_id, error)
             if is_refusal(error):
                 self._report(self._launch_alerts.refused_end(launch, str(error), now))
 
@@ -85,4 +85,4 @@ class InstanceEnder:
         try:
             self._repository.enqueue(news)
         except StoreError as error:
-            log.warning("%s: the alert is not stored yet: %s", news.alert.headline, error)
+            log.warning("%s: cannot store the alert yet: %s", news.alert.headline, error)

@@ -64,6 +64,6 @@ class InstanceListMonitor:
         try:
             self._repository.enqueue(news)
         except StoreError as error:
-            log.warning("not reported yet: %s: %s", news.alert.headline, error)
+            log.warning("cannot report yet: %s: %s", news.alert.headline, error)
             return False
         return True

@@ -41,5 +41,5 @@ def look_up(launcher: Launcher, instance_id: str) -> LookupAnswer:
     try:
         return LookupAnswer(True, launcher.get(instance_id))
     except (PayloadChanged, KeyRejected) as error:
-        log.warning("instance %s: no usable answer to its id, the list alone counts: %s", instance_id, error)
+        log.warning("instance %s: cannot be looked up by its id; using the list only: %s", instance_id, error)
         return LookupAnswer(False)

@@ -45,7 +45,7 @@ class _Progress:
     def __init__(self) -> None:
         self.probing = False
         self.found: MeasuredInstance | InstanceUnreachable | LoginRefused | None = None
-        self.words = "it names no SSH port"
+        self.words = "it has no SSH port"
         self.answers = False
         self.refused_at: datetime | None = None
         self.best_mbps: float | None = None

@@ -54,7 +54,7 @@ class InvoiceCollector:
         try:
             kept = self.collect(now)
         except (ProviderError, StoreError) as error:
-            log.warning("charges were not fetched: %s", error, extra={"provider": self._provider})
+            log.warning("cannot fetch charges: %s", error, extra={"provider": self._provider})
             return True
         if kept is None and not self._reported_missing:
             self._reported_missing = True
@@ -99,7 +99,7 @@ def invoice_rows(
         if charge.instance_id not in mine or charge.day not in asked:
             continue
         if not isfinite(charge.usd) or abs(charge.usd) > _MOST_USD:
-            log.warning("skipped an impossible charge of instance %s", charge.instance_id, extra={"provider": provider})
+            log.warning("skipped an invalid charge of instance %s", charge.instance_id, extra={"provider": provider})
             odd.add(key)
             continue
         kind = charge.kind if charge.kind in CHARGE_KINDS else "other"

@@ -57,7 +57,9 @@ class JobCopies:
             if stored:
                 self._drop_superseded(folder, stored)
         except (StoreUnreachable, OSError) as error:
-            self._note_failure(job, NOT_COPIED, str(error), "The job goes on; its checkpoints are kept here.")
+            self._note_failure(
+                job, NOT_COPIED, str(error), "The job continues; its checkpoints are stored on this machine."
+            )
         else:
             self._failed.pop(job.job_id, None)
         there.intersection_update(stored)
@@ -91,7 +93,7 @@ class JobCopies:
             if files.is_intact(job.job_id, one):
                 files.save_checkpoint(job.job_id, one)
                 return one
-            log.warning("job %s: checkpoint %s of its store is not whole", job.name, name)
+            log.warning("job %s: checkpoint %s in its store is incomplete", job.name, name)
             files.drop_checkpoint(job.job_id, one.sequence)
         return None
 
@@ -114,7 +116,7 @@ class JobCopies:
             for fixed, target, names in places:
                 self._parts.stores.put(folder / fixed, names, target, timeout_s=self._parts.bounds.store_s)
         except (StoreUnreachable, OSError) as error:
-            self._note_failure(job, NOT_STORED, str(error), f"They are kept here, whole: {folder}")
+            self._note_failure(job, NOT_STORED, str(error), f"The complete results are on this machine: {folder}")
             return False
         self._failed.pop(job.job_id, None)
         return True
@@ -137,8 +139,8 @@ class JobCopies:
             what,
             severity=Severity.WARNING,
             facts=[("Error", why)],
-            did=f"{did} gpuwatch keeps trying, once a minute.",
-            can_do=("Check the store and the settings of rclone where gpuwatch runs",),
+            did=f"{did} gpuwatch retries every minute.",
+            can_do=("Check the store, and the rclone settings of gpuwatch's user",),
         )
         self._parts.report(news)
 

@@ -24,8 +24,8 @@ from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 
 _LOST = "results were not fetched"
-_DESTROYED = "Results were fetched and verified, then the instance was destroyed; its end is confirmed."
-_GIVEN = "Results were fetched and verified. Another job goes on with the instance."
+_DESTROYED = "Results were fetched and verified. The instance was destroyed, and its end is confirmed."
+_GIVEN = "Results were fetched and verified. Another job continues on the instance."
 
 
 class Ending:
@@ -77,12 +77,12 @@ class Ending:
         listed = self._parts.listed(shell, run, result_patterns(wanted))
         for one in wanted:
             if not _of_pattern(one, listed):
-                return (), f"no file fits {one.source}"
+                return (), f"no file matches {one.source}"
         waiting = self._parts.files.results_of(job.job_id, run.run_number)
         bound = self._parts.bounds.fetch_s
         verified = self._parts.files.fetch(shell, work_folder(job.job_id), listed, waiting, bound)
         if len(verified) < len(listed):
-            return (), f"{len(verified)} of {len(listed)} files are whole so far"
+            return (), f"{len(verified)} of {len(listed)} files are complete so far"
         places = [
             (one.path, place_of(job, spec, one))
             for spec in wanted
@@ -105,8 +105,8 @@ class Ending:
                     NOT_FETCHED,
                     severity=Severity.CRITICAL,
                     facts=[("Error", why), ("Instance is kept until", f"{until:%Y-%m-%d %H:%M} UTC")],
-                    why="The command ended well. What is not fetched by then is lost with the instance.",
-                    did="gpuwatch keeps trying, and the instance is billed.",
+                    why="The command succeeded. Results not fetched by then are lost with the instance.",
+                    did="gpuwatch keeps trying; the instance is billed in the meantime.",
                     can_do=("Log in and copy the results", "gpuwatch job show, for the machine's address"),
                 )
             )
@@ -130,7 +130,7 @@ class Ending:
                 f"its command failed, {how}",
                 severity=Severity.WARNING,
                 log=self._parts.files.log_tail(job.job_id, run.run_number, 20),
-                did=kept or "The instance is destroyed.",
+                did=kept or "The instance is being destroyed.",
                 can_do=(f"gpuwatch job logs {job.name}", f"gpuwatch job retry {job.name}"),
             )
         )

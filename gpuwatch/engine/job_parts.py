@@ -128,12 +128,12 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
                 launch = self.launches.get(launch.launch_id)
             else:
                 return
-        log.warning("a launch keeps changing; its end is recorded in the next round")
+        log.warning("a launch keeps changing; recording its end in the next round")
 
     def shell(self, run: JobRun) -> RemoteShell:
         """A shell on the run's machine. Raises RemoteUnreachable, RemoteRefused."""
         if run.ssh_host is None or run.ssh_port is None or run.host_key is None:
-            raise RemoteUnreachable("the machine's address is not known yet")
+            raise RemoteUnreachable("the address of the machine is unknown so far")
         address = SshAddress(host=run.ssh_host, port=run.ssh_port, user=run.ssh_user or "root")
         return self.shells.open(run.launch_id, address, run.host_key)
 
@@ -146,5 +146,5 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         command = runner(run.job_id, "list", work_folder(run.job_id), *patterns)
         said = shell.run(command, timeout_s=self.bounds.send_s / 6, max_bytes=_LIST_MAX)
         if said.exit_code != 0 or said.cut:
-            raise RemoteUnreachable(f"its files cannot be listed: {said.stderr or 'too many'}")
+            raise RemoteUnreachable(f"cannot list its files: {said.stderr or 'too many'}")
         return parse_files(said.stdout.decode("utf-8", "replace"))

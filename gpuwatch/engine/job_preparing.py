@@ -71,7 +71,7 @@ class Preparing:
     def _pinned(self, run: JobRun, launch: Launch) -> JobRun:
         address = self._parts.address(launch)
         if address is None:
-            raise RemoteUnreachable("its list shows no SSH address yet")
+            raise RemoteUnreachable("the instance list shows no SSH address yet")
         key = self._parts.shells.host_key(address)
         return self._parts.save(run, ssh_host=address.host, ssh_port=address.port, ssh_user=address.user, host_key=key)
 
@@ -96,7 +96,7 @@ class Preparing:
                 script = f"{variables}cd {shlex.quote(work_folder(job.job_id))} && {pull_script(one)}\n"
                 said = shell.run("sh -s", timeout_s=self._parts.bounds.send_s, stdin=script.encode())
                 if said.exit_code != 0:
-                    raise InputMissing(f"input {one.source} was not brought: {said.stderr or said.exit_code}")
+                    raise InputMissing(f"cannot copy input {one.source}: {said.stderr or said.exit_code}")
             else:
                 self._send(shell, job, one)
 
@@ -106,7 +106,7 @@ class Preparing:
         try:
             self._parts.stores.get(one.source, folder, timeout_s=self._parts.bounds.store_s)
         except ObjectMissing as error:
-            raise InputMissing(f"input {one.source} was not brought: {error}") from error
+            raise InputMissing(f"cannot copy input {one.source}: {error}") from error
         name = one.source.rstrip("/").rpartition("/")[2].rpartition(":")[2]
         is_file = [found.name for found in folder.iterdir()] == [name] and (folder / name).is_file()
         self._send(shell, job, msgspec.structs.replace(one, source=str(folder / name if is_file else folder)))
@@ -148,7 +148,7 @@ class Preparing:
             stdin=assignments(self._parts.variables(job)).encode(),
         )
         if said.exit_code != 0:
-            raise RemoteRefused(f"the command does not start: {said.stderr}")
+            raise RemoteRefused(f"cannot start the command: {said.stderr}")
         return msgspec.structs.replace(run, step="started", started_at=self._parts.clock())
 
     def _checkpoint(self, job: Job) -> StoredCheckpoint | None:
@@ -176,9 +176,7 @@ def _check_paths(job: Job) -> None:
     paths = [one.source for one in job.definition.results] + ([checkpoint.path] if checkpoint else [])
     for path in paths:
         if not is_safe_path(path.rstrip("/")):
-            raise InputMissing(
-                f"{path!r}: results and checkpoints are fetched from below the folder that the job runs in"
-            )
+            raise InputMissing(f"{path!r}: results and checkpoints must be in the job's working folder")
 
 
 def _seconds_left(parts: JobParts, launch: Launch) -> int:

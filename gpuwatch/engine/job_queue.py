@@ -139,7 +139,7 @@ class JobQueue:
             return self._record(job, S.RENTING, now, None, changes)
         if job.deadline is not None and job.deadline <= now:
             why = job.reason or "no offer was at or under its limit"
-            return self._record(job, S.FAILED, now, f"its deadline has passed before it could rent: {why}")
+            return self._record(job, S.FAILED, now, f"its deadline passed before an offer matched: {why}")
         if (failed := failed_dependency(job, states)) is not None:
             return self._record(job, S.FAILED, now, f"it depends on {failed!r}, which was not done")
         return job
@@ -178,7 +178,7 @@ class JobQueue:
         if launch is not None:
             return job  # never two at once: the old end is not proven yet
         if job.retries_left <= 0:
-            return self._record(job, S.FAILED, now, f"no retries are left: {job.reason or 'its instance was lost'}")
+            return self._record(job, S.FAILED, now, f"no retries left: {job.reason or 'its instance was lost'}")
         changes = {"retries_left": job.retries_left - 1}
         return self._record(job, S.QUEUED, now, f"resumes elsewhere: {job.reason or 'its instance was lost'}", changes)
 

@@ -94,7 +94,7 @@ class JobRunner:
         try:
             self._attempt(job, run, launch)
         except JobConflict:
-            log.info("job %s was changed meanwhile; it is read again in the next round", job.name)
+            log.info("job %s was changed concurrently; rereading it in the next round", job.name)
         except OSError as error:
             log.warning("job %s: %s", job.name, error)
 
@@ -166,7 +166,7 @@ class JobRunner:
         try:
             self._running.fetch_checkpoint(self._parts.shell(run), job, run, running=False)
         except (RemoteUnreachable, RemoteRefused, OSError) as error:
-            log.warning("job %s: its last checkpoint was not fetched: %s", job.name, error)
+            log.warning("job %s: cannot fetch its last checkpoint: %s", job.name, error)
 
     def _blames_checkpoint(self, job: Job, run: JobRun) -> bool:
         """Whether it failed with a checkpoint before it made another, and an older one is here."""
@@ -181,10 +181,8 @@ class JobRunner:
     def _ask(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
         """The forecast breaks a limit: a faster GPU, if one fits; else it waits for its owner, without an instance."""
         if why.startswith(UNFIT):  # a faster GPU would wait for the same disk
-            can_do = (
-                f"If it does not matter: gpuwatch checklist tick job:{job.name} ITEM; gpuwatch job retry {job.name}"
-            )
-            self._pause(job, run, launch, why, f"Its pilot did not find fulfilled what it requires; {why}.", can_do)
+            can_do = f"To run it anyway: gpuwatch checklist tick job:{job.name} ITEM; gpuwatch job retry {job.name}"
+            self._pause(job, run, launch, why, f"Its pilot did not meet its requirements; {why}.", can_do)
             return
         why = why.removeprefix(OVER_LIMIT)
         resumes = bool(to_resume(self._parts.files.checkpoints(job.job_id)))
@@ -192,8 +190,8 @@ class JobRunner:
         if better is not None:
             self._move(job, run, launch, why, better, resumes=resumes)
             return
-        can_do = f"Raise the limit in the job's file, then: gpuwatch job retry {job.name}"
-        self._pause(job, run, launch, why, f"By its measured speed {why}.", can_do)
+        can_do = f"Raise the limit in the job file, then: gpuwatch job retry {job.name}"
+        self._pause(job, run, launch, why, f"At its measured speed, {why}.", can_do)
 
     def _pause(self, job: Job, run: JobRun, launch: Launch, why: str, sentence: str, can_do: str) -> None:
         """It waits for its owner, without an instance."""
@@ -223,8 +221,8 @@ class JobRunner:
                 self._parts.clock(),
                 "moves after its pilot",
                 severity=Severity.WARNING,
-                why=f"By its measured speed {why}.",
-                did=f"It goes on by {better.text}, estimated from data sheets. Its limits stay as they are.",
+                why=f"At its measured speed, {why}.",
+                did=f"It continues on {better.text}, an estimate from data sheets. Its limits do not change.",
                 can_do=(f"gpuwatch job cancel {job.name}",),
             )
         )
@@ -264,7 +262,7 @@ class JobRunner:
 
     def _unreached(self, job: Job, run: JobRun | None, launch: Launch | None, error: Exception) -> None:
         """Later again; once the lease is over, or a machine never let us in, the instance is given back."""
-        log.info("job %s: not reached: %s", job.name, error)
+        log.info("job %s: cannot reach its machine: %s", job.name, error)
         if run is None or launch is None or job.state not in {JobState.PREPARING, JobState.RUNNING}:
             return
         now, bounds = self._parts.clock(), self._parts.bounds
@@ -286,7 +284,7 @@ class JobRunner:
 
     def _report_interruption(self, job: Job, why: str) -> None:
         stored = to_resume(self._parts.files.checkpoints(job.job_id))
-        where = f"from its checkpoint {stored[0].name}" if stored else "from its beginning: no checkpoint is here"
+        where = f"from its checkpoint {stored[0].name}" if stored else "from the beginning: no checkpoint was fetched"
         self._parts.report(
             job_alert(
                 job,
@@ -294,7 +292,7 @@ class JobRunner:
                 INTERRUPTED,
                 severity=Severity.WARNING,
                 why=why,
-                did=f"It continues elsewhere once this end is proven, {where}. Retries left: {job.retries_left}.",
+                did=f"It continues elsewhere once this end is confirmed, {where}. Retries left: {job.retries_left}.",
             )
         )
 
@@ -309,7 +307,7 @@ class JobRunner:
         if not (over or run.step == "ended safely" or never_began or not leased):
             return
         if job.retries_left <= 0:
-            why = f"no retries are left; {run.end_reason}"
+            why = f"no retries left; {run.end_reason}"
             self._parts.report(job_alert(job, self._parts.clock(), "failed", severity=Severity.WARNING, why=why))
             self._parts.record(job, JobState.FAILED, why, run)
             return
@@ -319,7 +317,7 @@ class JobRunner:
 
 
 def _text(status: RunnerStatus) -> str:
-    return {"deadline": "the time of its instance is over", "idle": "it did nothing"}.get(status.reason, status.reason)
+    return {"deadline": "its instance reached its end time", "idle": "it was idle"}.get(status.reason, status.reason)
 
 
 def _is_driven(job: Job) -> bool:

@@ -261,10 +261,10 @@ def _unmeasured_alert(job: Job, now: datetime) -> OutboxAlert:
         now,
         UNMEASURED,
         severity=Severity.WARNING,
-        why="The time of its pilot is over, and the command has shown no progress.",
-        did="It runs on, and its cost and end are not known. Its pilot ends with the first progress that it shows.",
+        why="The pilot's time is over, and the command has reported no progress.",
+        did="It continues; its cost and end are unknown. The pilot ends with the first progress report.",
         can_do=(
-            'Have it print lines such as "step 10/1000", or write metrics.jsonl',
+            'Let it print lines such as "step 10/1000", or write metrics.jsonl',
             f"gpuwatch job cancel {job.name}",
         ),
     )

@@ -86,7 +86,7 @@ class InstanceSharing:
         needed_until = now + timedelta(seconds=max_runtime_s(job, price_cap(job), now))
         contract_ends = self._parts.contract_end(launch)
         if contract_ends is not None and contract_ends < needed_until:
-            log.info("the instance of job %s is ended by its provider before job %s is done", done.name, job.name)
+            log.info("the provider ends the instance of job %s before job %s would be done", done.name, job.name)
             return None
         ends = latest_end(launch)
         if ends is not None and ends < needed_until:
@@ -94,7 +94,7 @@ class InstanceSharing:
             of_watch = watch_of(job, price_cap(job), now).budget
             found = self._parts.launches.extend(launch, by_s, self._parts.budget, of_watch, now)
             if isinstance(found, LaunchRefusal):
-                log.info("job %s does not go on with the instance of job %s: %s", job.name, done.name, found.text)
+                log.info("job %s does not continue on the instance of job %s: %s", job.name, done.name, found.text)
                 return None
         begins = JobRun(
             job_id=job.job_id,
@@ -112,5 +112,5 @@ class InstanceSharing:
         why = f"on the instance of job {done.name}, which is done"
         step = JobTransition(to_state=JobState.PREPARING, at=now, reason=why, changes=changes)
         self._parts.jobs.take_over(job, step, begins, given)
-        log.info("job %s goes on with the instance of job %s", job.name, done.name)
+        log.info("job %s continues on the instance of job %s", job.name, done.name)
         return given

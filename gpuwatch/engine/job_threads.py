@@ -42,7 +42,7 @@ class JobThreads:
         try:
             step()
         except Exception:
-            log.exception("a round of job %s failed; the next one comes", job_id)
+            log.exception("a round of job %s failed; retrying in the next one", job_id)
         finally:
             with self._lock:
                 self._busy.discard(job_id)

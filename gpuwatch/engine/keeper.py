@@ -192,7 +192,7 @@ class Keeper:
         launcher = self._launcher_for(one)
         is_there = self._labelled(one, launcher) if one.instance_id is None else _is_shown(one.instance_id, launcher)
         if is_there:
-            log.error("keeper: the instance of launch %s is back", one.launch_id)
+            log.error("keeper: the instance of launch %s is listed again", one.launch_id)
             self._obligations.reopen(one)
 
     def _left(self, one: Obligation, work: _Work, launcher: Launcher) -> Sequence[str]:
@@ -222,7 +222,7 @@ class Keeper:
         tick_s = self._monotonic()
         work.next_s = tick_s + AGAIN_S
         work.failing_since_s = tick_s if work.failing_since_s is None else work.failing_since_s
-        log.warning("keeper: launch %s is not %s: %s", one.launch_id, "looked for" if one.is_over else "ended", error)
+        log.warning("keeper: cannot %s launch %s: %s", "look up" if one.is_over else "end", one.launch_id, error)
         alone = self._why_alone()
         if one.is_over or (one.is_ending and alone is None):
             return
@@ -245,5 +245,5 @@ def _is_gone(instance_id: str, launcher: Launcher) -> bool:
     try:
         return not _is_shown(instance_id, launcher)
     except ProviderError as error:
-        log.warning("keeper: instance %s is destroyed again: %s", instance_id, error)
+        log.warning("keeper: destroying instance %s again: %s", instance_id, error)
         return False

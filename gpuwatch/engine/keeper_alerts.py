@@ -27,8 +27,8 @@ def ended_alert(one: Obligation, ids: Sequence[str], alone: str | None, *, alert
         created_at=now,
         headline=f"{one.watch}: its instance outlived its end; the keeper destroyed it",
         facts=(*_facts(one, alone), ("Destroyed", ", ".join(ids))),
-        why=f"Its end at {_at(one)} passed, and gpuwatch had not recorded that it is over.",
-        did=f"{one.provider} accepted the destroy. gpuwatch checks that the instance is gone.",
+        why=f"Its end at {_at(one)} passed, and gpuwatch had not recorded its end.",
+        did=f"{one.provider} accepted the destroy request. gpuwatch checks that the instance is gone.",
         can_do=(f"Check the instances at {one.provider}", "See what is wrong: gpuwatch doctor"),
     )
 
@@ -43,11 +43,11 @@ def not_ended_alert(one: Obligation, error: str, alone: str | None, *, alert_id:
         subject=one.launch_id,
         watch=one.watch,
         created_at=now,
-        headline=f"{one.watch}: its instance outlived its end, and cannot be destroyed",
+        headline=f"{one.watch}: its instance outlived its end and cannot be destroyed",
         facts=(*_facts(one, alone), ("Error", redact(error))),
         why=f"Its end at {_at(one)} passed. It may still be billed.",
-        did="gpuwatch tries again every few seconds.",
-        can_do=(f"Destroy {what} at {one.provider} by hand", "See what is wrong: gpuwatch doctor"),
+        did="gpuwatch retries every few seconds.",
+        can_do=(f"Destroy {what} at {one.provider} manually", "See what is wrong: gpuwatch doctor"),
     )
 
 

@@ -83,11 +83,11 @@ class LaunchAlerts:
             "nothing proves that no instance was created",
         )
         if launch.is_by_command:
-            where, headline = "by the tool that its command calls", "its command may have rented"
+            where, headline = "with the tool that its command calls", "its command may have rented"
         can_do = (
             f"Check your instances {where}",
-            f"If it is there: gpuwatch launches resolve {launch.launch_id} --adopt {candidate or 'INSTANCE'}",
-            f"If it is not: gpuwatch launches resolve {launch.launch_id} --absent",
+            f"If it exists: gpuwatch launches resolve {launch.launch_id} --adopt {candidate or 'INSTANCE'}",
+            f"If it does not: gpuwatch launches resolve {launch.launch_id} --absent",
         )
         key = f"held:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._news(AlertKind.HELD, launch, f"held: {headline}", why, now, can_do, key)
@@ -96,25 +96,25 @@ class LaunchAlerts:
         """A rented instance is missing from the list, and the list does not prove that it is gone."""
         can_do = (
             f"Check your instances at {launch.provider} for the label {launch.label}",
-            f"If it is gone or not wanted: gpuwatch stop {launch.launch_id}",
+            f"If it is gone or you do not need it: gpuwatch stop {launch.launch_id}",
         )
         headline, key = "the provider no longer lists it", f"unlisted:{launch.launch_id}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def contradiction(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
         """Two answers of the provider about one instance contradict each other; reported once a day."""
-        headline = f"{launch.provider} contradicts itself about instance {launch.instance_id}"
+        headline = f"{launch.provider} gives contradictory answers about instance {launch.instance_id}"
         key = f"contradiction:{launch.launch_id}:{now:%Y-%m-%d}"
-        can_do = (f"See what is there: check your instances at {launch.provider}", *_FOLLOW_IT)
+        can_do = (f"Check your instances at {launch.provider}", *_FOLLOW_IT)
         return self._news(AlertKind.BLIND, launch, headline, why, now, can_do, key)
 
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
         """Its provider was removed from the settings, or has no key any more: nothing can end it."""
-        why = f"{launch.provider} is not in the settings, or has no key: gpuwatch can neither see nor end it."
+        why = f"{launch.provider} is not configured, or has no key: gpuwatch can neither list nor end the instance."
         section = "[orchestrator]" if launch.provider == TOOL else f"[providers.{launch.provider}] and its key"
         can_do = (
             f"Restore {section}",
-            f"Or end instance {launch.instance_id or launch.label} at {launch.provider} by hand",
+            f"Or end instance {launch.instance_id or launch.label} at {launch.provider} manually",
         )
         headline, key = "gpuwatch can no longer manage it", f"unwatched:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
@@ -123,13 +123,13 @@ class LaunchAlerts:
         """The key in the settings belongs to another account: it can neither see nor end the instance."""
         provider = launch.provider
         if launch.account_id is None:
-            why = f"An older gpuwatch began it, and no list of {provider} has shown it to this key since."
+            why = f"An older gpuwatch started it, and this key has not listed it at {provider} since."
         else:
-            why = f"It runs under account {launch.account_id}, and the key of {provider} belongs to another."
+            why = f"It runs under account {launch.account_id}, but the key of {provider} belongs to another account."
         can_do = (
-            f"Set the key that it was rented with as previous_api_key in [providers.{provider}]",
-            f"If both keys are of one account: gpuwatch accounts --same --provider {provider}",
-            f"Or end instance {launch.instance_id or launch.label} at {provider} by hand",
+            f"Set its original key as previous_api_key in [providers.{provider}]",
+            f"If both keys belong to one account: gpuwatch accounts --same --provider {provider}",
+            f"Or end instance {launch.instance_id or launch.label} at {provider} manually",
         )
         headline, key = "gpuwatch can no longer reach it", f"other-account:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
@@ -142,11 +142,11 @@ class LaunchAlerts:
             kind=AlertKind.BLIND,
             subject=provider,
             created_at=now,
-            headline=f"{provider} does not list its instances: {what} unseen there",
+            headline=f"{provider} does not list its instances: state of {what} unknown",
             facts=(("Provider", provider), ("Last error", redact(error))),
-            why="For ten minutes no list of instances came: whether they run, and at what price, is not known.",
-            did="What is at its max_runtime or its deadline is ended unseen, by its id. Nothing is sent twice.",
-            can_do=("See what the key may do: gpuwatch doctor", f"Check your instances at {provider}"),
+            why="gpuwatch could not list instances for 10 minutes. Their state and price are unknown.",
+            did="gpuwatch still ends instances by id at max_runtime or their deadline. It sends no order twice.",
+            can_do=("Check the key's permissions: gpuwatch doctor", f"Check your instances at {provider}"),
         )
         return outbox_alert(alert, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
@@ -158,12 +158,12 @@ class LaunchAlerts:
             severity=Severity.CRITICAL,
             subject=provider,
             created_at=now,
-            headline=f"Nothing is rented at {provider}: it does not say what its account holds",
+            headline=f"gpuwatch does not rent at {provider}: its instances are unknown",
             facts=(("Provider", provider), ("Last error", redact(error))),
-            why="Since gpuwatch started, the account of the key or the list of its instances did not come: launches of "
-            "before may run there, and one more could be one too many.",
-            did="gpuwatch rents nothing there, keeps watching its offers, and asks again all the time.",
-            can_do=("See what the key may do: gpuwatch doctor", "Let watches rent elsewhere meanwhile: `providers`"),
+            why="Since gpuwatch started, it could not read the account of the key or list its instances. Earlier "
+            "launches may run there, and another one could exceed the limits.",
+            did="gpuwatch rents nothing there, keeps polling its offers, and retries continuously.",
+            can_do=("Check the key's permissions: gpuwatch doctor", "Let watches rent elsewhere: `providers`"),
         )
         return outbox_alert(alert, f"nothing-rented:{provider}:{now:%Y-%m-%d}")
 
@@ -176,7 +176,7 @@ class LaunchAlerts:
             created_at=now,
             headline=f"{provider} lists its instances again",
             facts=(("Provider", provider),),
-            why="A complete list arrived.",
+            why="gpuwatch received a complete list.",
             did="gpuwatch monitors running launches there again.",
         )
         return outbox_alert(alert)
@@ -188,18 +188,18 @@ class LaunchAlerts:
 
     def refused_end(self, launch: Launch, error: str, now: datetime) -> OutboxAlert:
         """The provider will not end it: repeating will not help, so it is reported at once."""
-        why = f"{redact(error)}. It was to end: {launch.end_reason or 'its time is over'}"
+        why = f"{redact(error)}. Reason for its end: {launch.end_reason or 'its time is over'}"
         return self._unended(launch, f"{launch.provider} refuses to end it; it is still billed", why, now)
 
     def _unended(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """Once an hour, whatever the cause."""
-        can_do = (f"End it at {launch.provider} by hand", "See what is wrong: gpuwatch doctor", *_FOLLOW_IT)
+        can_do = (f"End it at {launch.provider} manually", "See what is wrong: gpuwatch doctor", *_FOLLOW_IT)
         key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def returned(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
         """What was over is listed again; reported daily until it is over again."""
-        can_do = (f"If nobody needs it: gpuwatch stop {launch.launch_id}", *_FOLLOW_IT)
+        can_do = (f"If you do not need it: gpuwatch stop {launch.launch_id}", *_FOLLOW_IT)
         key = f"returned:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._news(AlertKind.ORPHAN, launch, headline, why, now, can_do, key)
 
@@ -210,7 +210,7 @@ class LaunchAlerts:
             kind=AlertKind.ORPHAN,
             subject=instance.instance_id,
             created_at=now,
-            headline=f"{provider} bills an instance with a gpuwatch label that is in no running launch",
+            headline=f"{provider} bills an instance with a gpuwatch label that belongs to no running launch",
             facts=(
                 ("Instance", instance.instance_id),
                 ("Label", instance.label or ""),
@@ -218,11 +218,11 @@ class LaunchAlerts:
                 *_listed_price(instance),
             ),
             why=why,
-            did=f"Nothing is rented at {provider} until this is settled. gpuwatch never destroys what it cannot prove "
-            "to be its own.",
+            did=f"gpuwatch rents nothing at {provider} until this is resolved. It never destroys an instance that may "
+            "not be its own.",
             can_do=(
                 f"Take it over: gpuwatch adopt {instance.instance_id}",
-                f"If nobody needs it, destroy it at {provider}",
+                f"If you do not need it, destroy it at {provider}",
                 f"If another installation owns it: gpuwatch adopt {instance.instance_id} --not-mine",
             ),
         )
@@ -282,7 +282,7 @@ def _severity(kind: AlertKind, launch: Launch) -> Severity:
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
     """Return what the owner can do after a watch fired: about what was started, or about why nothing was."""
     if reserved and reserved[0].dry_run:
-        return ("To rent for real: dry_run = false",)
+        return ("To rent for real, set dry_run = false",)
     if reserved and reserved[0].is_by_command:
         return _FOLLOW_IT
     if reserved:
@@ -293,16 +293,16 @@ def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal 
 def _after_refusal(name: str, refusal: LaunchRefusal) -> tuple[str, ...]:
     if refusal.reason is RefusalReason.PAUSED:
         own = refusal.text.startswith("renting by watch")
-        return (f"Rent again: gpuwatch resume {name}" if own else "Rent again: gpuwatch resume",)
+        return (f"Resume renting: gpuwatch resume {name}" if own else "Resume renting: gpuwatch resume",)
     if refusal.reason is RefusalReason.CHECKLIST:
-        return (f"Tick what is done: gpuwatch checklist tick {name} ITEM",)
+        return (f"Tick completed items: gpuwatch checklist tick {name} ITEM",)
     if refusal.reason is RefusalReason.BREAKER:
-        return ("See what failed: gpuwatch launches", f"Rent again at once: gpuwatch resume {name}")
+        return ("See what failed: gpuwatch launches", f"Resume renting now: gpuwatch resume {name}")
     if refusal.reason is RefusalReason.MACHINE_FAILED:
-        return ("See avoided machines and clear them: gpuwatch machines",)
+        return ("See blocked machines and clear them: gpuwatch machines",)
     if refusal.reason is RefusalReason.MAX_PER_DAY:
-        return ("See what was made today: gpuwatch launches", f"Allow more: max_per_day in watch {name}")
-    return ("See what was rented and what it costs: gpuwatch launches",)
+        return ("See today's launches: gpuwatch launches", f"Allow more: max_per_day in watch {name}")
+    return ("See launches and their cost: gpuwatch launches",)
 
 
 _MEND = frozenset({EndReason.NO_CREDIT, EndReason.KEY, EndReason.BAD_ORDER, EndReason.REFUSED, EndReason.NOT_RUN})
@@ -344,9 +344,9 @@ def _state_text(launch: Launch) -> str:
         if launch.state is LaunchState.ENDED or launch.machine_id is None or not launch.ended_because(*MACHINE_FAULTS):
             return ended
         hours = AVOID_FOR // timedelta(hours=1)
-        return f"{ended} Machine {launch.machine_id} is avoided for {hours} hours (gpuwatch machines)."
+        return f"{ended} gpuwatch does not rent machine {launch.machine_id} for {hours} hours (gpuwatch machines)."
     if launch.state is LaunchState.STOPPING:
-        return f"Launch {launch.launch_id} is stopping: you get an alert when its end is confirmed."
+        return f"Launch {launch.launch_id} is stopping; gpuwatch sends an alert when its end is confirmed."
     if launch.condition is not None:
         return f"Launch {launch.launch_id} continues: state {launch.state.value}, {launch.condition.value}."
     return f"Launch {launch.launch_id} is {launch.state.value}."

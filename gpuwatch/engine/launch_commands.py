@@ -119,7 +119,7 @@ class LaunchCommands:
         except GpuwatchError as error:
             log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
         except Exception:
-            log.exception("launch %s: its command may have run; it is held once its time is over", launch.launch_id)
+            log.exception("launch %s: its command may have run; it is held when its time is over", launch.launch_id)
         finally:
             self._running.pop(launch.launch_id, None)
             self._slots.run_now("deliver")
@@ -130,7 +130,7 @@ class LaunchCommands:
         if refusal is not None:
             self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.text)), self._clock())
             return
-        log.info("launch %s: its command begins", launch.launch_id, extra={"watch": watch.name})
+        log.info("launch %s: starting its command", launch.launch_id, extra={"watch": watch.name})
         outcome = self._run(launch, watch, match, self._clock())
         event: CommandEvent = CommandEnded(outcome.code, outcome.words)
         if outcome.not_started is not None:

@@ -111,7 +111,7 @@ class LaunchExecutor:
         except GpuwatchError as error:
             log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
         except Exception:
-            log.exception("launch %s stopped halfway; the reconciler takes it up again", launch.launch_id)
+            log.exception("launch %s was interrupted; the reconciler continues it", launch.launch_id)
         for provider in asked:
             context = self._contexts.get(provider)
             if context is not None and context.reconciler is not None:

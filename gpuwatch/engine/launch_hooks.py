@@ -103,7 +103,7 @@ class LaunchHooks:
             try:
                 job()
             except StoreError as error:
-                log.error("the result of a hook was not stored: %s", error)  # noqa: TRY400 its row is retried
+                log.error("cannot store the result of a hook: %s", error)  # noqa: TRY400 its row is retried
             finally:
                 with self._lock:
                     self._running.discard(threading.current_thread())
@@ -152,7 +152,7 @@ class LaunchHooks:
         try:
             return self._start_before_stop(launch, spec, now)
         except StoreError as error:
-            log.error("before_stop of launch %s is skipped: %s", launch.launch_id, error)  # noqa: TRY400 not a crash
+            log.error("skipping before_stop of launch %s: %s", launch.launch_id, error)  # noqa: TRY400 not a crash
             return self._over(launch.launch_id)
 
     def _start_before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
@@ -225,11 +225,11 @@ class LaunchHooks:
             headline=f"{watch}: its hook {event} failed",
             watch=watch,
             facts=(("Launch", launch_id), ("Hook", event), ("Error", clean(error))),
-            why="Tried once; it is not retried."
+            why="It ran once; gpuwatch does not retry it."
             if event == BEFORE_STOP
             else f"Tried {min(tries, MAX_ATTEMPTS)} times.",
-            did="The launch continued without it: hooks never hold up a launch.",
-            can_do=("Do by hand what the hook was for", f"Fix {event} in [watch.launch]"),
+            did="The launch continues: hooks never block a launch.",
+            can_do=("Do the hook's task manually", f"Fix {event} in [watch.launch]"),
         )
         return outbox_alert(alert, f"hook:{launch_id}:{event}")
 

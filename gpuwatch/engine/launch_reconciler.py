@@ -149,7 +149,7 @@ class LaunchReconciler:
     def not_ready(self) -> str | None:
         """Return why nothing new may be rented here, in one line, or None."""
         if not self.reconciled:
-            return f"gpuwatch is still looking up what it rented at {self._launcher.name} before"
+            return f"gpuwatch is still looking up its earlier launches at {self._launcher.name}"
         return self._others.reason() or self._unknown.reason()
 
     def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
@@ -177,7 +177,7 @@ class LaunchReconciler:
             self._owner.identify(now)
             listing = InstanceListing(self._launcher.list_instances())
         except ProviderError as error:
-            log.warning("could not list instances: %s", error, extra={"provider": self._launcher.name})
+            log.warning("cannot list instances: %s", error, extra={"provider": self._launcher.name})
             self.list_failed = True
             self._without_list(_chosen(self._owner.own(alive), only), now)
             self._list_monitor.failed(error, len(alive), now, is_blocked=not self.reconciled and self._rents())
@@ -210,7 +210,7 @@ class LaunchReconciler:
         except (OrderError, ProviderError, StoreError) as error:
             log.warning("launch %s: %s", launch.launch_id, error)
         except Exception as error:
-            log.exception("launch %s: could not be processed", launch.launch_id)
+            log.exception("launch %s: cannot be processed", launch.launch_id)
             self._defects[launch.launch_id] = error
 
     def _read(self, now: datetime) -> Sequence[Launch]:
@@ -228,12 +228,12 @@ class LaunchReconciler:
         due = overdue(launch, self._clock.at_least(launch, now))
         why = None if due is None else due[0].text()
         if launch.state is LaunchState.STOPPING:
-            why = launch.end_reason or "its end was wanted"
+            why = launch.end_reason or "its end was requested"
         if why is None or launch.instance_id is None or self._ender.was_just_acknowledged(launch):
             return
         if not self._owner.own([launch]):
             return
-        log.error("launch %s is ended without reading its row: %s", launch.launch_id, why)
+        log.error("launch %s: ending it without reading its row: %s", launch.launch_id, why)
         self._ender.destroy(launch, launch.instance_id, now)
 
     # --- what a poll shows --------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class LostLaunches:
         try:
             open_now = {one.instance_id: one for one in self._obligations() if one.instance_id is not None}
         except StoreError as error:
-            log.warning("what the database lost is not known: %s", error)
+            log.warning("cannot determine which launches the database lost: %s", error)
             return
         if self._lost is None:
             self._lost = self._found(open_now)
@@ -73,8 +73,8 @@ class LostLaunches:
                 yield (
                     instance,
                     f"The keeper's file names launch {lost.launch_id} of {lost.watch!r}, rented for "
-                    f"${price_text(usd(lost.price_microusd_hour))} per hour, and this database does not know it: "
-                    "an older one was restored.",
+                    f"${price_text(usd(lost.price_microusd_hour))} per hour, but this database lacks it: "
+                    "an older database was restored.",
                 )
 
     def _found(self, open_now: dict[str, Obligation]) -> dict[str, Obligation]:

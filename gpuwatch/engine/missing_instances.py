@@ -97,8 +97,8 @@ class MissingInstances:
         if answer.is_gone:
             self._gone.add(launch.launch_id)
         elif found is not None and not self._is_too_new(launch, now):
-            log.warning("launch %s: instance %s is alive, the list omits it", launch.launch_id, launch.instance_id)
-            self._contradictions.note(launch, "The list omits it, and it answers to its id.", QUICK_SPAN_S, now)
+            log.warning("launch %s: instance %s exists, but the list omits it", launch.launch_id, launch.instance_id)
+            self._contradictions.note(launch, "The list omits it, but a lookup by id finds it.", QUICK_SPAN_S, now)
         return found
 
     def listed(self, launch: Launch) -> None:

@@ -19,8 +19,8 @@ from gpuwatch.engine.alerts import format_moment
 from gpuwatch.ports import OfferLine
 
 _KINDS = {
-    OfferKind.LISTED: "listed: a list price; stock is unknown",
-    OfferKind.HISTORY: "history: a price of the past",
+    OfferKind.LISTED: "list price; stock is unknown",
+    OfferKind.HISTORY: "past price",
 }
 
 
@@ -75,7 +75,7 @@ def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
     if folded.also:
         facts.append(("Elsewhere", folded.also_text))
     if arch_of(offer) == ARM64:
-        facts.append(("Processor", "Arm: images for x86 do not run there"))
+        facts.append(("Processor", "Arm: x86 images do not run there"))
     if shown := _terms(offer):
         facts.append(("Terms", ", ".join(shown)))
     if terms.note:
@@ -116,7 +116,7 @@ def hint(offer: Offer) -> str:
     """Return what an owner can do about an offer that gpuwatch only reports."""
     if offer.kind is OfferKind.LIVE:
         return f"Rent offer {offer.offer_id} at {offer.provider} before somebody else does"
-    return f"Check whether {offer.provider} has it: {offer.terms.instance_type or offer.offer_id}"
+    return f"Check whether {offer.provider} has it in stock: {offer.terms.instance_type or offer.offer_id}"
 
 
 def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
@@ -129,7 +129,7 @@ def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
     facts = [("Job", f"{span}{dollars(usd(high.microusd))} in all: {', '.join(_parts(high))}")]
     facts.append(("Hours", f"{high.hours:.1f}, {found.how}"))
     if found.unknown:
-        facts.append(("Not in it", f"{', '.join(found.unknown)}: not known"))
+        facts.append(("Excluded", f"{', '.join(found.unknown)}: unknown"))
     return facts
 
 

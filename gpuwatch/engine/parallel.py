@@ -64,4 +64,4 @@ def _run(name: str, do: Callable[[str], T], done: queue.SimpleQueue[ParallelResu
     except BaseException as error:  # whatever it is, it becomes one line: a caller must not wait forever
         log.debug("%s failed", name, exc_info=True)
         what = " ".join(redact(f"{type(error).__name__}: {error}").split())[:200]
-        done.put(ParallelResult(name=name, error=f"a fault in gpuwatch ({what})"))
+        done.put(ParallelResult(name=name, error=f"internal error ({what})"))

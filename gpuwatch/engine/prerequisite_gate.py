@@ -105,12 +105,12 @@ class PrerequisiteGate:
         try:
             if reason and held is None:
                 self._enqueue(outbox_alert(_missing_alert(self._provider, missing, self._new_id(), now)))
-                log.warning("nothing is rented there: %s", reason, extra={"provider": self._provider})
+                log.warning("gpuwatch does not rent there: %s", reason, extra={"provider": self._provider})
             elif not reason and held is not None:
                 self._enqueue(outbox_alert(_mended_alert(self._provider, held, self._new_id(), now)))
                 log.info("its prerequisites are met again", extra={"provider": self._provider})
         except StoreError as error:  # then the next check reports it
-            log.warning("the alert about prerequisites was not stored: %s", error)
+            log.warning("cannot store the alert about prerequisites: %s", error)
             return
         if reason or held is not None:
             for kind, why in ((RENTING, reason), (RENTING_JOBS, self._job_reason)):
@@ -155,13 +155,13 @@ def _missing_alert(provider: str, missing: Sequence[Prerequisite], alert_id: str
         kind=AlertKind.REFUSED,
         subject=provider,
         created_at=now,
-        headline=f"Nothing is rented at {provider}: {len(missing)} prerequisite{'s' * (len(missing) > 1)} missing",
+        headline=f"gpuwatch does not rent at {provider}: {len(missing)} prerequisite{'s' * (len(missing) > 1)} missing",
         facts=(
             ("Provider", provider),
             *((f"{one.name.value} {one.place}".strip(), one.text) for one in missing),
         ),
-        why="Every rent there would be refused, or could not be used.",
-        did="gpuwatch rents nothing there, keeps watching its offers, and looks again every minute.",
+        why="Every order there would be refused, or its instance could not be used.",
+        did="gpuwatch rents nothing there, keeps polling its offers, and checks again every minute.",
         can_do=(
             *dict.fromkeys(one.mend for one in missing if one.mend),
             f"See all: gpuwatch doctor --provider {provider}",
@@ -175,7 +175,7 @@ def _mended_alert(provider: str, held: Hold, alert_id: str, now: datetime) -> Al
         kind=AlertKind.RECOVERED,
         subject=provider,
         created_at=now,
-        headline=f"{provider}: its prerequisites are met, renting is possible again",
+        headline=f"{provider}: its prerequisites are met; gpuwatch can rent there again",
         facts=(("Provider", provider), ("Was missing", held.reason)),
         why="A check of the account found nothing missing.",
         did="Watches rent there again.",

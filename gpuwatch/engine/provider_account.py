@@ -175,7 +175,11 @@ class OtherAccounts:
         for launch in self._launches:
             today = (launch.launch_id, now.date())
             if today not in self._reported:
-                log.error("launch %s is not of the account that this key of %s has", launch.launch_id, self._provider)
+                log.error(
+                    "launch %s does not belong to the account of the configured key of %s",
+                    launch.launch_id,
+                    self._provider,
+                )
                 self._repository.enqueue(self._launch_alerts.other_account(launch, now))
                 self._reported.add(today)
 
@@ -190,8 +194,8 @@ def other_account_reason(launches: Sequence[Launch]) -> str | None:
         return None
     first = launches[0]
     return (
-        f"launch {first.launch_id} is alive at {first.provider} under another account than the key in the settings "
-        "has; see: gpuwatch accounts"
+        f"launch {first.launch_id} is active at {first.provider} under another account than the configured key; "
+        "see: gpuwatch accounts"
     )
 
 

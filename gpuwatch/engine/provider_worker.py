@@ -139,5 +139,5 @@ class ProviderWorker:
 
 
 def _spent(name: str, plan: RowPlan) -> QuotaSpent:
-    text = f"{name}: the day's {plan.rows_per_day} rows are used up; nothing is seen until 00:00 UTC"
+    text = f"{name}: the daily quota of {plan.rows_per_day} rows is used up; no polls until 00:00 UTC"
     return QuotaSpent(text, plan.resets_at)

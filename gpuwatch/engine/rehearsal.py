@@ -105,11 +105,15 @@ def credentials_of(launcher: Launcher, info: ProviderInfo) -> Prerequisite:
         launcher.list_instances()
     except KeyRejected as error:
         right = info.key_rights.get("list")
-        mend = f"renew the key, or give it the right {right}" if right else "renew the key, or give it more rights"
+        mend = (
+            f"renew the key, or grant it the permission {right}"
+            if right
+            else "renew the key, or grant it more permissions"
+        )
         return Prerequisite(name=name, met=False, text=str(error), mend=mend)
     except GpuwatchError as error:
         return Prerequisite(name=name, met=None, text=str(error))
-    return Prerequisite(name=name, met=True, text="they list the account's instances")
+    return Prerequisite(name=name, met=True, text="the key may list the account's instances")
 
 
 def _balance(launcher: Launcher, hour_usd: Decimal) -> Prerequisite:
@@ -119,13 +123,13 @@ def _balance(launcher: Launcher, hour_usd: Decimal) -> Prerequisite:
     except ProviderError as error:
         return Prerequisite(name=name, met=None, text=str(error))
     if credit_usd is None:
-        return Prerequisite(name=name, met=None, text="the provider does not say what the balance is")
+        return Prerequisite(name=name, met=None, text="the provider does not report the balance")
     text = f"the balance is {credit_usd:.2f} $"
     if credit_usd <= 0:
-        return Prerequisite(name=name, met=False, text=text, mend="add credit there")
+        return Prerequisite(name=name, met=False, text=text, mend="add credit")
     if credit_usd < hour_usd:
         less = f"{text}, less than one hour at {hour_usd:.2f} $"
-        return Prerequisite(name=name, met=False, text=less, mend="add credit there")
+        return Prerequisite(name=name, met=False, text=less, mend="add credit")
     return Prerequisite(name=name, met=True, text=text)
 
 

@@ -11,9 +11,9 @@ from gpuwatch.engine.launch_alerts import LaunchAlerts
 from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
-STILL_BACK = "its instance was back after its end; it is billed"
-LISTED_AGAIN = "The provider listed it again. It counts in budgets and limits until it is over."
-STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot taken."
+STILL_BACK = "its instance reappeared after its end; it is billed"
+LISTED_AGAIN = "The provider lists it again. It counts against budgets and limits until it ends."
+STILL_HELD = "It still needs your decision. Its budget stays reserved and its slot occupied."
 
 
 def send_reminders(
@@ -33,6 +33,6 @@ def send_reminders(
     for launch in held:
         repository.enqueue(launch_alerts.held(launch, STILL_HELD, now))
     for launch in alone:
-        log.error("launch %s: %s is not in the settings or has no key", launch.launch_id, launch.provider)
+        log.error("launch %s: %s is not configured or has no key", launch.launch_id, launch.provider)
         repository.enqueue(launch_alerts.unmanaged(launch, now))
     return len(held) + len(alone)

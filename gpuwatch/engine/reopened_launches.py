@@ -49,11 +49,11 @@ class ReopenedLaunches:
             StoreError: it was not recorded, and nothing was done.
         """
         if not self._is_alive(instance.instance_id):
-            why = "The list shows it after its end, and its id is gone."
+            why = "The list shows it after its end, but a lookup by id finds nothing."
             self._contradictions.note(launch, why, REPORT_AFTER_S, now)
             return
         self._contradictions.clear(launch)
-        log.error("launch %s: it is over, and instance %s is listed", launch.launch_id, instance.instance_id)
+        log.error("launch %s: it has ended, but instance %s is listed", launch.launch_id, instance.instance_id)
         event = InstanceReturned(instance.instance_id, self._end_was_wanted(launch))
         launch, effects = self._executor.apply(launch, event, ClockReading(now, now))
         for effect in effects:

@@ -19,7 +19,7 @@ from gpuwatch.ports import Answer, Completeness, Query
 F = TypeVar("F")
 RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}  # spot?
 PAGE_ROWS = 64  # what a marketplace gives at once anyway (vastai.md §0)
-_CUT = "its answer was cut short, and a cheaper offer may be missing"
+_CUT = "its answer was truncated, and a cheaper offer may be missing"
 _REASONS_SHOWN = 3
 
 
@@ -110,9 +110,7 @@ def search_cheapest(
             if kept is None:
                 raise
             partial = msgspec.structs.replace(whole, completeness=Completeness.PARTIAL)
-            return _unproven(
-                partial, f"it did not answer whether a larger machine is cheaper: {_bare(whole, error)}"
-            ), found
+            return _unproven(partial, f"unknown whether a larger machine is cheaper: {_bare(whole, error)}"), found
         whole, asked = _joined(whole, answer, rest, query), rest
         found = read(whole)
     return whole, found

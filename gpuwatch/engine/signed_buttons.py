@@ -66,8 +66,8 @@ _WORKS_ONCE = frozenset(
 class ButtonFault(StrEnum):
     """Why a press does nothing; said to whoever pressed."""
 
-    FORGED = "This button is not of this gpuwatch. Nothing was done."
-    LATE = "This button is too old. Nothing was done; /help shows what you can do now."
+    FORGED = "This button does not belong to this gpuwatch. Nothing was done."
+    LATE = "This button has expired. Nothing was done; /help shows the available commands."
 
 
 class SignedButton(msgspec.Struct, frozen=True, kw_only=True):

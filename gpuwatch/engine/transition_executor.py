@@ -65,7 +65,7 @@ class TransitionExecutor:
             if not _ends(outcome):
                 raise
             # a full disk must not keep it running: ending it twice costs nothing, not ending it does
-            log.error("launch %s is ended without a record: %s", launch.launch_id, error)  # noqa: TRY400
+            log.error("launch %s: ending it without a record: %s", launch.launch_id, error)  # noqa: TRY400
             return launch, outcome.effects
 
     def apply_to_latest(
@@ -85,7 +85,7 @@ class TransitionExecutor:
                 if current is None or current == launch:
                     raise
                 launch = current
-        raise LaunchConflict(f"launch {launch.launch_id} keeps being changed by somebody else")
+        raise LaunchConflict(f"launch {launch.launch_id} keeps being changed concurrently")
 
     def _write(self, launch: Launch, transition: Transition, now: datetime) -> Launch:
         after = msgspec.structs.replace(launch, state=transition.to_state, **transition.changes)

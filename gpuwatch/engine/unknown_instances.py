@@ -220,9 +220,9 @@ def _why_unknown(launch: Launch | None, instance: Instance, provider: str) -> st
     if launch is None:
         return "No launch in this database has that label: another gpuwatch created it, or the database was lost."
     if launch.provider != provider:
-        return f"{provider} refused the order of launch {launch.launch_id}, which went on at {launch.provider}."
+        return f"{provider} refused the order of launch {launch.launch_id}, which continued at {launch.provider}."
     if launch.is_over:
-        return f"Launch {launch.launch_id} is over: {launch.end_reason}."
+        return f"Launch {launch.launch_id} has ended: {launch.end_reason}."
     if launch.instance_id is not None and launch.instance_id != instance.instance_id:
-        return f"Launch {launch.launch_id} has another instance, {launch.instance_id}: this one is a second."
+        return f"Launch {launch.launch_id} already has instance {launch.instance_id}; this is a second one."
     return None

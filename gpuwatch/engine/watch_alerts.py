@@ -24,7 +24,7 @@ def abandoned_alerts(
             kind=AlertKind.RENT,
             severity=Severity.WARNING,
             created_at=now,
-            headline=f'launch {launch.launch_id} is alive, but its watch "{launch.watch}" is not in the settings',
+            headline=f'launch {launch.launch_id} is active, but its watch "{launch.watch}" is not in the settings',
             watch=launch.watch,
             facts=(
                 ("Launch", launch.launch_id),
@@ -34,9 +34,9 @@ def abandoned_alerts(
             why="The watch was renamed or removed.",
             did=_did(launch, held),
             can_do=(
-                f'If it has another name now: renamed_from = "{launch.watch}" in that watch, then reload the settings',
-                *(('If both are wanted: renamed_from = "" in the new watch',) if held else ()),
-                f"If it is not wanted: gpuwatch stop {launch.launch_id}",
+                f'If it has a new name: set renamed_from = "{launch.watch}" in that watch, then reload the settings',
+                *(('If both are intended: renamed_from = "" in the new watch',) if held else ()),
+                f"If you do not need it: gpuwatch stop {launch.launch_id}",
             ),
         )
         yield outbox_alert(alert, f"abandoned:{launch.launch_id}:{launch.watch[:60]}:{','.join(held)[:100]}")
@@ -44,14 +44,14 @@ def abandoned_alerts(
 
 def _did(launch: Launch, held: Sequence[str]) -> str:
     followed = (
-        "max_runtime and budgets still end it; its watch's other rules are not known."
+        "max_runtime and budgets still end it; the other rules of its watch are unknown."
         if launch.terms is None
-        else "gpuwatch follows it by what its watch said when it was rented, but posts to no hook of it."
+        else "gpuwatch follows it by the settings it was rented with, but calls none of its hooks."
     )
     if not held:
         return followed
     names = ", ".join(f'"{name}"' for name in held)
-    return f"{followed} Until this is settled, nothing is rented for the new {_plural(held)} {names}."
+    return f"{followed} Until this is resolved, gpuwatch rents nothing for the new {_plural(held)} {names}."
 
 
 def _plural(held: Sequence[str]) -> str:

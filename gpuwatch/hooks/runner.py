@@ -32,10 +32,10 @@ class HookRunner:
             variables = launch_environment(call.event, call.body)
             ran = run_command(words, call.body.encode(), variables, call.timeout_s, self._stopping)
         except CommandNotStarted as error:
-            return f"it could not be started: {error.strerror}"
+            return f"could not start: {error.strerror}"
         if ran.code == 0:
             return None
-        how = f"it was ended after {call.timeout_s:g} s" if ran.code is None else f"it ended with code {ran.code}"
+        how = f"timed out after {call.timeout_s:g} s" if ran.code is None else f"exited with code {ran.code}"
         return f"{how}: {ran.last_line}" if ran.last_line else how
 
 

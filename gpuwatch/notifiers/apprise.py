@@ -26,7 +26,7 @@ INFO = ChannelInfo(
         OptionSpec(
             name="urls",
             kind="texts",
-            about='Secrets; addresses as Apprise spells them: ["ntfy://…", "slack://…"].',
+            about='Secrets; addresses in Apprise syntax: ["ntfy://…", "slack://…"].',
             secret=True,
             needed=True,
             parse=parse_list(parse_password),
@@ -34,7 +34,7 @@ INFO = ChannelInfo(
         TEMPLATES,
     ),
     extra="apprise",
-    template='urls = ["ntfy://…"]             # a hundred other services\n',
+    template='urls = ["ntfy://…"]             # one of about a hundred services\n',
     docs="alerts.md#apprise",
     doctor=lambda settings, http: checked("apprise", build(settings, http).check),
 )
@@ -103,14 +103,14 @@ class AppriseChannel:
             else:
                 failed.append(place)
         later = f"failed for {', '.join(failed)}" if failed else ""
-        settle(self.name, later, f"no such service: {', '.join(unknown)}" if unknown else "", done)
+        settle(self.name, later, f"unknown service: {', '.join(unknown)}" if unknown else "", done)
 
     def check(self) -> str:
         """Whether Apprise knows each service; it cannot try one without a message. Raises DeliveryRefused."""
         apprise = self._apprise()
         unknown = [_place(number, url) for number, url in enumerate(self._urls, 1) if not _knows(apprise, url)]
         if unknown:
-            raise DeliveryRefused(f"apprise: no such service: {', '.join(unknown)}")
+            raise DeliveryRefused(f"apprise: unknown service: {', '.join(unknown)}")
         return f"knows {'its address' if len(self._urls) == 1 else f'all {len(self._urls)} addresses'}"
 
     def _apprise(self) -> Any:

@@ -56,7 +56,7 @@ INFO = ChannelInfo(
         OptionSpec(
             name="url",
             kind="text",
-            about="Secret; http(s) address that every event is posted to.",
+            about="Secret; http(s) URL that receives a POST for every event.",
             secret=True,
             needed=True,
             is_url=True,
@@ -65,7 +65,7 @@ INFO = ChannelInfo(
         OptionSpec(
             name="secret",
             kind="text",
-            about="Secret; signs what is sent, so that the receiver can check it. At least 16 characters.",
+            about="Secret; signs the request so that the receiver can verify it. At least 16 characters.",
             secret=True,
             needed=True,
             parse=_secret,

@@ -50,9 +50,9 @@ class SelfDestruct(msgspec.Struct, frozen=True, kw_only=True):
     def text(self, disk_microusd_hour: int, price_microusd_hour: int) -> str:
         """How, and what each hour costs afterwards, for a person."""
         if not self.leaves_disk:
-            return f"{self.how}; nothing is billed afterwards"
+            return f"{self.how}; billing stops"
         disk, price = (f"${price_text(usd(one))}" for one in (disk_microusd_hour, price_microusd_hour))
-        most = f", or up to its whole price of {price} (not documented)," if self.may_leave_all else ""
+        most = f", or up to its full price of {price} (not documented)," if self.may_leave_all else ""
         return f"{self.how}; afterwards its disk costs {disk}{most} an hour until it is deleted"
 
 
@@ -182,7 +182,7 @@ def parse_token(value: object) -> str:
         raise ValueError("expected text in quotes")  # noqa: TRY004 - one kind of error for everything that is wrong
     text = str(value).strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("expected printable ASCII without blanks")
+        raise ValueError("expected printable ASCII without spaces")
     return text
 
 
@@ -199,7 +199,7 @@ def parse_line(value: object) -> str:
         raise ValueError("expected text in quotes")  # noqa: TRY004
     text = str(value).strip()
     if not text or not text.isprintable():
-        raise ValueError("expected one line of text, not empty")
+        raise ValueError("expected one non-empty line of text")
     if len(text) > _LINE_LENGTH:
         raise ValueError(f"expected at most {_LINE_LENGTH} characters")
     return text
@@ -213,7 +213,7 @@ def parse_list(one: Callable[[object], str]) -> Callable[[object], tuple[str, ..
             value = plain_json(value)
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list | tuple) or not found:
-            raise ValueError("expected a list of texts, not empty")
+            raise ValueError("expected a non-empty list of texts")
         return tuple(map(one, found))
 
     return parse

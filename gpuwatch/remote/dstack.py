@@ -127,7 +127,7 @@ class Dstack:
 
     def create(self, order: Order) -> Created:
         """It takes whole clusters alone."""
-        raise OrderRefused("dstack is given jobs on several machines alone")
+        raise OrderRefused("dstack runs only jobs with several nodes")
 
     def list_instances(self) -> Sequence[Instance]:
         """Its runs that are not over, of anybody, and those that are over while their launch does not know it."""
@@ -157,7 +157,7 @@ class Dstack:
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
         """It takes none."""
-        raise OrderRefused("dstack takes no bids")
+        raise OrderRefused("dstack does not support bids")
 
     def price_increases(self) -> Sequence[PriceIncrease]:
         """It names none."""
@@ -165,7 +165,7 @@ class Dstack:
 
     def answer_increase(self, increase_id: str, accept: bool) -> None:
         """It names none."""
-        raise OrderRefused("dstack names no price increases")
+        raise OrderRefused("dstack does not report price increases")
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
         """It names the cost of a run, and not by day."""
@@ -179,7 +179,7 @@ class Dstack:
         if len(listed.runs) >= _LIST_MAX:
             active = self._asked(["ps", "--json"])
             if len(active.runs) > _LIST_MAX:
-                raise PayloadChanged("dstack: more active runs than one list of it shows")
+                raise PayloadChanged("dstack: there are more active runs than one list shows")
             listed.runs += active.runs
         if self._account not in {None, listed.project}:
             raise ProviderDown(f"dstack answers for project {clean(listed.project)!r}, not {self._account!r}")
@@ -201,7 +201,7 @@ class Dstack:
         if code == 0:
             run = _decoded(said, _Run)
             if run.run_spec.run_name != name or run.project_name != self._account:
-                raise PayloadChanged(f"dstack: asked for run {name}, it answers with another one")
+                raise PayloadChanged(f"dstack: asked for run {name}, but got another one")
             return run
         if _is_not_found(said, name):
             return None
@@ -259,7 +259,7 @@ def _decoded(said: bytes, into: type[T]) -> T:
     try:
         return msgspec.json.decode(said, type=into)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise PayloadChanged(f"dstack answers what gpuwatch does not understand: {clean(str(error), 200)}") from None
+        raise PayloadChanged(f"dstack: unexpected answer: {clean(str(error), 200)}") from None
 
 
 def _is_not_found(said: bytes, name: str) -> bool:

@@ -169,7 +169,7 @@ class JobFolder:
 
     def _job(self, job_id: str) -> Path:
         if not job_id.isalnum():
-            raise RemoteUnreachable(f"{job_id!r} is not the id of a job")
+            raise RemoteUnreachable(f"{job_id!r} is not a job id")
         return self._root / job_id
 
     def _run(self, job_id: str, run_number: int) -> Path:

@@ -52,17 +52,17 @@ class Rclone:
         for name in names:
             one = there.get(name)
             if one is None or one.Size != (folder / name).stat().st_size:
-                raise StoreUnreachable(f"{name} is not whole at {target}")
+                raise StoreUnreachable(f"{name} at {target} is incomplete")
             if not one.Hashes.get("md5"):
                 unknown.append(name)
             elif one.Hashes["md5"] != _digest(folder / name, "md5"):
-                raise StoreUnreachable(f"{name} at {target} is not what was sent")
+                raise StoreUnreachable(f"{name} at {target} differs from the original")
         if unknown:
             said = self._call(["hashsum", "SHA256", "--download", *chosen, _path(target)], timeout_s, unknown)
             sums = {name: digest for digest, _, name in (line.partition("  ") for line in said.decode().splitlines())}
             for name in unknown:
                 if sums.get(name) != _digest(folder / name, "sha256"):
-                    raise StoreUnreachable(f"{name} at {target} is not what was sent")
+                    raise StoreUnreachable(f"{name} at {target} differs from the original")
 
     def get(self, source: str, folder: Path, names: Sequence[str] = (), *, timeout_s: float) -> None:
         """Copy a file or a folder here, or the named files below it; what is there already is left alone."""
@@ -70,7 +70,7 @@ class Rclone:
         folder.mkdir(parents=True, exist_ok=True)
         self._call(["copy", *chosen, _path(source), str(folder)], timeout_s, names)
         if not any(folder.iterdir()):  # S3 has no folders: what is not there is empty
-            raise ObjectMissing(f"nothing is at {source}")
+            raise ObjectMissing(f"no file at {source}")
 
     def folders(self, target: str, *, timeout_s: float) -> list[str]:
         """Names of the folders below it, sorted; none where nothing is."""
@@ -84,7 +84,7 @@ class Rclone:
         """The text of a small file."""
         said = self._call(["cat", _path(source)], timeout_s)
         if not said:  # so rclone says of a key that S3 does not have
-            raise ObjectMissing(f"nothing is at {source}")
+            raise ObjectMissing(f"no file at {source}")
         return said
 
     def drop(self, target: str, first: str, *, timeout_s: float) -> None:
@@ -97,7 +97,7 @@ class Rclone:
         into = BytesIO()
         program = shutil.which("rclone", path=self._env.get("PATH", os.defpath))
         if program is None:
-            raise StoreUnreachable("rclone is not installed here; Debian: apt install rclone")
+            raise StoreUnreachable("rclone is not installed; Debian: apt install rclone")
         listed = "".join(f"{name}\n" for name in names).encode()
         result = run_bounded(
             [program, *_BOUNDED, *words],
@@ -130,7 +130,7 @@ class Rclone:
 def _path(address: str) -> str:
     """As rclone spells it. A connection string could carry a key: it is refused."""
     if not is_store(address):
-        raise StoreUnreachable(f"{address!r} is no address of a store")
+        raise StoreUnreachable(f"{address!r} is not a store address")
     if address.startswith("s3://"):
         return f"{_S3}:{address.removeprefix('s3://')}"
     return address.removeprefix("rclone:")
@@ -140,7 +140,7 @@ def _parsed(said: bytes) -> list[_Listed]:
     try:
         return msgspec.json.decode(said or b"[]", type=list[_Listed])
     except msgspec.MsgspecError:
-        raise StoreUnreachable("rclone: its listing cannot be understood") from None
+        raise StoreUnreachable("rclone: cannot parse its listing") from None
 
 
 def _digest(path: Path, kind: str) -> str:

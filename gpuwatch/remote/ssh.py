@@ -25,7 +25,7 @@ from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_refusal, ssh_co
 _LAUNCH = re.compile(r"[a-z2-7]{1,32}")
 _KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # the best first
 _OTHER_KEY = ("host key verification failed", "remote host identification has changed")
-_ANOTHER_MACHINE = "it shows another host key than at first contact: it may be another machine"
+_ANOTHER_MACHINE = "its host key differs from the first contact: it may be another machine"
 _CONNECTION_LOST = 255  # the client's own code
 _OPTIONS = ("StrictHostKeyChecking=yes", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 
@@ -50,7 +50,7 @@ class OpenSshShells:
             argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"gpuwatch-{launch_id}", "-f", str(private)]
             result, _ = _call(argv, timeout_s=CONNECT_S, max_bytes=1000)
             if result.exit_code != 0:
-                raise RemoteRefused(f"ssh-keygen made no key: {_line(result.stderr)}")
+                raise RemoteRefused(f"ssh-keygen created no key: {_line(result.stderr)}")
         return public.read_text(encoding="ascii").strip()
 
     def host_key(self, address: SshAddress) -> str:
@@ -86,7 +86,7 @@ class OpenSshShells:
 
     def _of(self, launch_id: str) -> Path:
         if not _LAUNCH.fullmatch(launch_id):
-            raise RemoteRefused(f"{launch_id!r} is not the id of a launch")
+            raise RemoteRefused(f"{launch_id!r} is not a launch id")
         return self._folder / launch_id
 
 
@@ -128,10 +128,10 @@ class OpenSshShell:
             if result.exit_code == 0:
                 return
             if result.exit_code not in {1, 12, 127}:  # 12, 127: the machine's rsync does not work; 1: nor does ours
-                raise RemoteUnreachable(f"{local.name} was not sent: {_why(result, timeout_s)}")
+                raise RemoteUnreachable(f"cannot send {local.name}: {_why(result, timeout_s)}")
         answer = self.run(f"mkdir -p {quoted} && tar -xf - -C {quoted}", timeout_s=timeout_s, stdin=_archive(local))
         if answer.exit_code != 0:
-            raise RemoteUnreachable(f"{local.name} was not sent: {answer.stderr}")
+            raise RemoteUnreachable(f"cannot send {local.name}: {answer.stderr}")
 
     def _argv(self, command: str) -> list[str]:
         return [*self._client, "--", self._host, command]
@@ -179,7 +179,7 @@ def _start(
     try:
         return run_bounded(argv, into, timeout_s=timeout_s, max_bytes=max_bytes, stdin=stdin)
     except FileNotFoundError as error:
-        raise RemoteRefused(f"{argv[0]} is not installed here; Debian: apt install openssh-client rsync") from error
+        raise RemoteRefused(f"{argv[0]} is not installed; Debian: apt install openssh-client rsync") from error
 
 
 def _archive(local: Path) -> bytes:

@@ -88,22 +88,22 @@ class SshProbe:
         while b"\n" not in said and len(said) < _BANNER_MAX:
             left_s = deadline_s - self._monotonic()
             if left_s <= 0:
-                raise InstanceUnreachable("it sends nothing")
+                raise InstanceUnreachable("it sends no data")
             line.settimeout(left_s)
             part = line.recv(_BANNER_MAX)
             if not part:
-                raise InstanceUnreachable("it hangs up")
+                raise InstanceUnreachable("it closes the connection")
             said += part
         words = clean(said.split(b"\n")[0].decode("ascii", "replace").strip())
         if not words.startswith("SSH-"):
-            raise InstanceUnreachable(f"not an SSH server, it sends {words[:40]!r}")
+            raise InstanceUnreachable(f"not an SSH server: it sends {words[:40]!r}")
         return words
 
     def _run(self, argv: list[str], said: BytesIO) -> BoundedResult:
         try:
             return run_bounded(argv, said, timeout_s=self._inside_s, max_bytes=_ANSWER_MAX)
         except OSError as error:
-            raise LoginRefused(f"{self._client} cannot be run: {error.strerror}") from error
+            raise LoginRefused(f"cannot run {self._client}: {error.strerror}") from error
 
 
 def parse_probe_output(said: str) -> MeasuredInstance:

@@ -85,7 +85,7 @@ class _RemainingTables:
 
     def lose(self, path: KeyPath, text: str) -> None:
         """Leave out a value from outside the file that could not be read."""
-        self.lines.append(f"{text}; it is left out")
+        self.lines.append(f"{text}; ignored")
         if path[:1] == ("providers",):  # it may have been its address
             self.tree = _without(self.tree, path[:2])
 
@@ -94,7 +94,7 @@ class _RemainingTables:
         cuts = [_cut(self.tree, loc) for loc, _ in found]
         for (loc, text), cut in zip(found, cuts, strict=True):
             reason = error_line(self._in_file(loc), text, self._sources, self._whole, self._origins)
-            self.lines.append(f"{reason}; {_name(cut)} is left out")
+            self.lines.append(f"{reason}; {_name(cut)} is ignored")
         for cut in dict.fromkeys(cuts):
             self.tree = _without(self.tree, cut)
         self._drop_watches()

@@ -20,7 +20,7 @@ def duration_warnings(settings: Settings) -> Iterator[str]:
             if span_s is not None and 0 < span_s < _OBSERVATIONS * every_s:
                 yield (
                     f'watch "{watch.name}": {key} = {format_duration(span_s)} is shorter than two observations: '
-                    f"{what} every {format_duration(every_s)}; the least sensible value is "
+                    f"{what} every {format_duration(every_s)}; set at least "
                     f"{format_duration(_OBSERVATIONS * every_s)}"
                 )
 

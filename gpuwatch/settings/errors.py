@@ -153,7 +153,7 @@ def _misplaced(key: str, table: type[BaseModel]) -> str | None:
     owners = [name for name, one in _SECTIONS.items() if key in one.model_fields]
     if not owners or table not in {Root, *_SECTIONS.values()}:
         return None
-    return f"there is no such key here; {key} stands in {' or '.join(owners)}"
+    return f"unknown key here; {key} belongs in {' or '.join(owners)}"
 
 
 def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str:
@@ -161,9 +161,9 @@ def _text(kind: str, message: str, loc: Location, table: type[BaseModel]) -> str
         return _misplaced(str(loc[-1]), table) or unknown_key(str(loc[-1]), list(table.model_fields))
     if kind == "missing":
         field = table.model_fields.get(str(loc[-1]))
-        return f"it is missing; expected: {(field.description if field else None) or 'a value'}"
+        return f"required key is missing; expected: {(field.description if field else None) or 'a value'}"
     if kind == "tuple_type" and loc == ("watch",):
-        return "expected [[watch]], with two brackets each"
+        return "expected [[watch]], in double brackets"
     if kind in _EXPECTED:
         return _EXPECTED[kind]
     text = message.removeprefix("Value error, ").replace("Input should be", "expected")

@@ -119,7 +119,7 @@ class _ReferenceReader:
             self.files.append(str(self._sources.cwd / ".env"))
         if not found:  # if the secret itself is here in place of a name, no log may show it
             shown = name if _VARIABLE.fullmatch(name) else "the one named here"
-            raise ValueError(f"expected an environment variable that is set; {shown} is not, or is empty")
+            raise ValueError(f"expected an environment variable with a value; {shown} is unset or empty")
         return found
 
     def _file(self, name: str) -> str:
@@ -128,7 +128,7 @@ class _ReferenceReader:
         try:
             text = secret_text(path)
         except ValueError as error:
-            raise ValueError(f"expected a file that holds the text; {shown} {error}") from None
+            raise ValueError(f"expected a text file; {shown} {error}") from None
         self.files.append(str(path))
         return text
 
@@ -155,7 +155,7 @@ class _ReferenceReader:
         launch["ssh_key"] = str(path)
         self.files.append(str(path))
         if not path.is_file() or not os.access(path, os.R_OK):
-            self.faults.append(((*here, "ssh_key"), f"expected a file that can be read; {path} cannot"))
+            self.faults.append(((*here, "ssh_key"), f"expected a readable file; cannot read {path}"))
 
     def _path(self, name: str) -> Path:
         try:

@@ -64,10 +64,10 @@ def _script(text: str, folder: Path) -> str:
         with (folder / text).open("rb") as opened:
             found = opened.read(MAX_SCRIPT_BYTES + 1)
         if len(found) > MAX_SCRIPT_BYTES:
-            raise ValueError("expected a script of at most 1 MB; let it fetch what is longer")
+            raise ValueError("expected a script of at most 1 MB; let it download larger files")
         return found.decode()
     except OSError as error:
-        raise ValueError(f"expected the text of a script, or its file; the file: {error.strerror}") from None
+        raise ValueError(f"expected a script, or the path of its file: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError("expected a script in UTF-8 text") from None
 
@@ -77,7 +77,7 @@ def _bytes(path: Path) -> bytes:
         with path.open("rb") as opened:
             found = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from None
+        raise SettingsError([f"{path}: cannot read the file: {error.strerror}"]) from None
     if len(found) > MAX_FILE_BYTES:
         raise SettingsError([f"{path}: expected a file of at most 4 MB"])
     return found

@@ -55,7 +55,7 @@ RESOURCE_KEYS = (
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError("expected a name of letters, digits, '.', '_' and '-', at most 100, such as \"qlora-8b\"")
+        raise ValueError("expected a name of at most 100 letters, digits, '.', '_' and '-', such as \"qlora-8b\"")
     return value
 
 
@@ -85,7 +85,7 @@ def _env_value(value: Any) -> Any:
     if isinstance(value, str):
         return check_value(value)
     if isinstance(value, bool):
-        raise ValueError('expected text in quotes, such as "1"')  # noqa: TRY004 pydantic makes faults of ValueErrors
+        raise ValueError('expected text in quotes, such as "1"')  # noqa: TRY004 pydantic reports ValueErrors
     if isinstance(value, (int, Decimal)):
         return str(value)
     ((kind, name),) = value.items() if isinstance(value, dict) and len(value) == 1 else (("", None),)
@@ -113,7 +113,7 @@ class FilesTable(SpecTable):
     source: Line = Field(
         description="Input: local path, git URL, s3://, https:// or rclone:. Result: glob on the instance."
     )
-    target: Line | None = Field(default=None, description="Where to; for results a local folder, s3:// or rclone:.")
+    target: Line | None = Field(default=None, description="Destination; for results a local folder, s3:// or rclone:.")
 
 
 JobFilesList = Annotated[
@@ -125,12 +125,14 @@ JobFilesList = Annotated[
 class CheckpointTable(SpecTable):
     """`checkpoint = { path, every, resume }`."""
 
-    path: Line = Field(description="Folder on the instance into which the command writes checkpoints.")
+    path: Line = Field(description="Folder on the instance where the command writes checkpoints.")
     every: SpanFrom1s = Field(
-        default=1200.0, description="Duration between two fetches: the most work that is lost (default 20m)."
+        default=1200.0, description="Fetch interval: the most work that can be lost (default 20m)."
     )
     keep: Whole = Field(default=2, ge=1, le=1000, description="Checkpoints kept.")
-    resume: Line | None = Field(default=None, description="Command that resumes from it. Default: the same command.")
+    resume: Line | None = Field(
+        default=None, description="Command that resumes from a checkpoint. Default: the same command."
+    )
     store: Store | None = Field(default=None, description="Store for copies: s3://BUCKET/FOLDER, rclone:REMOTE:FOLDER.")
 
     def value(self) -> CheckpointSpec:
@@ -142,7 +144,7 @@ class LimitTable(SpecTable):
     """`limit`: what the job may cost. At least one; the strictest holds."""
 
     max_price: Usd | None = Field(default=None, description="USD per GPU-hour, commission included.")
-    max_usd: Usd | None = Field(default=None, description="USD for the whole job, over all its runs.")
+    max_usd: Usd | None = Field(default=None, description="USD for the whole job, including all runs.")
     max_usd_hour: Usd | None = Field(default=None, description="USD per hour for the whole offer.")
 
     @model_validator(mode="after")
@@ -161,7 +163,7 @@ class ResourcesTable(WatchTable):
 
     name: Line = "job"
     gpu: Lines = Field(
-        default=("",), description="Family or canonical name, one or several. Default: any with min_vram_gib."
+        default=("",), description="GPU family or canonical name, one or several. Default: any with min_vram_gib."
     )
 
     @model_validator(mode="before")
@@ -172,60 +174,62 @@ class ResourcesTable(WatchTable):
             return given
         least = given.get("min_vram_gib")
         if isinstance(least, bool) or not isinstance(least, (int, float, Decimal)):
-            raise ValueError("expected gpu, or min_vram_gib for any GPU with that memory")  # noqa: TRY004
+            raise ValueError("expected gpu, or min_vram_gib to accept any GPU with that memory")  # noqa: TRY004
         fitting = [one.name for one in catalog().gpus() if (one.memory_gib or 0) >= float(least)]
         if not fitting:
-            raise ValueError(f"no GPU has {least} GiB; name fewer, or more GPUs with gpu_count")
+            raise ValueError(f"no GPU has {least} GiB; lower min_vram_gib, or raise gpu_count")
         return given | {"gpu": fitting}
 
 
 class JobFileTable(Table):
     """One `jobs/NAME.toml`."""
 
-    name: JobName = Field(description="Name of the job; one open job has it.")
+    name: JobName = Field(description="Job name, unique among open jobs.")
     image: Line = Field(default=DEFAULT_IMAGE, description="Container image.")
     setup: Text | None = Field(default=None, description="Shell lines that prepare the instance, before the command.")
-    command: Command | None = Field(default=None, description="Command that does the work; exit code 0: done.")
+    command: Command | None = Field(default=None, description="Command to run; exit code 0 means success.")
     script: Text | None = Field(
-        default=None, description="A script instead of a command: its text, or the path of a file beside this one."
+        default=None, description="Script to run instead of a command: its text, or a path relative to this file."
     )
     env: dict[EnvName, JobEnvValue] = Field(
         default_factory=dict,
         repr=False,
         description='Environment variables: text, { from_env = "NAME" } or { from_file = "path" } (for secrets).',
     )
-    inputs: JobFilesList = Field(default=(), description="Files brought to the instance before the command.")
-    results: JobFilesList = Field(default=(), description="Files brought back after it: globs, and where to.")
-    checkpoint: CheckpointTable | None = Field(default=None, description="Checkpoints: fetched, kept, resumed from.")
-    pilot: Pilot | None = Field(default=None, description='A small run first: a share of the work "1%", or "10m".')
-    resources: ResourcesTable = Field(description="Which offers it can use, as in a watch.")
+    inputs: JobFilesList = Field(default=(), description="Files copied to the instance before the command runs.")
+    results: JobFilesList = Field(default=(), description="Files fetched after the command: globs with destinations.")
+    checkpoint: CheckpointTable | None = Field(default=None, description="Checkpoints to fetch, keep and resume from.")
+    pilot: Pilot | None = Field(
+        default=None, description='Small run before the job: a share of the work, "1%", or "10m".'
+    )
+    resources: ResourcesTable = Field(description="Offers the job can use, as in a watch.")
     nodes: Whole = Field(
         default=1,
         ge=1,
         le=1000,
-        description="Machines like this. More than one: rented by dstack ([orchestrator]), or gpuwatch job handover.",
+        description="Number of machines. More than one requires dstack ([orchestrator]) or gpuwatch job handover.",
     )
-    limit: LimitTable = Field(description="What it may cost.")
+    limit: LimitTable = Field(description="Maximum cost.")
     hours: Figures | None = Field(default=None, description='Estimated hours of work: 20, or "18-30".')
     max_runtime: SpanFrom1s | None = Field(
-        default=None, description="Duration after which a run's instance is destroyed. Default: from limit and hours."
+        default=None, description="Runtime after which an instance is destroyed. Default: from limit and hours."
     )
     deadline: Deadline | None = Field(
-        default=None, description="When it must be done: a duration from its submission, or a time with zone."
+        default=None, description="Time by which it must be done: a duration from submission, or a time with zone."
     )
-    active: Windows = Field(default=(), description="Windows of local time in which it may start. Default: always.")
-    priority: Whole = Field(default=0, ge=-1000, le=1000, description="The higher goes first.")
-    retries: Whole = Field(default=2, ge=0, le=100, description="Further runs after a lost instance.")
-    depends_on: Words = Field(default=(), description="Names of jobs that must be done before.")
-    require: Words = Field(default=(), description="Items to tick (gpuwatch checklist tick) before it rents.")
-    action: Literal["launch", "ask"] = Field(
-        default="launch", description='"ask": you approve the offer before it is rented.'
+    active: Windows = Field(default=(), description="Local time windows in which it may start. Default: always.")
+    priority: Whole = Field(default=0, ge=-1000, le=1000, description="Higher values run first.")
+    retries: Whole = Field(default=2, ge=0, le=100, description="Number of retries after a lost instance.")
+    depends_on: Words = Field(default=(), description="Jobs that must be done first.")
+    require: Words = Field(
+        default=(), description="Checklist items required before it rents (gpuwatch checklist tick)."
     )
+    action: Literal["launch", "ask"] = Field(default="launch", description='"ask": each offer needs your approval.')
     share_instance: Switch = Field(
-        default=True, description="Whether it may run on an instance that another job is done with."
+        default=True, description="Whether it may run on an instance that another job no longer needs."
     )
     keep_on_failure: Span = Field(
-        default=0.0, description="How long the instance stays after a failed command (default 0s)."
+        default=0.0, description="How long to keep the instance after a failed command (default 0s)."
     )
 
     @model_validator(mode="after")
@@ -238,7 +242,7 @@ class JobFileTable(Table):
             if not is_store(address):
                 raise ValueError(f"{address!r}: {EXPECTED}")
         if self.name in self.depends_on:
-            raise ValueError("depends_on: a job cannot wait for itself")
+            raise ValueError("depends_on: a job cannot depend on itself")
         return self
 
     def value(self, script: str | None, folder: str) -> JobDefinition:

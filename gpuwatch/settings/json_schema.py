@@ -77,7 +77,7 @@ def schema_text() -> str:
 
 def _provider(name: str) -> dict[str, Any]:
     info = providers.info(name)
-    options = {"description": "Options of this provider alone.", **_options(info.options)}
+    options = {"description": "Options specific to this provider.", **_options(info.options)}
     return {"$ref": "#/$defs/ProviderTable", "description": info.title, "properties": {"options": options}}
 
 

@@ -44,13 +44,13 @@ def _places(settings: Settings, watch: Watch) -> Iterator[str]:
     runtype = watch.launch.runtype if watch.launch else ""
     machines = [info for info in infos if info.launches and not info.runs_image(runtype)]
     if only_listed:
-        yield f"{' and '.join(only_listed)} has list prices only: a watch that rents does not search there"
+        yield f"{' and '.join(only_listed)} offers list prices only: a watch that rents does not search there"
     if vain:
-        yield f"gpuwatch cannot rent at {' and '.join(vain)}: a matching offer there is only reported"
+        yield f"gpuwatch cannot rent at {' and '.join(vain)}: it only reports matching offers there"
     onstart = {True: "and the machine itself runs launch.onstart", False: "and launch.onstart is refused"}
     for runs_onstart, then in onstart.items():
         if names := [info.name for info in machines if info.runs_onstart is runs_onstart]:
-            yield f"{' and '.join(names)} rents virtual machines: launch.image is not used there, {then}"
+            yield f"{' and '.join(names)} rents out virtual machines: launch.image is ignored there, {then}"
 
 
 def _any_host(settings: Settings, watch: Watch) -> Iterator[str]:
@@ -60,21 +60,21 @@ def _any_host(settings: Settings, watch: Watch) -> Iterator[str]:
     names = [name for name in watch.providers or settings.providers if name in settings.providers]
     open_to_all = [name for name in names if providers.info(name).rates_hosts]
     if missing and open_to_all:
-        yield f"it rents from any host at {' and '.join(open_to_all)}; add {' and '.join(missing)}"
+        yield f"it may rent from any host at {' and '.join(open_to_all)}; add {' and '.join(missing)}"
 
 
 def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
     wasteful, idle = launch.wasteful_below, launch.idle_below
     if wasteful is not None and idle is not None and wasteful < idle:
         yield (
-            f"launch.wasteful_below = {wasteful:g} is under idle_below = {idle:g}: "
-            "an idle instance is stopped before the warning about its poor use"
+            f"launch.wasteful_below = {wasteful:g} is below idle_below = {idle:g}: "
+            "an idle instance is stopped before the low-utilisation warning"
         )
     by_price = watch.max_job_cost_usd is None
     if by_price and launch.bid is not None and launch.bid.max_usd_gpu_hour > watch.max_price_usd_gpu_hour:
         yield (
             f"launch.bid.max = {launch.bid.max_usd_gpu_hour} is above max_price = {watch.max_price_usd_gpu_hour}: "
-            "an instance may come to cost more than the offer that fired"
+            "an instance may cost more than the offer that fired"
         )
 
 
@@ -91,13 +91,13 @@ def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
     runtime = format_duration(launch.max_runtime_s)
     if launch.max_runtime_s < least_h * HOUR_S:
         yield (
-            f"launch.max_runtime = {runtime} ends every instance before its job is done: "
-            f"that takes {least_h:.1f} h at least"
+            f"launch.max_runtime = {runtime} ends every instance before its job is done, "
+            f"which takes at least {least_h:.1f} h"
         )
     elif launch.max_runtime_s < min(most_h * HOUR_S, watch.job.within_s or math.inf):
         yield (
             f"launch.max_runtime = {runtime} ends some instances before their job is done, which takes up to "
-            f'{most_h:.1f} h; job.within = "{runtime}" leaves those out'
+            f'{most_h:.1f} h; set job.within = "{runtime}" to exclude those'
         )
 
 
@@ -112,7 +112,7 @@ def _beyond(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> I
         cost = per_gpu * watch.gpu_count_min * Decimal(repr(hours))
         if limit is not None and cost > limit:
             yield (
-                f"{section} {key} = {limit} refuses every launch at {'bid.max' if is_bid else _limit(watch)}: "
+                f"{section} {key} = {limit} blocks every launch at {'bid.max' if is_bid else _limit(watch)}: "
                 f"{watch.gpu_count_min} GPU × {per_gpu} USD × {hours:.4g} h = {cost:.2f} USD"
             )
 

@@ -38,7 +38,7 @@ NOTIFY_OPTIONS = (
     OptionSpec(
         name="quiet_hours",
         kind="texts",
-        about="Windows of local time in which only critical alerts are sent; the others wait.",
+        about="Local time windows in which only critical alerts are sent; other alerts wait.",
         default=(),
         parse=_windows,
     ),
@@ -46,7 +46,7 @@ NOTIFY_OPTIONS = (
 MIN_SEVERITY = OptionSpec(
     name="min_severity",
     kind="text",
-    about="Below it: delivered without a sound, or not at all where the channel always makes one.",
+    about="Alerts below this severity are delivered silently, or not at all if the channel cannot do that.",
     default=Severity.INFO.value,
     choices=tuple(severity.value for severity in Severity),
 )
@@ -160,7 +160,7 @@ def read_options(
         except ValueError as error:
             errors.append((key, str(error)))
     missing = [spec for spec in info.options if spec.needed and given.get(spec.name) is None]
-    errors += [(spec.name, f"it is missing; expected: {spec.about}") for spec in missing]
+    errors += [(spec.name, f"required key is missing; expected: {spec.about}") for spec in missing]
     if isinstance(info, ChannelInfo) and info.check is not None and not errors:
         try:
             info.check(values)
@@ -196,14 +196,14 @@ _ELSEWHERE: Final = {
 def unknown_key(key: str, known: Collection[str]) -> str:
     """What is wrong with a key that does not exist."""
     if key in _TOP_LEVEL:
-        return f"there is no such key here; {key} stands at the top, above the first [table]"
+        return f"unknown key; {key} belongs at the top, above the first [table]"
     from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
 
     elsewhere = _ELSEWHERE.get(key.lower())
     near = [elsewhere] if elsewhere in known else get_close_matches(key.lower(), known, n=1, cutoff=0.6)
     if near:
-        return f"there is no such key; did you mean {near[0]}?"
-    return f"there is no such key; expected {'one of ' + ', '.join(known) if known else 'an empty table'}"
+        return f"unknown key; did you mean {near[0]}?"
+    return f"unknown key; expected {'one of ' + ', '.join(known) if known else 'an empty table'}"
 
 
 def _text(value: Any, spec: OptionSpec) -> str:

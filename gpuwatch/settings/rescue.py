@@ -78,7 +78,7 @@ def _parsed(sources: Sources, lines: list[str]) -> tuple[dict[str, Any], _Damage
         lines += error.faults
     part = readable_part(sources.content.decode("utf-8-sig", "replace"))
     numbers = ", ".join(map(str, part.lines[:10])) + (", …" if len(part.lines) > 10 else "")
-    lines.append(f"{sources.shown}: what cannot be read is left out, with its table (line {numbers})")
+    lines.append(f"{sources.shown}: unreadable tables are ignored (line {numbers})")
     return part.tree, part.damaged
 
 
@@ -112,5 +112,5 @@ def _completed(now: Settings, last: Settings, lines: list[str]) -> Settings:
 
 def _missing(named: str, now: Mapping[str, _Table], last: Mapping[str, _Table], lines: list[str]) -> dict[str, _Table]:
     found = {name: table for name, table in last.items() if name not in now}
-    lines += [f"{named.format(name)} is used as it was before" for name in found]
+    lines += [f"{named.format(name)} keeps its last valid settings" for name in found]
     return found

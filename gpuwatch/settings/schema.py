@@ -79,7 +79,7 @@ class CommissionTable(Table):
     rate: Rate = Field(description="Fraction of the listed price: 0.20 is 20 %.")
     mode: Literal["on_top", "included", "from_offer"] = Field(
         default=CommissionMode.ON_TOP.value,
-        description="on_top: added to the listed price; included: inside it; from_offer: each offer names its own.",
+        description="on_top: added to the listed price; included: part of it; from_offer: set by each offer.",
     )
 
 
@@ -87,11 +87,12 @@ class ProviderTable(Table):
     """One `[providers.NAME]`."""
 
     enabled: Switch | None = Field(
-        default=None, description=f"Poll this provider? Default: true with a section or a key; {_ALWAYS_ON} always."
+        default=None,
+        description=f"Poll this provider? Default: true if it has a section or a key; {_ALWAYS_ON} always.",
     )
-    api_key: Key | None = Field(default=None, description="Secret; better in the environment. Needed for renting.")
+    api_key: Key | None = Field(default=None, description="Secret; prefer the environment. Required for renting.")
     previous_api_key: Key | None = Field(
-        default=None, description="Secret. Key of another account: follows and ends what is alive there, rents nothing."
+        default=None, description="Secret. Key of a previous account: follows and ends its launches, rents nothing."
     )
     base_url: BaseUrl | None = Field(
         default=None, description="http(s) address of the API; default: the provider's own."
@@ -101,7 +102,7 @@ class ProviderTable(Table):
     ) = Field(default=None, description="Fraction on top of the listed price (0.20 is 20 %), or { rate, mode }.")
     poll_every: SpanFrom1s | None = Field(
         default=None,
-        description="Duration between two polls for the watches, each with its own small query; at least 1s.",
+        description="Poll interval for the watches, each with its own small query; at least 1s.",
     )
     sweep_every: Annotated[
         float | Literal["auto"],
@@ -109,21 +110,21 @@ class ProviderTable(Table):
         WithJsonSchema(_SWEEP),
     ] = Field(
         default="auto",
-        description='Duration between two sweeps for the history, at least 1s, or "auto": as the rows allow.',
+        description='Sweep interval for the history, at least 1s, or "auto": as the row quota allows.',
     )
     search_interval: Span | None = Field(
         default=None,
-        description="Shortest duration between two searches of any kind; 0s and 0.5s are allowed.",
+        description="Minimum interval between any two searches; 0s and 0.5s are allowed.",
     )
     rows_per_day: Annotated[Whole, Field(ge=0, le=1_000_000_000)] | None = Field(
-        default=None, description="Rows a day to plan with; 0: no quota."
+        default=None, description="Daily row quota; 0: no quota."
     )
-    timeout: SpanFrom1s = Field(default=30.0, description="Longest duration of one request (default 30s).")
+    timeout: SpanFrom1s = Field(default=30.0, description="Timeout of one request (default 30s).")
     min_billing: Span | None = Field(
-        default=None, description="Shortest time that is billed for a launch; default: as the provider documents."
+        default=None, description="Minimum billing time of a launch; default: as the provider documents."
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="Options of this provider alone; see its page in docs/providers."
+        default_factory=dict, description="Options specific to this provider; see its page in docs/providers."
     )
 
 
@@ -143,7 +144,7 @@ class WatchdogTable(Table):
 
     heartbeat_url: Annotated[SecretStr | None, BeforeValidator(_heartbeat_url), WithJsonSchema(_HIDDEN)] = Field(
         default=None,
-        description="Address to GET at every healthy minute; with /start and /fail behind it, as healthchecks.io does.",
+        description="URL to GET every healthy minute; /start and /fail are appended, as healthchecks.io expects.",
     )
 
 
@@ -152,11 +153,11 @@ class LaunchingTable(Table):
 
     watch_ended: Span = Field(
         default=604_800.0,
-        description="For so long after its end a launch is reopened when its instance is listed again.",
+        description="For this long after its end, a launch is reopened if its instance is listed again.",
     )
     gather: Span = Field(
         default=3.0,
-        description="A renting watch waits so long for quotes of its other providers; 0s: the first one wins.",
+        description="How long a watch that rents waits for quotes of other providers; 0s: rent the first one.",
     )
 
 
@@ -164,39 +165,39 @@ class OrchestratorTable(Table):
     """`[orchestrator]`: the engine that rents the machines of jobs with `nodes` above 1."""
 
     tool: Literal["", "dstack"] = Field(
-        default="", description="The engine that runs jobs on several machines; empty: they are refused."
+        default="", description="Engine for jobs on several machines; empty: such jobs are rejected."
     )
     program: Annotated[str, Field(min_length=1, max_length=4096)] = Field(
-        default="dstack", description="Its program: a name on PATH, or a path."
+        default="dstack", description="Program: a name on PATH, or a path."
     )
     project: Annotated[str, Field(max_length=100, pattern=r"^[a-zA-Z0-9_-]*$")] = Field(
-        default="", description="Its project; empty: its user's default one."
+        default="", description="Project; empty: the user's default project."
     )
-    timeout: SpanFrom1s = Field(default=60.0, description="Longest duration of one call of it.")
+    timeout: SpanFrom1s = Field(default=60.0, description="Timeout of one call.")
 
 
 class Root(Table):
     """All settings of gpuwatch."""
 
     timezone: Annotated[str, BeforeValidator(_zone)] = Field(
-        default="UTC", description="Name of the time zone of screens and `active` windows."
+        default="UTC", description="Time zone for screens and `active` windows."
     )
     database_url: Annotated[SecretStr, BeforeValidator(_database_url), WithJsonSchema({"type": "string"})] | None = (
-        Field(default=None, description="Where the history is kept; default: gpuwatch.db in the user's state folder.")
+        Field(default=None, description="Database of the history; default: gpuwatch.db in the user's state folder.")
     )
-    dry_run: Switch = Field(default=True, description="true: rents nothing, only reports what it would rent.")
-    budget: BudgetTable = Field(default=BudgetTable(), description="Limits over everything that gpuwatch rents.")
+    dry_run: Switch = Field(default=True, description="true: rents nothing and only reports what it would rent.")
+    budget: BudgetTable = Field(default=BudgetTable(), description="Limits over all launches.")
     providers: dict[str, ProviderTable] = Field(default_factory=dict, description="Marketplaces, by name.")
     record: RecordTable = Field(
-        default=RecordTable(), description="GPUs kept in the history although no watch names them."
+        default=RecordTable(), description="GPUs to record in addition to those of the watches."
     )
-    launch: LaunchingTable = Field(default=LaunchingTable(), description="What holds for launches of all watches.")
+    launch: LaunchingTable = Field(default=LaunchingTable(), description="Settings for the launches of all watches.")
     orchestrator: OrchestratorTable = Field(
-        default=OrchestratorTable(), description="The engine that rents the machines of jobs with several nodes."
+        default=OrchestratorTable(), description="Engine that rents the machines of multi-node jobs."
     )
-    notify: dict[str, Any] = Field(default_factory=dict, description="Where alerts go, by channel.")
+    notify: dict[str, Any] = Field(default_factory=dict, description="Alert channels, by name.")
     watchdog: WatchdogTable = Field(
-        default=WatchdogTable(), description="Who notices when gpuwatch, its machine or its network is gone."
+        default=WatchdogTable(), description="External monitoring of gpuwatch, its machine and its network."
     )
     web: WebTable = Field(default=WebTable(), description="The web page and the HTTP API.")
     watch: tuple[WatchTable, ...] = Field(default=(), description="The watches.")

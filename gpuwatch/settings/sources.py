@@ -103,7 +103,7 @@ def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | N
         if named:
             path = cwd / Path(named).expanduser()
             if not path.exists() or path.is_dir():
-                raise SettingsError([f"{named}: there is no such file ({by})"])
+                raise SettingsError([f"{named}: no such file ({by})"])
             return path
     home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     places = [cwd / "gpuwatch.toml", *([Path(home, "gpuwatch", "gpuwatch.toml")] if home else [])]
@@ -193,7 +193,7 @@ def secret_text(path: Path) -> str:
         with open(path, "rb") as opened:
             content = opened.read(MAX_SECRET_BYTES + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "not a file name"
+        why = getattr(error, "strerror", None) or "invalid file name"
         raise ValueError(f"cannot be read: {why}") from None
     try:
         text = content.decode("utf-8-sig").rstrip("\r\n")
@@ -245,7 +245,7 @@ def _variables(
         file = str(cwd / ".env") if place else ""
         if is_file:
             if env.get(name.removesuffix("_FILE")):
-                either = f"{place}{name}: expected either it or {name.removesuffix('_FILE')}, not both"
+                either = f"{place}{name}: expected only one of {name} and {name.removesuffix('_FILE')}"
                 errors.append((path, either))
                 continue
             file = str(cwd / env[name])
@@ -312,7 +312,7 @@ def _unknown_credential(name: str, known: Mapping[str, KeyPath]) -> Iterator[str
 
     near = get_close_matches(name, [*known, *(variable_of(path).lower() for path in secret_keys())], n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "expected a secret's variable in lower case"
-    yield f"credential {name}: no setting has that name; {hint}"
+    yield f"credential {name}: no such setting; {hint}"
 
 
 def _read_dotenv(cwd: Path) -> dict[str, str]:
@@ -326,7 +326,7 @@ def _read_dotenv(cwd: Path) -> dict[str, str]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from None
+        raise SettingsError([f"{path}: cannot read the file: {error.strerror}"]) from None
     except UnicodeDecodeError:
         raise SettingsError([f"{path}: expected UTF-8 text"]) from None
     found = dotenv_values(stream=io.StringIO(text), interpolate=False)
@@ -340,7 +340,7 @@ def _read_file(file: Path | None, errors: UnreadableValues) -> bytes:
         with open(file, "rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        errors.append((_THE_FILE, f"{file}: cannot be read: {error.strerror}"))
+        errors.append((_THE_FILE, f"{file}: cannot read the file: {error.strerror}"))
         return b""
     if len(content) > MAX_FILE_BYTES:
         errors.append((_THE_FILE, f"{file}: expected a file of at most 4 MiB"))

@@ -158,7 +158,7 @@ def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[Error]:
         if name not in known:
             near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-            yield ("providers", name), f"this gpuwatch knows no such provider; {hint}"
+            yield ("providers", name), f"unknown provider; {hint}"
 
 
 def _wrong_provider_options(tree: Mapping[str, Any]) -> Iterator[Error]:
@@ -181,7 +181,7 @@ def _cross_checks(root: Root) -> Iterator[Error]:
     for index, watch in enumerate(root.watch):
         here: Location = ("watch", index)
         if watch.name in names:
-            yield (*here, "name"), "expected a unique name; another watch has this one"
+            yield (*here, "name"), "expected a unique name; another watch uses it"
         names.add(watch.name)
         yield from (((*here, "renamed_from"), text) for text in _wrong_renames(watch.renamed_from, index, root))
         known = {"providers": (watch.providers, list(polled), providers.names())}
@@ -203,7 +203,7 @@ def _web_errors(root: Root) -> Iterator[Error]:
     names = [one.name for one in web.tokens]
     for index, name in enumerate(names):
         if name in names[:index]:
-            yield ("web", "tokens", index, "name"), "expected a unique name; another token has this one"
+            yield ("web", "tokens", index, "name"), "expected a unique name; another token uses it"
 
 
 def _wrong_renames(old: str | None, index: int, root: Root) -> Iterator[str]:
@@ -212,9 +212,9 @@ def _wrong_renames(old: str | None, index: int, root: Root) -> Iterator[str]:
         return
     others = [watch for number, watch in enumerate(root.watch) if number != index]
     if old in {watch.name for watch in root.watch}:
-        yield f"expected the name that it had before; there is still a watch {old!r}"
+        yield f"expected the watch's previous name; a watch named {old!r} still exists"
     elif old in {watch.renamed_from for watch in others}:
-        yield f"expected a name that no other watch takes over; another one has renamed_from = {old!r}, too"
+        yield f"another watch also has renamed_from = {old!r}; only one can"
 
 
 def _missing_provider_options(root: Root, polled: Collection[str]) -> Iterator[Error]:
@@ -262,8 +262,8 @@ def _unknown_names(
         if name in have:
             continue
         if name in there_are:
-            yield f"{name!r} is not set up; expected one of: {', '.join(have) or 'none'} (or add [{section}.{name}])"
+            yield f"{name!r} is not configured; use one of: {', '.join(have) or 'none'} (or add [{section}.{name}])"
         else:
             near = get_close_matches(name.lower(), there_are, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(there_are)}"
-            yield f"there is no {name!r}; {hint}"
+            yield f"unknown name {name!r}; {hint}"

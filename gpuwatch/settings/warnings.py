@@ -88,7 +88,7 @@ def _open_files(files: Collection[str]) -> Iterator[str]:
         except OSError:
             continue
         if is_open:
-            yield f"{file}: every user of this machine can read the secrets in it; chmod 600 {file}"
+            yield f"{file}: every user of this machine can read its secrets; run: chmod 600 {file}"
 
 
 def _plain_http(settings: Settings) -> Iterator[str]:
@@ -100,13 +100,13 @@ def _plain_http(settings: Settings) -> Iterator[str]:
             sent += [(f"notify.{name}.{key}", str(channel.options.get(key) or "")) for key in urls]
     for key, url in sent:
         if url.startswith("http://") and not _is_loopback(url):
-            yield f"{key}: the secret goes over the network unencrypted; use https://"
+            yield f"{key}: the secret is sent unencrypted; use https://"
     for watch in settings.watches:
         launch = watch.launch or LaunchSpec()
         for name in HOOKS:
             hook: HookSpec | None = getattr(launch, name)
             if hook and hook.url and hook.url.startswith("http://") and not _is_loopback(hook.url):
-                yield f'watch "{watch.name}": launch.{name}.url: it goes over the network unencrypted; use https://'
+                yield f'watch "{watch.name}": launch.{name}.url: data is sent unencrypted; use https://'
 
 
 def _broken_templates(settings: Settings) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _broken_templates(settings: Settings) -> Iterator[str]:
 
     for name, templates in given.items():
         for kind, fault in templates_faults(templates if isinstance(templates, dict) else None):
-            yield f"notify.{name}.templates.{kind}: {fault}; the built-in text is sent"
+            yield f"notify.{name}.templates.{kind}: {fault}; the built-in text is used"
 
 
 def _high_commissions(settings: Settings) -> Iterator[str]:
@@ -139,8 +139,8 @@ def _high_prices(settings: Settings) -> Iterator[str]:
         if watch.max_price_usd_gpu_hour > most:
             key = "max_price" if watch.auto is None else "max_price_cap"
             yield (
-                f'watch "{watch.name}": {key} = {watch.max_price_usd_gpu_hour} is meant for one GPU and one hour, '
-                f"where no provider asks more than about {most:.0f} USD; is it the price of a whole machine?"
+                f'watch "{watch.name}": {key} = {watch.max_price_usd_gpu_hour} is per GPU and hour, '
+                f"where no provider charges more than about {most:.0f} USD; is it the price of a whole machine?"
             )
 
 
@@ -151,7 +151,7 @@ def _several_cards(settings: Settings) -> Iterator[str]:
             cards = [gpu for name in catalog().wanted(text) if (gpu := catalog().get(name)) and not gpu.members]
             families = list(dict.fromkeys(gpu.family for gpu in cards))
             if len(families) > 1:
-                yield f'watch "{watch.name}": gpu {text!r} means several cards: write {" or ".join(families)}'
+                yield f'watch "{watch.name}": gpu {text!r} is ambiguous: write {" or ".join(families)}'
 
 
 def _choices_without_effect(settings: Settings) -> Iterator[str]:
@@ -162,8 +162,8 @@ def _choices_without_effect(settings: Settings) -> Iterator[str]:
         chosen = {"prefer": watch.prefer is not Prefer.CHEAPEST_GPU, "tie": watch.tie is not None}
         for key in (key for key, is_set in chosen.items() if is_set):
             yield (
-                f'watch "{watch.name}": {key} has no effect beside max_job_cost, because the cost of the whole job '
-                "decides; take it out"
+                f'watch "{watch.name}": {key} has no effect with max_job_cost, which limits the cost of the whole job; '
+                "remove it"
             )
 
 

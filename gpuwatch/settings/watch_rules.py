@@ -27,17 +27,17 @@ def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     """Keys that exclude or need each other; each with its path within the watch."""
     if watch.max_price is None and watch.max_job_cost is None and not _does_without_limit(watch):
         instead = ("max_job_cost", *(WITHOUT_LIMIT if watch.action == "alert" else ()))
-        yield ("max_price",), f"it is missing; expected: USD per GPU-hour, or {' or '.join(instead)}"
+        yield ("max_price",), f"required key is missing; expected: USD per GPU-hour, or {' or '.join(instead)}"
     if watch.max_price is not None and watch.max_job_cost is not None:
         yield ("max_job_cost",), "expected either max_price or max_job_cost, not both"
     if watch.max_price == "auto":
         for key, example in (("max_price_cap", "max_price_cap = 3.50"), ("deadline", 'deadline = "2d"')):
             if getattr(watch, key) is None:
-                yield (key,), f'it is missing; expected beside max_price = "auto", such as {example}'
+                yield (key,), f'required with max_price = "auto", such as {example}'
     else:
         for key in ("max_price_cap", "deadline"):
             if getattr(watch, key) is not None:
-                yield (key,), 'expected only beside max_price = "auto"'
+                yield (key,), 'expected only with max_price = "auto"'
     yield from _clause_errors(watch)
     yield from _job_errors(watch)
 
@@ -49,22 +49,22 @@ def _does_without_limit(watch: WatchTable) -> bool:
 
 def _clause_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     if watch.drop_by is None and "drop_over" in watch.model_fields_set:
-        yield ("drop_over",), "expected only beside drop_by"
+        yield ("drop_over",), "expected only with drop_by"
     if watch.percentile is None and "percentile_over" in watch.model_fields_set:
-        yield ("percentile_over",), "expected only beside percentile"
+        yield ("percentile_over",), "expected only with percentile"
     if watch.new_low is not None and watch.hold_for:
-        yield ("hold_for",), "expected without new_low: a price is a new low only until it is stored"
+        yield ("hold_for",), "cannot be combined with new_low: a price is a new low only once"
     if "any" in watch.model_fields_set and not watch.any:
-        yield ("any",), "expected at least one condition: of none of them none can hold"
+        yield ("any",), "expected at least one condition"
     if watch.restock and watch.hold_for:
-        yield ("hold_for",), "expected without restock: it is news when it is first seen"
+        yield ("hold_for",), "cannot be combined with restock, which fires when the offer first appears"
 
 
 def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
     if watch.max_job_cost is not None and watch.job is None:
-        yield ("job",), "expected beside max_job_cost: add [watch.job]"
+        yield ("job",), "required with max_job_cost: add [watch.job]"
     if watch.job is not None and watch.max_job_cost is None:
-        yield ("job",), "expected only beside max_job_cost"
+        yield ("job",), "expected only with max_job_cost"
     if watch.job is not None and watch.max_job_cost is not None:
         found = [(("job", key), text) for key, text in _job_says_too_little(watch, watch.job)]
         yield from found or _job_is_nowhere(watch, watch.job)
@@ -73,18 +73,18 @@ def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
     """Keys without which a job's length and cost cannot be computed."""
     if job.hours is None and job.tokens is None:
-        yield "hours", "it is missing; expected: hours of work, or tokens"
+        yield "hours", "required key is missing; expected: hours of work, or tokens"
     if job.hours is not None and job.tokens is not None:
         yield "tokens", "expected either hours or tokens, not both"
     if job.tokens is not None and not job.tokens_per_s and (job.model is None or job.utilisation is None):
-        yield "tokens_per_s", "it is missing; expected beside tokens, or model and utilisation"
+        yield "tokens_per_s", "required with tokens, or set model and utilisation"
     several = len(watch.gpu) > 1 or watch.gpu_count.min != watch.gpu_count.max
     if job.hours is not None and job.on is None and several:
-        yield "on", 'it is missing; expected where a watch takes different GPUs, such as on = "4x A100"'
+        yield "on", 'required if the watch accepts different GPUs, such as on = "4x A100"'
     if job.speedup and (job.hours is None or job.on is None):
-        yield "speedup", "expected only beside hours and on"
+        yield "speedup", "expected only with hours and on"
     if watch.spot != "no" and job.interruptions_per_day is None:
-        yield "interruptions_per_day", f'it is missing; expected beside spot = "{watch.spot}", such as 2'
+        yield "interruptions_per_day", f'required with spot = "{watch.spot}", such as 2'
 
 
 def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
@@ -93,7 +93,7 @@ def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath,
     found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
     reasons = [one for one in found if isinstance(one, str)]
     if len(reasons) == len(found):
-        yield ("job",), f"its length cannot be computed for any GPU of the watch: {reasons[0]}"
+        yield ("job",), f"cannot compute its length for any GPU of the watch: {reasons[0]}"
 
 
 _BY_COMMAND = frozenset({"max_active", "max_total", "max_runtime", "on_running", "on_ended", "hook_timeout"})
@@ -120,20 +120,23 @@ def _command_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
                 yield (key,), 'expected only with action = "command"'
         return
     if watch.command is None:
-        yield ("command",), 'it is missing; expected program and arguments, such as command = ["sky", "launch", …]'
+        yield (
+            ("command",),
+            'required key is missing; expected program and arguments, such as command = ["sky", "launch", …]',
+        )
         return
     yield from ((("command",), text) for text in word_faults(watch.command))
     if watch.max_job_cost is not None:
-        yield ("max_job_cost",), 'expected max_price with action = "command": its command is given a limit an hour'
+        yield ("max_job_cost",), 'use max_price with action = "command": the command gets an hourly limit'
     if uses_task_file(watch.command) != (watch.handover is not None):
         yield (
             ("handover",),
-            'expected beside {task_file} in command, such as { to = "skypilot", run = "./train" }',
+            'expected with {task_file} in command, such as { to = "skypilot", run = "./train" }',
         )
     for key in sorted((watch.launch.model_fields_set if watch.launch else set()) - _BY_COMMAND):
         yield (
             ("launch", key),
-            'expected only with action = "launch" or "ask": what a command rents is not seen',
+            'expected only with action = "launch" or "ask": gpuwatch does not see what a command rents',
         )
 
 
@@ -156,11 +159,11 @@ def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[Key
 def _beside_the_watch(watch: WatchTable, launch: LaunchTable) -> Iterator[tuple[str, str]]:
     if watch.spot == "no":
         if launch.bid is not None:
-            yield "bid", 'expected spot = "only" or "any" in this watch: only interruptible offers take bids'
+            yield "bid", 'requires spot = "only" or "any" in this watch: only interruptible offers accept bids'
         if launch.relaunch:
-            yield "relaunch", 'expected spot = "only" or "any" in this watch: only those are preempted'
+            yield "relaunch", 'requires spot = "only" or "any" in this watch: only such instances are preempted'
     if launch.stop_outside and not watch.active:
-        yield "stop_outside", 'expected `active` in this watch, such as active = ["22:00-08:00"]'
+        yield "stop_outside", 'requires `active` in this watch, such as active = ["22:00-08:00"]'
 
 
 def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
@@ -170,19 +173,19 @@ def _beside_each_other(launch: LaunchTable) -> Iterator[tuple[str, str]]:
     if launch.self_destruct:
         yield from _self_destruct(launch)
     if launch.runtype == "args" and launch.verify == "ssh":
-        yield "verify", 'expected another runtype than "args", which has no SSH port'
+        yield "verify", 'not possible with runtype "args", which has no SSH port'
     if "wasteful_for" in written and launch.wasteful_below is None:
-        yield "wasteful_for", "expected wasteful_below beside it"
+        yield "wasteful_for", "expected only with wasteful_below"
 
 
 def _self_destruct(launch: LaunchTable) -> Iterator[tuple[str, str]]:
     """It adds lines before the start script, so there must be a start script."""
     if launch.max_runtime is None:
-        yield "self_destruct", 'expected max_runtime beside it, such as max_runtime = "24h"'
+        yield "self_destruct", 'requires max_runtime, such as max_runtime = "24h"'
     if launch.runtype == "args":
-        yield "self_destruct", 'expected another runtype than "args", whose onstart is the entrypoint and not a script'
+        yield "self_destruct", 'not possible with runtype "args", where onstart is the entrypoint and not a script'
     if launch.template is not None and launch.onstart is None:
-        yield "self_destruct", "expected onstart beside it: it replaces the template's"
+        yield "self_destruct", "requires onstart, which replaces the template's"
     try:
         check_self_destruct(launch.onstart or "")
     except ValueError as error:

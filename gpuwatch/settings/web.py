@@ -75,7 +75,7 @@ def listen_fault(web: WebSettings) -> str | None:
     if is_loopback(split_listen(web.listen)[0]) or web.has_credentials:
         return None
     return (
-        f"{web.listen} can be reached from other machines: expected a loopback address, such as "
+        f"{web.listen} is reachable from other machines: expected a loopback address, such as "
         f'"{DEFAULT_LISTEN}", or web.password_hash (gpuwatch web --hash-password) or web.tokens'
     )
 

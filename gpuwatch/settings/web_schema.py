@@ -27,7 +27,7 @@ def _password_hash(value: Any) -> str | None:
     if isinstance(value, str) and not value.strip():
         return None
     if not isinstance(value, str) or not _HASH.fullmatch(value.strip()):
-        raise ValueError("expected what `gpuwatch web --hash-password` prints")
+        raise ValueError("expected the output of `gpuwatch web --hash-password`")
     return value.strip()
 
 
@@ -35,7 +35,7 @@ def _token(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[!-~]+", value.strip()):
         raise ValueError("expected text without spaces")
     if len(value.strip()) < _LEAST_TOKEN:
-        raise ValueError(f"expected at least {_LEAST_TOKEN} characters, as from: openssl rand -hex 32")
+        raise ValueError(f"expected at least {_LEAST_TOKEN} characters, such as from: openssl rand -hex 32")
     return value.strip()
 
 
@@ -52,11 +52,11 @@ def _proxies(value: Any) -> Any:
 class TokenTable(Table):
     """One of `tokens`."""
 
-    name: Line = Field(description="Its name, for the log.")
+    name: Line = Field(description="Name in the log.")
     token: Annotated[SecretStr, BeforeValidator(_token), WithJsonSchema(_HIDDEN)] | None = Field(
-        default=None, description="Secret; better in a file: token_file."
+        default=None, description="Secret; prefer a file: token_file."
     )
-    token_file: Line | None = Field(default=None, description="File that holds the token.")
+    token_file: Line | None = Field(default=None, description="File with the token.")
     scopes: tuple[Literal["read", "approve", "manage"], ...] = Field(
         min_length=1, description="read: all pages; approve: answer approvals; manage: stop, pause, resume, silence."
     )
@@ -71,25 +71,25 @@ class TokenTable(Table):
 class WebTable(Table):
     """`[web]`."""
 
-    enabled: Switch = Field(default=False, description="true: `gpuwatch run` serves the page and the API, too.")
+    enabled: Switch = Field(default=False, description="true: `gpuwatch run` also serves the page and the API.")
     listen: Annotated[str, BeforeValidator(_listen)] = Field(
         default=DEFAULT_LISTEN,
-        description="Address and port. Another address than loopback needs password_hash or tokens.",
+        description="Address and port. An address other than loopback requires password_hash or tokens.",
     )
     password_hash: Annotated[SecretStr | None, BeforeValidator(_password_hash), WithJsonSchema(_HIDDEN)] = Field(
-        default=None, description="Secret. Printed by `gpuwatch web --hash-password`."
+        default=None, description="Secret. Output of `gpuwatch web --hash-password`."
     )
     tokens: tuple[TokenTable, ...] = Field(
         default=(), description="Secret. Bearer tokens: { name, token or token_file, scopes }."
     )
     trusted_hosts: Words = Field(
-        default=("localhost",), description="Names in the Host header that are answered, beside loopback."
+        default=("localhost",), description="Accepted names in the Host header, in addition to loopback."
     )
     trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_proxies)] = Field(
-        default=(), description="Addresses or networks of proxies whose X-Forwarded-* headers count."
+        default=(), description="Addresses or networks of proxies whose X-Forwarded-* headers are trusted."
     )
-    tls_certificate: Line | None = Field(default=None, description="PEM file of the certificate and its chain.")
-    tls_key: Line | None = Field(default=None, description="PEM file of its key.")
+    tls_certificate: Line | None = Field(default=None, description="PEM file with the certificate and its chain.")
+    tls_key: Line | None = Field(default=None, description="PEM file with its key.")
 
     def value(self) -> WebSettings:
         """Return the plain value."""

@@ -111,7 +111,7 @@ def _request(connection: Connection, intent: Intent, match: Match, deadline: dat
         if match.price.price_microusd_hour <= before.match.price.price_microusd_hour:
             return before
         price = price_text(usd(match.price.price_microusd_hour), most=6)
-        words = f"it costs ${price} an hour now; asked again as {intent.launch_id}"
+        words = f"it now costs ${price} an hour; a new approval is {intent.launch_id}"
         _close(connection, before.ask_id, ApprovalState.REFUSED, words, now)
     new = Approval(ask_id=intent.launch_id, watch=intent.watch.name, match=match, created_at=now, deadline=deadline)
     connection.execute(insert(approval), _row(new))

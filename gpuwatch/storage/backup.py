@@ -38,7 +38,7 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
     """
     if database.path is None:
         raise StoreError(
-            f"the database is PostgreSQL: pg_dump --format=custom --file={target} copies it, pg_restore brings it back"
+            f"for PostgreSQL, back it up with pg_dump --format=custom --file={target}, restore it with pg_restore"
         )
     _check_target(database.path, target, force)
     part = target.with_name(target.name + ".part")
@@ -49,7 +49,7 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
             _verify(part, rows)
         _publish(part, target, force)
     except OSError as error:
-        raise StoreError(f"the backup {target} cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"cannot write the backup {target}: {error.strerror or error}") from error
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
@@ -60,11 +60,11 @@ def _check_target(source: Path, target: Path, force: bool) -> None:
     if not source.exists():
         raise StoreError(f"there is no database {source} to back up")
     if target.exists() and target.samefile(source):
-        raise UsageError(f"{target} is the database itself; name another file")
+        raise UsageError(f"{target} is the database itself; choose another file")
     if target.is_dir() or not target.parent.is_dir():
-        raise UsageError(f"{target} cannot be a file: name one in a folder that exists")
+        raise UsageError(f"cannot write {target}; choose a file in an existing folder")
     if target.exists() and not force:
-        raise UsageError(f"{target} exists; name another file, or use --force to replace it")
+        raise UsageError(f"{target} exists; choose another file, or replace it with --force")
 
 
 def _copy(source: Path, part: Path) -> dict[str, int]:
@@ -83,12 +83,12 @@ def _verify(part: Path, rows: dict[str, int]) -> None:
         copy.execute("PRAGMA journal_mode=DELETE")  # one file, whatever the journal of the original is
         found = [row[0] for row in copy.execute("PRAGMA integrity_check(3)")]
         if found != ["ok"]:
-            raise StoreError(f"the database is damaged, so the copy is: {'; '.join(map(str, found))[:200]}")
+            raise StoreError(f"the database is damaged, and so is the copy: {'; '.join(map(str, found))[:200]}")
         broken = copy.execute("PRAGMA foreign_key_check").fetchone()
         if broken is not None:
-            raise StoreError(f"the database is damaged, so the copy is: rows of {broken[0]} point nowhere")
+            raise StoreError(f"the database is damaged, and so is the copy: {broken[0]} has dangling foreign keys")
         if _counts(copy) != rows:
-            raise StoreError("the copy does not hold the rows of the database; try again")
+            raise StoreError("the copy lacks rows of the database; try again")
 
 
 def _publish(part: Path, target: Path, force: bool) -> None:
@@ -101,7 +101,7 @@ def _publish(part: Path, target: Path, force: bool) -> None:
         try:
             os.link(part, target)  # unlike a rename, this never replaces what somebody else put there meanwhile
         except FileExistsError as error:
-            raise UsageError(f"{target} exists; name another file, or use --force to replace it") from error
+            raise UsageError(f"{target} exists; choose another file, or replace it with --force") from error
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

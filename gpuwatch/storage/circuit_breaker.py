@@ -64,11 +64,11 @@ def _alert(breaker: CircuitBreaker, failed: Sequence[Launch], key: str, now: dat
         alert_id=hashlib.sha256(key.encode()).hexdigest()[:12],
         kind=AlertKind.REFUSED,
         created_at=now,
-        headline=f"{breaker.watch}: paused, its launches fail",
+        headline=f"{breaker.watch}: paused after failed launches",
         watch=breaker.watch,
         facts=tuple((f"Launch {one.launch_id}", redact(one.end_reason or "")) for one in newest),
-        why=f"{breaker.why}. What is wrong with one machine is not wrong with {FAILURE_THRESHOLD} in a row.",
-        did=f"This watch rents nothing before {breaker.until:%Y-%m-%d %H:%M} UTC; then one launch is tried. If it"
-        " fails, too, the next is tried an hour later; if it runs, the watch goes on as usual.",
-        can_do=("See what failed: gpuwatch launches", f"Go on at once: gpuwatch resume {shlex.quote(breaker.watch)}"),
+        why=f"{breaker.why}. {FAILURE_THRESHOLD} failures in a row are not the fault of a single machine.",
+        did=f"This watch does not rent before {breaker.until:%Y-%m-%d %H:%M} UTC; then gpuwatch tries one launch. If it"
+        " fails as well, gpuwatch tries again an hour later; if it runs, the watch continues normally.",
+        can_do=("See what failed: gpuwatch launches", f"Resume now: gpuwatch resume {shlex.quote(breaker.watch)}"),
     )

@@ -34,7 +34,7 @@ def claim_daemon(database_url: str) -> Iterator[None]:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise StoreError(f"the lock file {path} cannot be opened: {error.strerror}") from error
+        raise StoreError(f"cannot open the lock file {path}: {error.strerror}") from error
     try:
         _take(handle, str(database))
         yield
@@ -48,10 +48,10 @@ def _take(handle: int, place: str) -> None:
     except BlockingIOError as error:
         holder = os.pread(handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
         raise StoreInUse(
-            f"the database {place} is in use by a daemon (process {holder}); stop that, or name another database"
+            f"a daemon (process {holder}) uses the database {place}; stop it, or set another database_url"
         ) from error
     except OSError as error:
-        raise StoreError(f"the lock of {place} cannot be taken: {error.strerror}") from error
+        raise StoreError(f"cannot lock {place}: {error.strerror}") from error
     with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only the number is missing
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)

@@ -95,7 +95,7 @@ class Database:
             raise RuntimeError("write() inside write(): pass the connection on instead")
         with self._translated("write"):
             if not self._writing.acquire(timeout=2 * ANSWER_WITHIN_S):
-                raise StoreError(f"the database {self.place} is being written by another task for too long")
+                raise StoreError(f"another task has been writing the database {self.place} for too long")
             self._writer = me
             try:
                 with self._connected() as connection:
@@ -184,7 +184,7 @@ class Database:
             self._faults[way] = str(error)
             raise
         except PoolTimeout as error:
-            self._faults[way] = f"the database {self.place} does not answer: all connections wait for it"
+            self._faults[way] = f"the database {self.place} does not answer: all connections are waiting for it"
             raise StoreError(self._faults[way]) from error
         except (DBAPIError, self._driver_error) as error:  # the driver's own: from a cursor of the driver itself
             cause = error.orig if isinstance(error, DBAPIError) and isinstance(error.orig, Exception) else error
@@ -197,7 +197,7 @@ class Database:
 def no_database(place: str) -> StoreMissing:
     """The error for a database that does not exist yet."""
     return StoreMissing(
-        f"there is no database {place} yet; run `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade` to create it"
+        f"there is no database {place} yet; create it with `gpuwatch run`, `gpuwatch import` or `gpuwatch db upgrade`"
     )
 
 
@@ -230,7 +230,7 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
         raise StoreError(f"PostgreSQL needs {error.name}: {install_hint('postgres')}") from error
     except NoSuchModuleError as error:
         raise StoreError(
-            f"database_url: no driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://"
+            f"database_url: unsupported driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://"
         ) from error
     from gpuwatch.storage.postgres_connection import connect_bounded  # noqa: PLC0415 - its driver is an extra
 
@@ -268,7 +268,7 @@ def require_writable(url: str) -> None:
         try:
             with database.read() as connection:
                 if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
-                    raise StoreError(f"the database {database.place} is a standby; name the primary in database_url")
+                    raise StoreError(f"the database {database.place} is a standby; use the primary in database_url")
         finally:
             database.close()
         return
@@ -276,9 +276,9 @@ def require_writable(url: str) -> None:
     if folder.name == OWN_FOLDER:  # made when it is needed
         folder = next(existing for existing in (folder, *folder.parents) if existing.exists())
     if not folder.is_dir():
-        raise StoreError(f"the database {path} cannot be opened; check that its folder exists and may be written")
+        raise StoreError(f"cannot open the database {path}; check that its folder exists and is writable")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise StoreError(f"the database {path} cannot be written; check the rights of the file and its folder")
+        raise StoreError(f"cannot write the database {path}; check the permissions of the file and its folder")
 
 
 def require_intact(database: Database) -> None:
@@ -296,8 +296,8 @@ def require_intact(database: Database) -> None:
             said = str(connection.exec_driver_sql(f"PRAGMA quick_check('{table}')").scalar())
         if said != "ok":
             raise StoreError(
-                f"the database {database.place} is damaged ({' '.join(said.split())[:120]}); nothing is rented. Stop"
-                f" gpuwatch, move the file away, and: cp BACKUP {database.place} (`gpuwatch db backup` wrote it)"
+                f"the database {database.place} is damaged ({' '.join(said.split())[:120]}). Stop"
+                f" gpuwatch, move the file away, and restore it from `gpuwatch db backup`: cp BACKUP {database.place}"
             )
 
 
@@ -305,11 +305,11 @@ def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise StoreError("database_url is not an address; use sqlite:///file.db or postgresql+psycopg://…") from error
+        raise StoreError("database_url is not a valid URL; use sqlite:///file.db or postgresql+psycopg://…") from error
     if parsed.drivername in {"postgresql", "postgres"}:
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
-        raise StoreError(f"database_url: {parsed.drivername!r} is not known; use sqlite:/// or postgresql+psycopg://")
+        raise StoreError(f"database_url: unknown driver {parsed.drivername!r}; use sqlite:/// or postgresql+psycopg://")
     return parsed
 
 
@@ -319,7 +319,7 @@ def sqlite_path(url: str) -> Path | None:
     if parsed.get_backend_name() != "sqlite":
         return None
     if not parsed.database or parsed.database == ":memory:":
-        raise StoreError("database_url: a database in memory forgets everything; name a file: sqlite:///gpuwatch.db")
+        raise StoreError("database_url: an in-memory database is not persistent; use a file: sqlite:///gpuwatch.db")
     return Path(parsed.database)
 
 

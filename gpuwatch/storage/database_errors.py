@@ -9,15 +9,15 @@ from gpuwatch.errors import StoreError
 
 # SQLite's primary result codes (sqlite.org/rescode.html); an extended code keeps the primary in its lowest byte
 _SQLITE = {
-    5: "is locked by another program for too long; end it, or try again",
-    6: "is locked by another program for too long; end it, or try again",
-    8: "cannot be written; check the rights of the file and its folder",
+    5: "has been locked by another program for too long; end it, or try again",
+    6: "has been locked by another program for too long; end it, or try again",
+    8: "cannot be written; check the permissions of the file and its folder",
     10: "cannot be read or written (the disk reports an error, or a size limit was reached); check the disk",
-    11: "is damaged; restore a backup (`gpuwatch db backup` writes them) in its place",
-    13: "cannot grow: the disk is full; free some space, gpuwatch goes on by itself",
-    14: "cannot be opened; check that its folder exists and may be written",
-    23: "may not be used (not authorised)",
-    26: "is not a database; name another file in database_url, or move this one away",
+    11: "is damaged; replace it with a backup (see `gpuwatch db backup`)",
+    13: "cannot grow: the disk is full; free some space, and gpuwatch continues automatically",
+    14: "cannot be opened; check that its folder exists and is writable",
+    23: "may not be accessed (not authorised)",
+    26: "is not a database; set another file in database_url, or move this one away",
 }
 _IN_ADDRESS: Final = r"(://[^:/@\s]*:)[^@\s]*@|(password=)\S+"
 _NOT_UPGRADED: Final = r"no such (table|column)|(relation|column) .* does not exist"
@@ -36,9 +36,9 @@ def postgres_error(error: Exception, place: str) -> StoreError:
     """A driver error of PostgreSQL as the line to show."""
     state = getattr(error, "sqlstate", None)
     if state is None:
-        return StoreError(f"the database {place} does not answer; check that it runs and database_url ({_line(error)})")
+        return StoreError(f"the database {place} does not answer; check the server and database_url ({_line(error)})")
     if state == "25006":
-        return StoreError(f"the database {place} is read-only (a standby?); name the primary in database_url")
+        return StoreError(f"the database {place} is read-only (a standby?); use the primary in database_url")
     if state.startswith("53"):
         return StoreError(f"the database {place} is out of space or connections ({_line(error)})")
     return _error_from_message(error, place)
@@ -47,7 +47,7 @@ def postgres_error(error: Exception, place: str) -> StoreError:
 def _error_from_message(error: Exception, place: str) -> StoreError:
     if re.search(_NOT_UPGRADED, str(error)):
         return StoreError(f"the database {place} is not up to date; run `gpuwatch db upgrade` ({_line(error)})")
-    return StoreError(f"the database {place} did not take it: {_line(error)}")
+    return StoreError(f"the database {place} rejected the statement: {_line(error)}")
 
 
 def _line(error: Exception) -> str:

@@ -91,7 +91,7 @@ class SqlJobRepository:
         with self._database.write() as connection:
             lock_reservations(connection)  # a reservation looks whether the job is queued
             if connection.execute(_RENTS, {"of_job": job.job_id}).first() is not None:
-                raise JobConflict(f"job {job.name!r} rents an instance of its own")
+                raise JobConflict(f"job {job.name!r} rents its own instance")
             paused = pause_refusal(load_pauses(connection).by_hand, WATCH_PREFIX + job.name, transition.at)
             if paused is not None:
                 raise JobConflict(f"job {job.name!r}: {paused.text}")
@@ -124,7 +124,7 @@ class SqlJobRepository:
             names = {job.name for job in submitted}
             taken = connection.execute(select(jobs.c.name).where(_OPEN, jobs.c.name.in_(names))).scalars().first()
             if taken is not None:
-                raise UsageError(f"a job {taken!r} is open already; cancel it, or give this one another name")
+                raise UsageError(f"a job {taken!r} is already open; cancel it, or choose another name")
             for job in submitted:
                 _insert(connection, job)
 
@@ -211,7 +211,7 @@ def _step(connection: Connection, job: Job, transition: JobTransition, *runs: Jo
     except IntegrityError:
         raise UsageError(f"another job {job.name!r} is open; cancel it first") from None
     if changed != 1:
-        raise JobConflict(f"job {job.name!r} was changed by somebody else")
+        raise JobConflict(f"job {job.name!r} was changed concurrently")
     connection.execute(insert(job_event), _row_of_event(event))
     for run in runs:
         upsert(connection, job_run, _row_of_run(run))

@@ -112,7 +112,7 @@ def reserve(
     if watch.name.startswith(WATCH_PREFIX):
         state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
         if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was made
-            return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it rents nothing")
+            return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")
     installation = found.install_id or load_installation(connection, now).install_id
     standing = _standing(connection, found, watch, now)
     standing = msgspec.structs.replace(standing, watch_id=watch_id, install_id=installation)
@@ -127,7 +127,7 @@ def reserve(
             connection.execute(_INSERT_LAUNCH, row_of(launch))  # as parameters: values() looks at each for 2 ms
             connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now, intent.compared or None))
     except IntegrityError:
-        return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch took the slot or the offer at this moment")
+        return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch has just taken the slot or the offer")
     return launch, admitted[1]
 
 
@@ -160,8 +160,8 @@ def _identify(connection: Connection, watch: Watch, now: datetime) -> str | Laun
         return identify(connection, watch.name, now)
     return LaunchRefusal(
         RefusalReason.RENAMED,
-        f"watch {watch.name!r} is new, and watch {old!r} is gone while a launch of it is alive: "
-        f'if it is the same, set renamed_from = "{old}", else renamed_from = ""',
+        f"watch {watch.name!r} is new, and watch {old!r} is gone while one of its launches is active: "
+        f'if it was renamed, set renamed_from = "{old}", else renamed_from = ""',
     )
 
 
@@ -200,7 +200,7 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
             return held
     number = free_offer_slot(alive_launches(others), match.offer, watch)
     if number is None:
-        return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
+        return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {pointed.offer_id}")
     pointed = msgspec.structs.replace(pointed, offer_slot=number)
     avoided = _avoided_machines(load_notes(connection), others, watch, now)
     refused = offer_machine_refusal(avoided, match.offer)
@@ -225,7 +225,7 @@ def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -
     """
     found = connection.execute(_AS_RESERVED, {"of_launch": launch.launch_id}).first()
     if found is None or (found.state, found.version) != (launch.state.value, launch.version):
-        raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else before it was sent")
+        raise LaunchConflict(f"launch {launch.launch_id} was changed concurrently before it was sent")
     paused = pause_refusal(load_pauses(connection).by_hand, launch.watch, now) if found.pauses else None
     avoided = find_avoided_machines((), load_notes(connection), now) if found.notes else {}
     held = unknown_refusals(connection).get(launch.provider) if found.unknown else None

@@ -108,7 +108,7 @@ class SqlLaunchRepository:
         Raises LaunchConflict, StoreError: it was not written; nothing may be done on the strength of it.
         """
         if not may_transition(launch.state, to_state):
-            raise LaunchConflict(f"launch {launch.launch_id} cannot go from {launch.state} to {to_state}")
+            raise LaunchConflict(f"launch {launch.launch_id} cannot change from {launch.state} to {to_state}")
         moved = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
         with self._database.write() as connection:
             if is_counted_failure(moved):  # two failures at one moment count each other
@@ -130,7 +130,7 @@ class SqlLaunchRepository:
     ) -> None:
         as_read = {"read_id": launch.launch_id, "read_state": launch.state.value, "read_version": launch.version}
         if connection.execute(_UPDATE_AS_READ, row_of(moved) | as_read).rowcount != 1:
-            raise LaunchConflict(f"launch {launch.launch_id} was changed by somebody else")
+            raise LaunchConflict(f"launch {launch.launch_id} was changed concurrently")
         connection.execute(insert(launch_event), row_of_event(moved, launch.state, cause, now, words))
 
     def retarget(  # noqa: PLR0913 the two last are what the row says beside
@@ -158,7 +158,7 @@ class SqlLaunchRepository:
                     where = "" if found.provider == launch.provider else f" at {found.provider}"
                     self._step(connection, launch, found, f"offer {found.offer_id}{where}", now, words)
         except IntegrityError:
-            return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another launch of yours has offer {pointed.offer_id}")
+            return LaunchRefusal(RefusalReason.OFFER_TAKEN, f"another of your launches has offer {pointed.offer_id}")
         return found
 
     def extend(

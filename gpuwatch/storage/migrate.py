@@ -64,7 +64,7 @@ def require_head(database: Database) -> None:
     if found not in _known():
         raise _too_new(found, database.place)
     raise StoreNotReady(
-        f"the database {database.place} has an older schema ({found}, this gpuwatch needs {HEAD});"
+        f"the database {database.place} has an older schema ({found}, this gpuwatch requires {HEAD});"
         " stop a running daemon, then run `gpuwatch db upgrade`"
     )
 
@@ -123,7 +123,7 @@ def scripts_folder() -> Path:
     checkout = Path(__file__).resolve().parents[2] / "migrations"
     if checkout.is_dir():
         return checkout
-    raise StoreError("the migrations are missing from this installation; install gpuwatch again")
+    raise StoreError("the migrations are missing from this installation; reinstall gpuwatch")
 
 
 def config(connection: Connection | None = None) -> Config:
@@ -162,10 +162,10 @@ def _revision(connection: Connection) -> str | None:
 
 def _refuse_foreign(connection: Connection, before: str | None, place: str) -> None:
     if before is None and set(inspect(connection).get_table_names()) - {"alembic_version"}:
-        raise StoreError(f"the database {place} holds tables that are not gpuwatch's; name another in database_url")
+        raise StoreError(f"the database {place} contains tables of another program; set another database_url")
 
 
 def _too_new(found: str, place: str) -> StoreTooNew:
     return StoreTooNew(
-        f"the database {place} was written by a newer gpuwatch (schema {found}, this one knows {HEAD}); run that"
+        f"the database {place} was written by a newer gpuwatch (schema {found}, this one has {HEAD}); use that version"
     )

@@ -135,7 +135,7 @@ class ObligationFile:
                     if _is_current(handle, self._path):
                         return
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be written: {error.strerror}") from error
+            raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
         raise StoreError(f"{self._path} keeps being replaced")
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class ObligationFile:
         except FileNotFoundError:
             self._read, self._at = ReadObligations(), (-1, 0)
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be read: {error.strerror}") from error
+            raise StoreError(f"cannot read {self._path}: {error.strerror}") from error
 
     def _read_on(self, handle: int) -> None:
         found = os.fstat(handle)
@@ -188,7 +188,7 @@ class ObligationFile:
             except FileNotFoundError:
                 return  # nothing was ever written
             except OSError as error:
-                log.warning("%s is not compacted: %s", self._path, error.strerror)
+                log.warning("cannot compact %s: %s", self._path, error.strerror)
 
     def _compact(self, since: datetime) -> None:
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
@@ -203,7 +203,7 @@ class ObligationFile:
                 _write_whole(new, _read_from(old, len(data)))  # what another process appended meanwhile
                 os.fsync(new)
         if read.foreign:
-            log.warning("%s holds %d lines that cannot be read; they stay", self._path, len(read.foreign))
+            log.warning("%s has %d unreadable lines; keeping them", self._path, len(read.foreign))
 
 
 class _opened:  # noqa: N801 a context manager, like `open`

@@ -304,9 +304,7 @@ def _hand_over(connection: Connection, channels: Sequence[str]) -> int:
     connection.execute(
         update(delivery)
         .where(gone)
-        .values(
-            state="expired", sent_at_ms=0, leased_until_ms=None, last_error="the channel is not configured any more"
-        )
+        .values(state="expired", sent_at_ms=0, leased_until_ms=None, last_error="the channel is no longer configured")
     )
     return len(waiting)
 

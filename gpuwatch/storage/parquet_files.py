@@ -26,7 +26,7 @@ def arrow() -> tuple[Any, Any]:
         import pyarrow  # noqa: PLC0415 an extra
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
-        raise UsageError(f"Parquet needs pyarrow: {install_hint('analysis')}; or use CSV") from error
+        raise UsageError(f"Parquet requires pyarrow: {install_hint('analysis')}; or use CSV") from error
     return pyarrow, parquet
 
 
@@ -36,7 +36,7 @@ def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
     try:
         with parquet.ParquetFile(path) as file:
             if missing := missing_columns(file.schema_arrow.names):
-                raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
+                raise UsageError(f"{path}: missing columns: {', '.join(missing)}")
             done, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(COLUMNS)):
                 columns = [_column(pyarrow, batch.column(name)) for name in COLUMNS]
@@ -44,7 +44,7 @@ def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
                 done += batch.num_rows
                 on_progress(done, total)
     except (pyarrow.ArrowException, ValueError) as fault:
-        raise UsageError(f"{path}: it cannot be read: {' '.join(str(fault).split())}") from fault
+        raise UsageError(f"cannot read {path}: {' '.join(str(fault).split())}") from fault
 
 
 def _column(pyarrow: Any, column: Any) -> CellColumn:

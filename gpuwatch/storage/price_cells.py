@@ -53,7 +53,7 @@ def csv_batches(path: Path, on_progress: OnBytesRead) -> Iterator[CellBatch]:
         if done is not None:
             yield from _plain_cells(path, on_progress, done)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as fault:
-        raise UsageError(f"{path}: it cannot be read: {fault}") from fault
+        raise UsageError(f"cannot read {path}: {fault}") from fault
 
 
 def encoded(values: Iterable[str]) -> CellColumn:
@@ -117,7 +117,7 @@ def _blocks(content: IO[bytes]) -> Iterator[bytes]:
     if head.count(b'"') % 2 or not head.endswith(b"\n"):
         yield head + content.read(_LONGEST_BLOCK)
         if content.read(1):
-            raise ValueError("the header is no line")
+            raise ValueError("the header line is incomplete")
         return
     while part := content.read(_BLOCK_BYTES):
         rest += part
@@ -128,7 +128,7 @@ def _blocks(content: IO[bytes]) -> Iterator[bytes]:
             yield head + rest[:end]
             rest = rest[end:]
         elif len(rest) > _LONGEST_BLOCK:
-            raise ValueError("a quote is not closed")
+            raise ValueError("unclosed quote")
     if rest:
         yield head + rest
 
@@ -153,7 +153,7 @@ def _plain_cells(path: Path, on_progress: OnBytesRead, skipped: int) -> Iterator
         reader = csv.reader(_lines(path, text))
         names = next(filter(None, reader), [])
         if missing := missing_columns(names):
-            raise UsageError(f"{path}: these columns are missing: {', '.join(missing)}")
+            raise UsageError(f"{path}: missing columns: {', '.join(missing)}")
         places = [len(names) - 1 - names[::-1].index(column) for column in COLUMNS]
         rows = islice(((reader.line_num, row) for row in reader if row), skipped, None)
         while some := list(islice(rows, BATCH_ROWS)):
@@ -169,5 +169,7 @@ def _lines(path: Path, text: IO[str]) -> Iterator[str]:
     """Lines of a bounded length: what is no CSV may be one line of gigabytes."""
     while line := text.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
-            raise UsageError(f"{path}: a line has more than {_LONGEST_LINE:,} letters: it does not contain price rows")
+            raise UsageError(
+                f"{path}: a line has more than {_LONGEST_LINE:,} characters: this is not a file of price rows"
+            )
         yield line

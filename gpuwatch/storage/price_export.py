@@ -62,11 +62,11 @@ def polled_gpus(gpu: str, scope: MarketFilter) -> tuple[str, ...]:
 def check_export_target(path: Path, *, force: bool) -> None:
     """Raises UsageError: nothing can be written there, or something would be lost."""
     if not path.name.endswith(SUFFIXES):
-        raise UsageError(f"{path}: name a file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        raise UsageError(f"{path}: expected a file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be a file: name one in a folder that exists")
+        raise UsageError(f"cannot write {path}; choose a file in an existing folder")
     if path.exists() and not force:
-        raise UsageError(f"{path} exists; name another file, or use --force to replace it")
+        raise UsageError(f"{path} exists; choose another file, or replace it with --force")
 
 
 def write_rows(path: Path, rows: Iterable[PriceRow]) -> int:
@@ -84,7 +84,7 @@ def write_rows(path: Path, rows: Iterable[PriceRow]) -> int:
             part.replace(path)
         return written
     except OSError as error:
-        raise GpuwatchError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise GpuwatchError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)

@@ -172,12 +172,12 @@ def cell_batches(path: Path, on_progress: OnBytesRead = lambda done, total: None
         UsageError: it cannot be read, or a column is missing.
     """
     if not path.is_file():
-        raise UsageError(f"{path}: it is not a file")
+        raise UsageError(f"{path}: no such file")
     try:
         with path.open("rb") as raw:
             is_parquet = raw.read(len(_PARQUET)) == _PARQUET
     except OSError as fault:
-        raise UsageError(f"{path}: it cannot be read: {fault}") from fault
+        raise UsageError(f"cannot read {path}: {fault}") from fault
     if is_parquet:
         from gpuwatch.storage.parquet_files import parquet_batches  # noqa: PLC0415 an extra, and slow to come
 

@@ -123,8 +123,8 @@ def _check(path: Path, survey: RowSurvey) -> None:
     for about in survey.sources.values():
         if not about.has_explicit_polls and len(about.gpus) * len(about.moments) > _MAX_POLLS:
             raise UsageError(
-                f"{path}: {len(about.gpus):,} GPUs at {len(about.moments):,} moments are too many polls:"
-                " is gpu_name_raw the name of a GPU in every row?"
+                f"{path}: too many polls, {len(about.gpus):,} GPUs at {len(about.moments):,} times:"
+                " check that gpu_name_raw is a GPU name in every row"
             )
 
 

@@ -37,7 +37,7 @@ class SqlHolds:
             with self._database.read() as connection:
                 return load_holds(driver_executor(connection), provider)
         except StoreError as error:
-            log.warning("the holds cannot be read: %s", error, extra={"provider": provider})
+            log.warning("cannot read the holds: %s", error, extra={"provider": provider})
             return ()
 
     def save(self, hold: Hold) -> None:
@@ -46,7 +46,7 @@ class SqlHolds:
             with self._database.write() as connection:
                 _save(driver_executor(connection), hold)
         except StoreError as error:
-            log.warning("the hold is not kept for the next start: %s", error, extra={"provider": hold.provider})
+            log.warning("cannot store the hold for the next start: %s", error, extra={"provider": hold.provider})
 
 
 class LightHolds:

@@ -151,7 +151,7 @@ def step_back(executor: Executor, provider: str, at_s: int) -> None:
     if hours[0][0] > _MOVABLE_HOURS:
         newest = datetime.fromtimestamp(hours[0][1] * 3600, UTC)
         raise StoreError(
-            f"the clock is wrong, or was: the history reaches to {newest:%Y-%m-%d %H}:00 UTC; set the clock"
+            f"the clock is or was wrong: the history reaches to {newest:%Y-%m-%d %H}:00 UTC; set the clock"
         )
     mine = "series_id IN (SELECT s.id FROM series s JOIN segment g ON g.id = s.segment_id WHERE g.provider = ?)"
     newer = """EXISTS (SELECT 1 FROM price_interval n

@@ -127,4 +127,4 @@ def make_own_folder(path: Path) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"the folder of {path} cannot be made: {error.strerror}") from error
+        raise StoreError(f"cannot create the folder of {path}: {error.strerror}") from error

@@ -20,7 +20,7 @@ class AccountSuite(Suite):
     def lookup(self, adapter: Adapter) -> AccountLookup:
         """The renting side, if it can name the account."""
         if not isinstance(adapter.launcher, AccountLookup):
-            pytest.skip(f"{self.bench.name} names no account")
+            pytest.skip(f"{self.bench.name} does not report an account")
         return adapter.launcher
 
     def test_the_account_is_the_same_each_time(self, lookup: AccountLookup) -> None:

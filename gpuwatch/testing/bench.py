@@ -22,20 +22,20 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PARTS: Final = {  # of the suites, for `Bench.leaves_out`
     "narrowing": "a query narrows the answer",
     "keyless": "the answer without a key",
-    "statuses": "an HTTP status has its own error",
+    "statuses": "each HTTP status has its own error",
     "garbage": "a 2xx answer without data",
     "losses": "a lost connection",
-    "hostile": "answers with hostile values in them",
-    "gone": "an offer that is gone is reported",
+    "hostile": "answers with hostile values",
+    "gone": "an offer that is gone is reported as such",
     "ordering": "the HTTP statuses of a create",
     "lost": "the answer to a create or a destroy is lost",
-    "not_sent": "a request that never left",
+    "not_sent": "a request that was never sent",
     "lists": "odd lists of instances",
-    "pages": "a page of the list is missing",
-    "bids": "a bid where the provider takes none",
-    "disk": "the disk that is priced is the disk that is ordered",
-    "image": "the image that is wanted is ordered",
-    "lag": "a list that lags behind",
+    "pages": "a missing page of the list",
+    "bids": "a bid at a provider without bids",
+    "disk": "the priced disk is the ordered disk",
+    "image": "the configured image is ordered",
+    "lag": "an instance list that lags behind",
 }
 
 
@@ -85,7 +85,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         unknown = sorted(self.leaves_out.keys() - PARTS.keys())
         if unknown:
-            raise ValueError(f"{self.name}: leaves_out names no part of the suites: {', '.join(unknown)}")
+            raise ValueError(f"{self.name}: unknown part in leaves_out: {', '.join(unknown)}")
 
     @property
     def info(self) -> providers.ProviderInfo:

@@ -33,13 +33,13 @@ def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
     identities = [offer.identity for offer in answer.offers]
     prices = [offer.quoted_usd_hour for offer in answer.offers]
     checks = {
-        f"it is of {answer.provider!r}": answer.provider == info.name,
-        "an identity comes twice": len(set(identities)) == len(identities),
-        "it is not cheapest first": prices == sorted(prices),
+        f"its provider is {answer.provider!r}": answer.provider == info.name,
+        "duplicate identity": len(set(identities)) == len(identities),
+        "not sorted cheapest first": prices == sorted(prices),
         "observed_at is not aware UTC": _is_utc(answer.observed_at),
-        "rows or searches are counted below 0": answer.rows >= 0 and answer.searches >= 0,
-        "skipped counts nothing": all(count > 0 for count in answer.skipped.values()),
-        "a reason to skip holds a row's own values": all(len(reason) <= 120 for reason in answer.skipped),
+        "negative number of rows or searches": answer.rows >= 0 and answer.searches >= 0,
+        "skipped has a count of 0": all(count > 0 for count in answer.skipped.values()),
+        "a skip reason contains a value of the row": all(len(reason) <= 120 for reason in answer.skipped),
     }
     return found + [text for text, sound in checks.items() if not sound]
 

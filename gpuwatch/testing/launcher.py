@@ -147,7 +147,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
 
     @part("gone")
     def test_an_offer_that_is_gone_is_reported(self, launcher: Launcher, offers: Sequence[Offer], place: Any) -> None:
-        assert self.bench.sell_out is not None, "give the bench a sell_out, or let it leave out `gone` with a reason"
+        assert self.bench.sell_out is not None, "set sell_out in the bench, or list `gone` in leaves_out with a reason"
         self.bench.sell_out(place, offers[0].offer_id)
         with pytest.raises(OfferGone):
             launcher.create(self.order(offers[0].offer_id))
@@ -300,7 +300,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
 
     def test_without_a_key_nothing_is_rented(self, place: Any, offers: Sequence[Offer]) -> None:
         if self.bench.info.own_credentials or self.bench.key is None:
-            pytest.skip(f"{self.bench.name} takes no key from gpuwatch")
+            pytest.skip(f"{self.bench.name} receives no key from gpuwatch")
         with relaying(place.url) as relay, self.bench.pointed_at(relay.url, None) as adapter:
             if adapter.launcher is None:
                 return
@@ -346,7 +346,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
             except ProviderError:
                 continue
             assert [odd for one in found for odd in instance_problems(one)] == [], f"seed {seed}"
-            assert len(found) >= made, f"seed {seed}: an instance that is not understood is not left out"
+            assert len(found) >= made, f"seed {seed}: a malformed instance must not be omitted"
 
     @part("lists")
     def test_junk_in_a_list_is_an_error_or_left_out(

@@ -40,7 +40,7 @@ class LookupSuite(Suite):
     @pytest.fixture
     def launcher(self, adapter: Adapter) -> Launcher:
         """The renting side, through the relay."""
-        assert adapter.launcher is not None, "INFO.launches says that it rents"
+        assert adapter.launcher is not None, "INFO.launches is set, but there is no launcher"
         return adapter.launcher
 
     @pytest.fixture
@@ -63,7 +63,7 @@ class LookupSuite(Suite):
     def test_one_can_be_asked_for_or_the_provider_says_why_not(self, launcher: Launcher) -> None:
         why = self.bench.info.no_lookup
         assert isinstance(launcher, InstanceLookup) == (not why), (
-            "a launcher needs get(instance_id), or ProviderInfo a line no_lookup that says why it has none: not both"
+            "a launcher needs get(instance_id), or ProviderInfo.no_lookup with the reason, not both"
         )
         assert "\n" not in why
 

@@ -53,7 +53,7 @@ class MarketSuite(Suite):
         assert not info.base_url.endswith("/")
         assert info.spots
         assert info.kinds
-        assert OfferKind.LIVE in info.kinds or not info.launches, "what can be rented is live"
+        assert OfferKind.LIVE in info.kinds or not info.launches, "rentable offers must be live"
         assert info.billing.minimum_s >= 0
         assert info.billing.step_s >= 0
         assert _odd_options(info) == []
@@ -128,7 +128,7 @@ class MarketSuite(Suite):
     @part("keyless")
     def test_without_a_key_it_answers_or_says_that_it_wants_one(self, place: Any) -> None:
         if self.bench.info.own_credentials or self.bench.key is None:
-            pytest.skip(f"{self.bench.name} takes no key from gpuwatch")
+            pytest.skip(f"{self.bench.name} receives no key from gpuwatch")
         with self.bench.pointed_at(place.url) as adapter:
             with_key = adapter.market.search(Query()).offers
         with self.bench.pointed_at(place.url, None) as adapter:
@@ -192,7 +192,7 @@ class MarketSuite(Suite):
         sound, relay.spoil = self._asked(place.url, False), with_junk
         found = self._asked(relay.url, False)
         assert sound is not None
-        assert found is not None, "junk between the rows is no reason to reject the answer"
+        assert found is not None, "junk rows must not reject the whole answer"
         assert [offer.offer_id for offer in found.offers] == [offer.offer_id for offer in sound.offers]
 
     def _asked(self, url: str, spot: bool) -> Answer | None:
@@ -216,8 +216,8 @@ def _odd_options(info: ProviderInfo) -> list[str]:
     odd = []
     for spec in info.options:
         if spec.default is not None and not isinstance(spec.default, kinds[spec.kind]):
-            odd.append(f"{spec.name}: the default is no {spec.kind}")
+            odd.append(f"{spec.name}: the default is not a {spec.kind}")
         if not spec.about or "\n" in spec.about or not spec.name.isidentifier() or not spec.name.islower():
-            odd.append(f"{spec.name}: a name in lower-case letters, and one line about it")
+            odd.append(f"{spec.name}: expected a lower-case name and a one-line description")
     names = [spec.name for spec in info.options]
     return odd + [f"{name}: twice" for name in set(names) if names.count(name) > 1]

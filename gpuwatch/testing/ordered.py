@@ -26,14 +26,14 @@ class OrderedSuite(LookupSuite):
     ) -> None:
         priced = [one for one in offers if one.disk_usd_gb_month]
         if not priced:
-            pytest.skip(f"{self.bench.name}: no disk has a price of its own")
+            pytest.skip(f"{self.bench.name}: disk has no separate price")
         for letter, disk_gb in (("a", self.bench.disk_gb), ("b", self.bench.disk_gb + 100)):
             relay.requests.clear()
             launcher.create(self.order(priced[0].offer_id, f"gpuwatch-{letter}", disk_gb=float(disk_gb)))
             sent = [line_of(one) for one in relay.requests if re.search(self.bench.creates, line_of(one), re.DOTALL)]
             with case(f"{disk_gb} GB"):
                 assert any(re.search(rf"(?<![\d.]){disk_gb}(?:\.0+)?(?![\d.]*\d)", one) for one in sent), (
-                    "the disk that is paid for is not in the request that rents: it must carry order.disk_gb"
+                    "the create request must contain the disk that is paid for: order.disk_gb"
                 )
             priced = priced[1:] or priced
 
@@ -45,7 +45,7 @@ class OrderedSuite(LookupSuite):
             pytest.skip(f"{self.bench.name} starts machines, not images (runs_images = False)")
         launcher.create(self.order(offers[0].offer_id, image=IMAGE))
         assert any(carries(one, IMAGE) for one in relay.requests), (
-            "order.image is not in what was sent: send it, or declare runs_images=False"
+            "the create request must contain order.image, or declare runs_images=False"
         )
 
     @part("lag")
@@ -59,5 +59,5 @@ class OrderedSuite(LookupSuite):
         made = launcher.create(self.order(offers[0].offer_id))
         for line, body in zip(asked, answers, strict=True):
             relay.fail(f"^{re.escape(line)}$", 200, body)
-        assert list(launcher.list_instances()) == [], "the list has been held back"
-        assert launcher.get(made.instance_id) is not None, "get() must ask for the one, not look into the list"
+        assert list(launcher.list_instances()) == [], "the test server holds back the list"
+        assert launcher.get(made.instance_id) is not None, "get() must request the single instance, not use the list"

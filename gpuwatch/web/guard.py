@@ -30,7 +30,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_DETAILS = {404: "there is no such page", 405: "this page does not take this method"}
+_DETAILS = {404: "no such page", 405: "this page does not support this method"}
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN = frozenset({"/healthz", "/login", "/api/v1/session"})  # and /static/: nothing there is anybody's
 
@@ -100,7 +100,7 @@ def _problem(error: Exception, scope: Scope) -> HttpProblem:
     if isinstance(error, GpuwatchError):
         return problem_of(error)
     log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-    return HttpProblem(500, "gpuwatch has a defect here; the log has the traceback")
+    return HttpProblem(500, "internal error of gpuwatch; the log has the traceback")
 
 
 def access_in(connection: HTTPConnection) -> access.Access:

@@ -102,9 +102,9 @@ async def _opened(request: Request, context: WebContext, given: str) -> tuple[st
     if found is None:
         await asyncio.sleep(context.login_limit.delay_s(client))
         log.warning("web: a wrong password or code from %s", client)
-        raise HttpProblem(401, "that is not right")
+        raise HttpProblem(401, "wrong password, token or code")
     context.login_limit.succeeded(client)
-    log.info("web: logged in from %s by %s", client, found[0])
+    log.info("web: login from %s by %s", client, found[0])
     return context.sessions.open(*found)
 
 

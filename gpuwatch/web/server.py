@@ -45,7 +45,7 @@ class WebServer:
             self._server = uvicorn.Server(self._config())
         except (OSError, ssl.SSLError) as error:
             self._socket.close()
-            raise CannotListen(f"web.tls_certificate cannot be used: {error.strerror or error}") from None
+            raise CannotListen(f"cannot use web.tls_certificate: {error.strerror or error}") from None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="web", daemon=True)
 
@@ -97,7 +97,7 @@ class WebServer:
         try:
             self._loop.run_until_complete(self._server.serve(sockets=[self._socket]))
         except Exception:
-            log.exception("the web page ended; gpuwatch goes on without it")
+            log.exception("the web server stopped; gpuwatch continues without it")
         finally:
             self._socket.close()
             self._loop.close()

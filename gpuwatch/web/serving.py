@@ -43,7 +43,7 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "multipart")
 def require_web_extra() -> None:
     """Raises UsageError: the extra is not installed; the line says how."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise UsageError(f"the web page needs {missing[0]}: {install_hint('web')}")
+        raise UsageError(f"the web page requires {missing[0]}: {install_hint('web')}")
 
 
 @contextmanager
@@ -117,11 +117,11 @@ class WebBeside:
                 server = self._started(settings, progress)
             except GpuwatchError as error:
                 if str(error) != self._reported:
-                    log.critical("%s; gpuwatch goes on without the web page, and tries again", error)
+                    log.critical("%s; gpuwatch continues without the web page, and retries", error)
                 self._reported = str(error)
                 ended.wait(_AGAIN_S)
             except Exception:
-                log.exception("the web page cannot be started; gpuwatch goes on without it")
+                log.exception("cannot start the web page; gpuwatch continues without it")
                 return
             else:
                 ended.wait()

@@ -24,9 +24,9 @@ def webhook_route(context: WebContext) -> Route:
     async def take(request: Request) -> Response:
         webhook = context.owner.webhooks.at(request.url.path)
         if webhook is None:
-            raise HttpProblem(404, "no bot takes updates here")
+            raise HttpProblem(404, "no bot receives updates here")
         if not webhook.is_genuine(request.headers):
-            log.warning("web: an update without its secret from %s was refused", request.state.origin.client)
+            log.warning("web: refused a webhook update without its secret from %s", request.state.origin.client)
             raise HttpProblem(401, "the secret of this webhook is missing or wrong")
         body = await request.body()
         try:

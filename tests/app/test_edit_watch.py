@@ -119,7 +119,7 @@ def test_a_wrong_value_is_refused_with_its_key(config: str) -> None:
 
 @pytest.mark.parametrize("key", [*sorted(BY_EDITOR_ALONE), "launch.nonsense", "__class__", "launch"])
 def test_what_runs_here_or_holds_a_secret_is_not_changed(config: str, key: str) -> None:
-    with pytest.raises(UsageError, match="cannot be changed here"):
+    with pytest.raises(UsageError, match="cannot be edited here"):
         draft_watch(config, "night", {key: "touch /tmp/x"})
 
 

@@ -140,16 +140,16 @@ def test_a_provider_whose_extra_is_missing_is_left_out_and_named(
         assert "needy_stall" not in build_adapters(loaded, http)
         with pytest.raises(UsageError, match=re.escape(install_hint("postgres"))):
             build_adapters(loaded, http, ["needy_stall"])
-    assert "needy_stall: it needs an extra" in caplog.text
+    assert "needy_stall: a required extra is not installed" in caplog.text
     provider_access.missing_extra.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("providers", "reported"),
     [
-        ('["one_stall", "vastai"]', "gpuwatch cannot rent at one_stall: a matching offer there is only reported"),
-        ('["prices_stall"]', "prices_stall has list prices only: a watch that rents does not search there"),
-        ('["machines_stall"]', "machines_stall rents virtual machines: launch.image is not used there"),
+        ('["one_stall", "vastai"]', "gpuwatch cannot rent at one_stall: it only reports matching offers there"),
+        ('["prices_stall"]', "prices_stall offers list prices only: a watch that rents does not search there"),
+        ('["machines_stall"]', "machines_stall rents out virtual machines: launch.image is ignored there"),
     ],
 )
 def test_a_watch_that_rents_where_it_cannot_or_not_what_it_names_is_warned_of(
@@ -175,7 +175,7 @@ def test_doctor_and_settings_agree_about_the_image_and_the_start_script(
     found = [finding.text for finding in image_findings(loaded, provider)]
     assert bool(found) is (said is not None)
     assert all(said in one for one in found if said)
-    assert ("rents virtual machines" in caplog.text) is (said is not None)
+    assert ("rents out virtual machines" in caplog.text) is (said is not None)
     assert ("launch.onstart is refused" in caplog.text) is (provider == "primeintellect")
 
 
@@ -189,7 +189,7 @@ def test_doctor_says_where_the_image_of_a_watch_is_not_used_and_which_extra_is_m
     )
     assert [finding.text for finding in image_findings(loaded, "vastai")] == []
     (found,) = image_findings(loaded, "machines_stall")
-    assert "the image of 'rents' is not used" in found.text
+    assert "the image of 'rents' is ignored" in found.text
     monkeypatch.setattr(provider_access, "_is_there", lambda package: False)
     provider_access.missing_extra.cache_clear()
     found = next(finding for finding in _extras(loaded) if finding.area == "needy_stall")

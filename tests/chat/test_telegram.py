@@ -33,9 +33,9 @@ def test_a_press_works_once_and_the_other_buttons_stay(chat: Chat) -> None:
     shown = chat.shows(SILENCE, ("Why", ButtonAction.WHY, "a" * 12, timedelta(days=1)))
     with chat.open():
         first, second = (chat.double.press(shown, "Silence", OWNER) for _ in range(2))
-        assert "No alerts of h100" in chat.answer(first)
+        assert "No offer alerts for h100" in chat.answer(first)
         assert "already" in chat.answer(second)
-        wait_for(lambda: "▸ No alerts of h100" in chat.double.now(shown).text)
+        wait_for(lambda: "▸ No offer alerts for h100" in chat.double.now(shown).text)
     assert chat.double.now(shown).labels == ["Why"]
     assert chat.double.now(shown).text.count("▸") == 1
 
@@ -102,10 +102,10 @@ def test_an_interrupted_update_is_finished_by_the_next_start(chat: Chat) -> None
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
-        (Fault(409, "Conflict: terminated by other getUpdates request"), "somebody else polls this bot"),
-        (Fault(401, "Unauthorized"), "token is not accepted"),
-        (Fault(502, "Bad Gateway"), "does not give updates"),
-        (Fault(raw=b"<html>"), "does not give updates"),
+        (Fault(409, "Conflict: terminated by other getUpdates request"), "another program polls this bot"),
+        (Fault(401, "Unauthorized"), "token"),
+        (Fault(502, "Bad Gateway"), "returns no updates"),
+        (Fault(raw=b"<html>"), "returns no updates"),
     ],
 )
 def test_a_fault_of_polling_is_said_once(chat: Chat, caplog: pytest.LogCaptureFixture, fault: Fault, text: str) -> None:

@@ -68,7 +68,7 @@ def test_a_job_is_cancelled_and_retried_by_buttons_each_asked_once_more_and_done
         old = wait_for(lambda: (now := chat.double.now(late)).labels == ["Yes, retry train", "No"] and now)
         queued = jobs.record(failed, JobTransition(to_state=JobState.QUEUED, at=NOON))
         jobs.record(queued, JobTransition(to_state=JobState.FAILED, at=NOON))
-        assert "has changed since" in chat.answer(chat.double.press(old, "Yes", OWNER))
+        assert "has changed in the meantime" in chat.answer(chat.double.press(old, "Yes", OWNER))
         assert state() is JobState.FAILED
     assert [one.alert.headline for one in audits(database)] == ["job train cancelled", "job train retried"]
     assert all(f"user {OWNER}" in dict(one.alert.facts)["By"] for one in audits(database))

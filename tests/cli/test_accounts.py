@@ -73,7 +73,7 @@ def test_two_accounts_that_the_provider_names_are_never_the_same(shell: Shell, r
     alive_under(rows, "999")
     ran = shell("accounts", "--same")
     assert ran.code == 2
-    assert "names two accounts" in ran.err
+    assert "reports two different accounts" in ran.err
 
 
 def test_same_and_json_exclude_each_other(shell: Shell, rows: Rows) -> None:

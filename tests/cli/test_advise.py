@@ -33,7 +33,7 @@ H = timedelta(hours=1)
 def test_the_public_series_of_the_h100(shell: Shell) -> None:
     ran = shell("advise", "H100 SXM", "--data", PRIME, "--since", "all", "--deadline", "2d", "--hours", "24")
     assert ran.code == 0
-    assert ran.out.startswith("H100 SXM: wait or buy? You must have one within 2d.")
+    assert ran.out.startswith("H100 SXM: wait or buy? You need one within 2d.")
     for text in ("price now  1.9900", "limit now  1.8", "Method: optimal stopping", "357 polled hours of 366"):
         assert text in ran.out
     assert ran.err == ""
@@ -68,8 +68,8 @@ def test_a_price_that_hardly_moves_says_buy_now(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("argv", "reported"),
     [
-        (("A100", "--data", VAST, "--since", "all", "--deadline", "12h"), "72 are needed"),
-        (("RTX 4090", "--data", PRIME, "--since", "all"), "nobody looked for such offers"),
+        (("A100", "--data", VAST, "--since", "all", "--deadline", "12h"), "72 are required"),
+        (("RTX 4090", "--data", PRIME, "--since", "all"), "such offers"),
     ],
 )
 def test_too_little_is_exit_3(shell: Shell, argv: tuple[str, ...], reported: str) -> None:
@@ -84,7 +84,7 @@ def test_too_little_is_exit_3(shell: Shell, argv: tuple[str, ...], reported: str
 @pytest.mark.parametrize(
     ("argv", "reported"),
     [
-        (("H1000", "--data", PRIME), "no GPU is called 'H1000'"),
+        (("H1000", "--data", PRIME), "unknown GPU 'H1000'"),
         (("H100", "--deadline", "soon"), "expected a duration"),
         (("H100", "--deadline", "0s"), "above 0"),
         (("H100", "--deadline", "31d"), "at most 30d"),
@@ -111,7 +111,7 @@ def test_what_the_store_saw_long_ago_is_not_the_price_now(shell: Shell) -> None:
     shell("import", PRIME)
     old = shell("advise", "H100 SXM", "--since", "all", "--json").json
     assert (old["verdict"], old["now_usd_gpu_hour"], old["saving"]["saving_usd"]) == ("wait", None, None)
-    assert old["why"].startswith("the newest look is ")
+    assert old["why"].startswith("the newest poll is ")
     then = shell("advise", "H100 SXM", "--since", "all", "--until", "2025-11-03", "--json").json
     assert then["now_usd_gpu_hour"] is not None
 
@@ -194,7 +194,7 @@ def test_check_heeds_the_record_that_the_daemon_heeds(shell: Shell, seen: Databa
     ran = shell("check", "--json")
     (watch,) = ran.json["watches"]
     assert (watch["max_price"], watch["auto"]["rule"]) == (3.0, "fixed median")
-    assert "by the record of earlier forecasts optimal stopping is not followed" in ran.err
+    assert "optimal stopping is not used, based on the record of earlier forecasts" in ran.err
 
 
 def test_check_begins_the_wait_and_no_store_does_not(shell: Shell, seen: Database, market: Marketplace) -> None:
@@ -247,7 +247,7 @@ def test_a_rate_card_has_an_answer_by_the_week(shell: Shell, path: str) -> None:
     assert (found.json["step"], found.json["deadline_hours"], found.json["judged_hours"]) == ("week", 48, 168)
     assert [one["hours_left"] for one in found.json["limits"]] == [168, 0]
     ran = shell("advise", "A100", "--data", path, "--since", "all")
-    assert "step       a week: polls are too few to judge hours; a wait of 7d is judged" in ran.out
+    assert "step       one week: the polls are too sparse for hourly steps; a wait of 7d is assessed" in ran.out
     assert " polled weeks of " in ran.out
 
 

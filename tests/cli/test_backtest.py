@@ -94,7 +94,7 @@ def test_strict_refuses_what_cannot_be_judged(shell: Shell) -> None:
     shell.settings(WATCHES)
     ran = shell("backtest", "eights", "--data", PRIME, "--strict")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "watch 'eights': the history cannot judge min_cuda, nvlink (--strict)\n"
+    assert ran.err == "watch 'eights': the history cannot evaluate min_cuda, nvlink (--strict)\n"
     assert shell("backtest", "any", "--data", PRIME, "--strict").code == 0
 
 
@@ -160,16 +160,16 @@ def test_a_market_without_a_fitting_offer_and_one_that_nobody_looked_at(shell: S
     assert (never.code, "it never fired" in never.out) == (0, True)
     assert "the data is shorter than the deadline (1d)" in never.out
     two = shell("backtest", "--gpu", "H100", "--count", "2", "--max-price", "2", "--data", data)
-    assert "nothing that fits was ever on sale" in two.out
+    assert "no matching offer was on sale" in two.out
     nobody = shell("backtest", "--gpu", "B200", "--max-price", "2", "--data", data)
-    assert (nobody.code, "was not polled" in nobody.out) == (3, True)
+    assert (nobody.code, "no polls in that time" in nobody.out) == (3, True)
     assert shell("backtest", "--gpu", "B200", "--max-price", "2", "--data", data, "--json").json["since"] is None
 
 
 def test_an_empty_store_cannot_tell(shell: Shell) -> None:
     shell("db", "upgrade")
     ran = shell("backtest", "--gpu", "H100", "--max-price", "2")
-    assert (ran.code, "was not polled" in ran.out) == (3, True)
+    assert (ran.code, "no polls in that time" in ran.out) == (3, True)
     assert json.loads(shell("backtest", "--gpu", "H100", "--sweep", "max_price=1:2:0.5", "--json").out)["samples"] == 0
 
 
@@ -177,7 +177,7 @@ def test_an_empty_store_cannot_tell(shell: Shell) -> None:
     ("argv", "words"),
     [
         ([], "there is no [[watch]]"),
-        (["--gpu", "H100"], "--gpu and --max-price go together"),
+        (["--gpu", "H100"], "--gpu and --max-price require each other,"),
         (["--max-price", "2"], "--max-price: only with --gpu"),
         (["--spot", "any"], "--spot: only with --gpu"),
         (["x", "--gpu", "H100", "--max-price", "2"], "use either"),
@@ -205,7 +205,7 @@ def test_wrong_usage_is_one_line_and_code_two(shell: Shell, argv: list[str], wor
 def test_a_sweep_over_several_watches_wants_one_named(shell: Shell) -> None:
     shell.settings(WATCHES)
     ran = shell("backtest", "--data", PRIME, "--sweep", "max_price=1:2:0.5")
-    assert (ran.code, ran.err) == (2, "--sweep takes one watch; name it: eights, any\n")
+    assert (ran.code, ran.err) == (2, "--sweep requires one watch: eights, any\n")
     assert shell("backtest", "nobody", "--data", PRIME).err == "there is no watch 'nobody'; watches: eights, any\n"
 
 
@@ -229,7 +229,7 @@ job = { hours = 10, on = "4x A100" }
     assert watch["fires"] > 0
     assert all(event["gpu"].startswith("A100") for event in watch["events"]), "its hours are known on A100 alone"
     assert all(event["price_usd_gpu_hour"] * 40 <= 40 for event in watch["events"])
-    assert "the job for at most $40" in shell("backtest", "--data", PRIME).out
+    assert "at most $40 for the job" in shell("backtest", "--data", PRIME).out
 
 
 def test_a_watch_with_an_automatic_price_has_the_limits_of_those_days(shell: Shell) -> None:

@@ -225,7 +225,7 @@ def test_too_little_history_to_compare_with_is_said_once(shell: Shell, market: M
     market.publish(gpu="H100 SXM", count=1, usd_hour=0.1)
     ran = shell("check")
     assert ran.code == 1
-    assert "no offer (every provider answered)" in ran.out
+    assert "no offers (every provider answered)" in ran.out
     assert ran.err.count("percentile for H100 SXM: too little history") == 1
     assert ran.err.count("too little history") == 1
 
@@ -327,7 +327,7 @@ def test_offers_without_a_country_are_counted_under_a_region_filter(shell: Shell
     shell.settings(REGIONS.format(regions=["EU"]))
     ran = shell("check")
     assert ran.code == 1
-    assert "vastai: 3 offers without a country that watch 'w' would accept but for `regions`" in ran.err
+    assert "vastai: 3 offers without a country that watch 'w' would accept without `regions`" in ran.err
     assert shell("check", "--json").json["providers"][0]["without_country"] == {"w": 3}
 
 

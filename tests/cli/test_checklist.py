@@ -32,7 +32,7 @@ def _settings(shell: Shell) -> None:
 def test_the_list_says_what_is_missing_and_what_it_means(shell: Shell) -> None:
     ran = shell("checklist")
     assert (ran.code, ran.err) == (0, "")
-    assert "train it: 0 of 3 done; it rents nothing until the rest is ticked" in ran.out
+    assert "train it: 0 of 3 done; it does not rent until the rest is ticked" in ran.out
     assert "[ ] dry_epoch\n      One epoch ran on 1 %" in ran.out
     assert "look" not in ran.out
 
@@ -99,7 +99,7 @@ def test_doctor_says_which_watch_is_held_back(shell: Shell) -> None:
 
     (line,) = reported()
     assert line == (
-        "Watch 'train it' rents nothing: the checklist is not complete: dry_epoch, amp, mine: a word; "
+        "Watch 'train it' does not rent: the checklist is not complete: dry_epoch, amp, mine: a word; "
         "see: gpuwatch checklist 'train it'"
     )
     shell("checklist", "tick", "train it", "dry_epoch", "amp", "mine: a word")
@@ -126,8 +126,8 @@ def test_a_job_has_a_checklist_and_its_pilot_does_its_part(shell: Shell) -> None
     (shell.folder / "big.toml").write_text(JOB + 'pilot = "1%"\n')
     (shell.folder / "plain.toml").write_text(JOB)
     shell("job", "submit", "big.toml", "plain.toml")
-    assert "job:big: 0 of 2 done; it rents nothing" in shell("checklist").out
-    assert "[ ] util_70 (its pilot measures it)" in shell("checklist", "job:big").out
+    assert "job:big: 0 of 2 done; it does not rent" in shell("checklist").out
+    assert "[ ] util_70 (measured by the pilot)" in shell("checklist", "job:big").out
     ticked = shell("checklist", "tick", "job:big", "amp", "--json").json[0]
     assert (ticked["missing"], ticked["ready"]) == (["util_70"], True)
     assert "it rents, and its pilot measures the rest" in shell("checklist", "job:big").out

@@ -66,7 +66,7 @@ def test_a_filter_writes_what_stays(shell: Shell, data: Path) -> None:
     assert (shell.folder / "out.jsonl").read_bytes() == b"".join([*lines[:20], lines[40]])
     assert (shell.folder / "gone.jsonl").read_bytes() == b"".join(lines[20:40])
     assert data.read_bytes() == before
-    assert "out.jsonl: 20 rows, and 1 lines that are no rows" in ran.out
+    assert "out.jsonl: 20 rows, and 1 unreadable lines" in ran.out
 
 
 def test_a_filter_refuses_its_input_before_it_reads_it(shell: Shell, data: Path) -> None:
@@ -101,13 +101,13 @@ def test_what_holds_no_rows_cannot_be_judged(shell: Shell, data: Path, content: 
         (["--near", "1.2"], "expected a cosine from 0.5 to 1"),
         (["--near", "nan"], "expected a cosine from 0.5 to 1"),
         (["--params", "7X"], "expected a number above 0"),
-        (["--params", "7B"], "--params wants the GPU, too"),
-        (["--poll"], "--poll wants the GPU, too"),
-        (["--gpu", "Q100", "--price", "1"], "no GPU is called 'Q100'"),
-        (["--max-perplexity", "9"], "wants --perplexity-model"),
+        (["--params", "7B"], "--params requires a GPU"),
+        (["--poll"], "--poll requires a GPU"),
+        (["--gpu", "Q100", "--price", "1"], "unknown GPU 'Q100'"),
+        (["--max-perplexity", "9"], "requires --perplexity-model"),
         (["--perplexity-model", "tiny"], "not a language model: expected an input"),
-        (["--model", "."], "holds no model"),
-        (["--work", "."], "holds other files"),
+        (["--model", "."], "has no model"),
+        (["--work", "."], "contains other files"),
         (["--field", "nope"], "--field may name one of these: text"),
         (["--backend", "sentence-transformers"], package_hint("sentence-transformers")),
     ],
@@ -159,10 +159,7 @@ def test_the_price_is_that_of_the_cheapest_offer_in_the_store(shell: Shell, data
     assert ran.json["saving"]["saved_usd"] == pytest.approx(4 * 7.0 * 1.2 / 4)
     ran = shell("dataset", "audit", "data.jsonl", "--model", "tiny", "--gpu", "RTX 4090", "--gpu-hours", "8", "--json")
     assert (ran.code, ran.json["saving"]["saved_usd"]) == (0, None)
-    assert (
-        "no price of RTX 4090: no offer of the last three hours is in the store; --price says one, --poll asks"
-        in ran.err
-    )
+    assert "no price of RTX 4090: the store has no offer of the last three hours; pass --price, or --poll" in ran.err
 
 
 def test_the_price_may_be_asked_for(shell: Shell, data: Path, market: Marketplace) -> None:
@@ -203,5 +200,5 @@ def test_without_the_extra_it_is_what_is_named_first(
     reported = shell("dataset", "audit", str(tmp_path / "data.jsonl"))
     assert (reported.code, reported.err) == (
         2,
-        f"this needs tokenizers, which is not installed: {install_hint('dataset')}\n",
+        f"tokenizers is not installed: {install_hint('dataset')}\n",
     )

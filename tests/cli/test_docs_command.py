@@ -40,12 +40,12 @@ def test_a_provider_is_named_by_its_last_word(shell: Shell) -> None:
 @pytest.mark.parametrize(("topic", "meant"), [("setings", "settings"), ("runpd", "providers/runpod")])
 def test_a_mistyped_topic_gets_a_suggestion(shell: Shell, topic: str, meant: str) -> None:
     ran = shell("docs", topic)
-    assert (ran.code, ran.err) == (2, f"there is no page {topic!r}; did you mean {meant}?\n")
+    assert (ran.code, ran.err) == (2, f"no page {topic!r}; did you mean {meant}?\n")
 
 
 def test_a_topic_that_is_near_nothing_leads_to_the_list(shell: Shell) -> None:
     ran = shell("docs", "xyzzy")
-    assert (ran.code, ran.err) == (2, "there is no page 'xyzzy'; run `gpuwatch docs` to list the pages\n")
+    assert (ran.code, ran.err) == (2, "no page 'xyzzy'; run `gpuwatch docs` to list the pages\n")
 
 
 def test_the_emulator_serves_until_it_is_interrupted() -> None:

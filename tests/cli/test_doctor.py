@@ -52,16 +52,16 @@ def test_a_key_that_may_everything_is_said_to(shell: Shell, rows: Rows, market: 
     works = the(findings, "the key works")
     assert works["state"] == "ok"
     assert "it may list instances, read the credit, read charges; credit " in works["text"]
-    assert the(findings, "instance_write")["state"] == "note"  # no question tells, and nothing was rented yet
+    assert the(findings, "instance_write")["state"] == "note"  # no question tells, and no launches yet
     assert {request.method for request in market.requests} == {"GET"}
 
 
 @pytest.mark.parametrize(
     ("endpoint", "words", "reported"),
     [
-        ("instances", "may not list instances", ("fault", "give the key the permission instance_read")),
-        ("user", "may not read the credit", ("note", "give the key the permission user_read")),
-        ("charges", "may not read charges", ("note", "give the key the permission billing_read")),
+        ("instances", "may not list instances", ("fault", "grant the key the permission instance_read")),
+        ("user", "may not read the credit", ("note", "grant the key the permission user_read")),
+        ("charges", "may not read charges", ("note", "grant the key the permission billing_read")),
     ],
 )
 def test_what_a_key_may_not_is_named_with_the_permission_that_it_lacks(
@@ -93,8 +93,8 @@ def test_the_last_rent_tells_whether_the_key_may_rent(shell: Shell, rows: Rows, 
 def test_a_rent_that_was_refused_for_the_key_is_a_fault(shell: Shell, rows: Rows) -> None:
     reason = EndReason.KEY.text("403 no permission")
     rows.move(rows.reserve(), S.FAILED, end_reason=reason)
-    one = the(found(shell, "vastai"), "the last rent was refused for the key")
-    assert (one["state"], one["mend"]) == ("fault", "give the key the permission to rent (instance_write)")
+    one = the(found(shell, "vastai"), "the last order was refused because of the key")
+    assert (one["state"], one["mend"]) == ("fault", "grant the key the permission to rent (instance_write)")
 
 
 @pytest.mark.parametrize(("price", "state"), [("3.6", "ok"), ("4000", "note")])
@@ -112,19 +112,19 @@ def test_what_is_held_unlisted_or_unknown_waits_for_its_owner(shell: Shell, rows
     foreign = rent(market, "gpuwatch-zzzzzzzzzzzz")
     findings = found(shell, "vastai")
     held = the(findings, f"launch {ID} is held")
-    assert held["mend"] == f"gpuwatch launches resolve {ID} --absent, or --adopt INSTANCE"
+    assert held["mend"] == f"run gpuwatch launches resolve {ID} --absent, or --adopt INSTANCE"
     assert the(findings, f"instance {foreign} has a label")["mend"] == f"gpuwatch adopt {foreign}"
     launch = rows.repository.get(ID)
     assert launch is not None
     rows.move(launch, S.STARTING, instance_id="4711")
-    unlisted = the(found(shell, "vastai"), f"launch {ID} is starting, and instance 4711 is not listed")
+    unlisted = the(found(shell, "vastai"), f"launch {ID} is starting, but instance 4711 is not listed")
     assert (held["state"], unlisted["state"], shell("doctor").code) == ("fault", "fault", 1)
 
 
 def test_what_lives_where_there_is_no_key_is_a_fault(shell: Shell, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     rows.move(rows.reserve(), S.STARTING, instance_id="4711")
     monkeypatch.delenv("VAST_API_KEY")
-    assert the(found(shell, "vastai"), f"gpuwatch cannot manage what runs there ({ID})")["state"] == "fault"
+    assert the(found(shell, "vastai"), f"gpuwatch cannot manage the launches there ({ID})")["state"] == "fault"
 
 
 def test_budgets_say_how_much_of_them_is_used(shell: Shell, rows: Rows, market: Marketplace) -> None:
@@ -137,7 +137,7 @@ def test_budgets_say_how_much_of_them_is_used(shell: Shell, rows: Rows, market: 
     assert (unused["state"], unused["text"]) == ("ok", "max_usd_hour: 0.00 of 4.00 $ used, 0 %")
     assert the(findings, "max_usd_hour")["text"] == "max_usd_hour: 3.60 of 4.00 $ used, 90 %"
     assert the(findings, "max_usd_hour")["state"] == "note"
-    assert the(findings, "max_instances")["text"] == "max_instances: 1 of 1 alive"
+    assert the(findings, "max_instances")["text"] == "max_instances: 1 of 1 active"
 
 
 def test_asking_twice_changes_nothing(shell: Shell, rows: Rows, market: Marketplace) -> None:
@@ -168,4 +168,4 @@ class Taciturn:
 
 def test_what_a_provider_tells_nobody_is_no_right_of_the_key(tmp_path: Path) -> None:
     findings = account_findings(load(env={}, cwd=tmp_path), "lambda", Taciturn(), {}, KnownLaunches())  # type: ignore[arg-type] what is asked
-    assert [one.text for one in findings] == ["the key works: it may list instances"]
+    assert [one.text for one in findings] == ["the key works; it may list instances"]

@@ -49,7 +49,7 @@ def test_channels_that_work_are_fine_and_get_no_message(servers: Servers) -> Non
     code, found = servers.found()
     assert code == 0
     assert found["telegram"][0] == found["email"][0] == "ok"
-    assert "127.0.0.1 takes the connection" in found["email"][1]
+    assert "127.0.0.1 accepts the connection" in found["email"][1]
     assert servers.bot.shown == []
     assert servers.box.mails == []
 
@@ -104,9 +104,9 @@ def test_a_broken_template_is_named_and_the_channel_works(shell: Shell, caplog: 
         )
         found = [one for one in shell("doctor", "--json").json if one["area"] == "alerts by telegram"]
         assert [(one["state"], one["text"]) for one in found][1:] == [
-            ("note", "the template of match is not used: there is no $pirce")
+            ("note", "the template of match is not used: unknown variable $pirce")
         ]
-        assert "notify.telegram.templates.match: there is no $pirce; the built-in text is sent" in caplog.text
+        assert "notify.telegram.templates.match: unknown variable $pirce; the built-in text is used" in caplog.text
         assert shell("notify").code == 0
     assert [one.text for one in bot.shown] == ["gpuwatch test message only"]
 

@@ -58,12 +58,12 @@ def test_prices_that_never_move_look_like_a_price_list(shell: Shell) -> None:
     ran = shell("import", "card.csv", "--dry-run")
     assert ran.code == 3  # no database yet
     ran = shell("import", "card.csv", "--source", "rate-card")
-    assert "vastai, list prices: 1,296 rows, kept apart: --provider vastai:listed shows them" in ran.out
-    assert "looks like a price list" not in ran.err
+    assert "vastai, list prices: 1,296 rows, stored separately: show them with --provider vastai:listed" in ran.out
+    assert "in a price list" not in ran.err
     history = ["history", "--gpu", "H100", "--since", "all", "--json"]
     assert shell(*history).code == 3  # nothing live
     assert shell(*history, "--provider", "vastai:listed").code == 0
-    assert "looks like a price list" in shell("import", "card.csv").err
+    assert "in a price list" in shell("import", "card.csv").err
 
 
 def test_a_file_with_both_shows_its_offers_alone(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:
@@ -74,7 +74,7 @@ def test_a_file_with_both_shows_its_offers_alone(shell: Shell, caplog: pytest.Lo
     alone, both = shell(*history, "live.csv"), shell(*history, "both.csv")
     assert alone.code == both.code == 0
     assert alone.json == both.json
-    assert "its list prices are left out" in caplog.text
+    assert "its list prices; show them with" in caplog.text
 
 
 def test_source_and_kind_must_agree(shell: Shell) -> None:

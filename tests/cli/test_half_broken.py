@@ -60,7 +60,7 @@ def test_stop_ends_the_instance_and_says_what_was_left_out(
     assert (ran.code, market.ledger.alive(), rows.state()) == (0, (), S.ENDED)
     reported = [record.message for record in caplog.records if record.name == "gpuwatch.bootstrap.settings_loading"]
     assert len(reported) == LEFT_OUT
-    assert all(line.endswith(" is left out") for line in reported)
+    assert all(line.endswith(" is ignored") for line in reported)
 
 
 def test_what_reads_and_what_settles_goes_on(shell: Shell, rows: Rows, market: Marketplace) -> None:
@@ -94,7 +94,7 @@ def test_a_file_that_is_no_toml_names_what_to_end_by_hand(shell: Shell, rows: Ro
     ran = shell("stop", ID)
     assert (ran.code, rows.state()) == (2, S.STARTING)
     assert "not valid TOML" in ran.err
-    assert f"by hand: end instance 4711 with the label {launch.label} at vastai" in ran.err
+    assert f"manually: end instance 4711 with the label {launch.label} at vastai" in ran.err
 
 
 @pytest.mark.parametrize("database", ["", "database_url = broken\n", 'database_url = "sqlite:////no/such.db"\n'])
@@ -103,7 +103,7 @@ def test_without_a_store_the_label_alone_is_reported_and_none_is_made(shell: She
     before = sorted(shell.folder.rglob("*"))
     ran = shell("stop", "--all")
     assert ran.code == 2
-    assert "by hand: end each instance whose label begins with gpuwatch-" in ran.err
+    assert "manually: end each instance whose label begins with gpuwatch-" in ran.err
     assert sorted(shell.folder.rglob("*")) == before
 
 
@@ -112,4 +112,4 @@ def test_without_a_key_instance_and_label_are_named(shell: Shell, rows: Rows, mo
     launch = rows.move(rows.reserve(), S.STARTING, instance_id="4711")
     ran = shell("stop", ID)
     assert ran.code == 2
-    assert f"by hand: end instance 4711 with the label {launch.label} there" in ran.err
+    assert f"end instance 4711 with the label {launch.label} there manually" in ran.err

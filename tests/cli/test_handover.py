@@ -110,7 +110,7 @@ def test_an_offer_at_a_provider_that_the_tool_lacks_is_said(shell: Shell) -> Non
         shell.settings(text.format(url=other.url, client="", max_price="5", spot="no").replace("disk_gb = 120", ""))
         ran = shell("handover", "H100 night", "--to", "dstack")
         assert (ran.code, ran.out) == (Exit.FAILED, "")
-        assert "shadeform has an offer that fits, and dstack rents nothing there" in ran.err
+        assert "shadeform has a matching offer, but dstack does not support that provider" in ran.err
         check_skypilot(yaml.safe_load(shell("handover", "H100 night", "--to", "skypilot").out))
 
 
@@ -129,7 +129,7 @@ def test_the_ready_commands_of_the_page_are_shown_with_their_words(shell: Shell,
     wanted = tomllib.loads(ready)["command"]
     names = {"{name}": "gpuwatch-h100-night", "{task_file}": "TASK_FILE"}
     assert watch["command"] == [names.get(word, word) for word in wanted]
-    assert "its command would be: " in shell("check", "--no-store").out
+    assert "would run: " in shell("check", "--no-store").out
 
 
 def test_doctor_says_whether_the_program_of_a_command_is_there(shell: Shell, place: Verda) -> None:

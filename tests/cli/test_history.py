@@ -133,8 +133,8 @@ def test_nobody_looked_is_not_nothing_on_offer(shell: Shell, stored: SqlHistoryR
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ((), "name one GPU"),
-        (("H100", "--gpu", "A100"), "name one GPU"),
+        ((), "expected one GPU"),
+        (("H100", "--gpu", "A100"), "expected one GPU"),
         (("H1000",), "did you mean H100"),
         (("H100", "--csv", "--json"), "use either"),
         (("H100", "--since", "5x"), "expected a duration"),
@@ -143,7 +143,7 @@ def test_nobody_looked_is_not_nothing_on_offer(shell: Shell, stored: SqlHistoryR
         (("H100", "--count", "8-4"), "expected a number of GPUs"),
         (("H100", "--under", "0"), "--under"),
         (("H100", "--data", "none.csv"), "does not exist"),
-        (("H100", "--data", "gpuwatch.toml"), "columns are missing"),
+        (("H100", "--data", "gpuwatch.toml"), "columns"),
     ],
 )
 def test_what_is_wrong_is_reported_in_a_line(

@@ -84,7 +84,7 @@ def test_a_picture_is_written_and_is_the_same_again(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_reported_in_a_line(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot write"):
         save_png(tmp_path / "none" / "a.png", draw)
 
 

@@ -48,7 +48,7 @@ def test_a_job_that_no_machine_of_its_providers_could_let_in_is_refused(shell: S
     path.write_text(path.read_text().replace('"H100" }', '"H100", providers = ["primeintellect"] }'))
     ran = shell("job", "submit", "train.toml")
     assert ran.code == Exit.USAGE
-    assert "an order at primeintellect cannot bring the job's key" in ran.err
+    assert "an order at primeintellect cannot install the job's SSH key" in ran.err
     found = load(str(settings))
     job = a_watch(name="job:train", action=Action.LAUNCH)
     assert providers_polled_for(job, found.providers) == ["vastai"]
@@ -56,7 +56,7 @@ def test_a_job_that_no_machine_of_its_providers_could_let_in_is_refused(shell: S
 
 
 @pytest.mark.parametrize(
-    ("provider", "why"), [("azure", "of azure only prices are read"), ("aws", "aws is not in the settings")]
+    ("provider", "why"), [("azure", "gpuwatch only reads prices at azure"), ("aws", "aws is not configured")]
 )
 def test_a_job_that_could_be_rented_nowhere_is_refused(shell: Shell, provider: str, why: str) -> None:
     """It would wait in the queue for ever."""
@@ -109,7 +109,7 @@ def test_where_results_and_checkpoints_go_is_shown(shell: Shell) -> None:
     assert shell("job", "submit", "train.toml").code == Exit.DONE
     shown = shell("job", "show", "train").out
     assert f"results    out/* to s3://bucket/run, a.txt to {shell.folder / 'here'}\n" in shown
-    assert "checkpoint ckpt, the newest 2 are kept here and in s3://bucket/ckpt\n" in shown
+    assert "checkpoint ckpt; gpuwatch keeps the newest 2 here and in s3://bucket/ckpt\n" in shown
 
 
 def test_a_job_is_cancelled_twice_and_retried(shell: Shell) -> None:
@@ -130,7 +130,7 @@ def test_a_retry_may_take_the_file_as_it_is_now(shell: Shell) -> None:
     shell("job", "cancel", "train")
     (shell.folder / "other.toml").write_text(JOB)
     ran = shell("job", "retry", "train", "--file", "other.toml")
-    assert (ran.code, "other.toml is about job 'other', not 'train'" in ran.err) == (Exit.USAGE, True)
+    assert (ran.code, "other.toml defines job 'other', not 'train'" in ran.err) == (Exit.USAGE, True)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_a_retry_may_take_the_file_as_it_is_now(shell: Shell) -> None:
         (["show", "nope"], "there is no job 'nope'; see: gpuwatch job list"),
         (["cancel", "nope"], "there is no job 'nope'"),
         (["retry", "train"], "job 'train' is queued; only a failed, cancelled or paused job can be retried"),
-        (["submit", "train.toml"], "a job 'train' is open already; cancel it, or give this one another name"),
+        (["submit", "train.toml"], "a job 'train' is already open; cancel it, or choose another name"),
         (["submit", "train.toml", "--sweep", "lr"], "expected KEY=VALUE,VALUE"),
-        (["submit", "no.toml"], "no.toml: cannot be read"),
+        (["submit", "no.toml"], "no.toml: cannot read"),
         (["submit", "wrong.toml"], "wrong.toml:1: limit: expected a table"),
-        (["submit", "late.toml"], "the deadline of job 'late' is past"),
-        (["submit", "after.toml"], "job 'after' depends on 'nobody': there is no such job"),
-        (["submit", "a.toml", "b.toml"], "waits for itself through depends_on"),
+        (["submit", "late.toml"], "the deadline of job 'late' has passed"),
+        (["submit", "after.toml"], "job 'after' depends on 'nobody', which does not exist"),
+        (["submit", "a.toml", "b.toml"], "depends on itself through depends_on"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(shell: Shell, argv: list[str], text: str) -> None:

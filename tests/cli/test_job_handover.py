@@ -46,7 +46,7 @@ def write(shell: Shell, place: Verda, limit: str, **changed: str) -> str:
 def printed(shell: Shell, *args: str) -> Any:
     ran = shell("job", "handover", *args)
     assert ran.code == Exit.DONE, ran.err
-    assert "does not carry out: results" in ran.err
+    assert "does not support: results" in ran.err
     return yaml.safe_load(ran.out)
 
 

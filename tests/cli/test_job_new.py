@@ -118,7 +118,7 @@ def test_before_anything_is_recorded_the_providers_are_asked(asking: Shell, stor
         asking("db", "upgrade")
     ran = asking(*(one for one in ASK if one != "--poll"), "--under", "100")
     assert ran.code == Exit.DONE, ran.err
-    assert "no such prices are recorded: the providers are asked" in ran.err
+    assert "the store has no such prices: polling the providers" in ran.err
     assert len(list(asking.folder.glob("*.db"))) == (store == "empty")
 
 
@@ -126,7 +126,7 @@ def test_a_file_that_is_there_is_kept(asking: Shell) -> None:
     assert asking(*ASK, "--under", "100").code == Exit.DONE
     again = asking(*ASK, "--under", "90")
     assert again.code == Exit.FAILED
-    assert "jobs/qlora-8b.toml exists already; --force overwrites it" in again.err
+    assert "jobs/qlora-8b.toml already exists; overwrite it with --force" in again.err
     assert asking(*ASK, "--under", "90", "--force").code == Exit.DONE
 
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_there_is_kept(asking: Shell) -> None:
     [
         (("--by", "someday"), "--by 'someday': expected a day such as \"Sunday\""),
         (("--hours", "5"), "use either --hours or --tokens"),
-        (("--spot", "only"), "how often is it interrupted? Use --interruptions-per-day"),
+        (("--spot", "only"), "--spot requires --interruptions-per-day"),
     ],
 )
 def test_what_is_wrong_is_one_line(asking: Shell, more: tuple[str, ...], text: str) -> None:

@@ -60,7 +60,7 @@ def test_results_are_listed_with_size_and_hash(shell: Shell, run: Path) -> None:
 
 def test_what_is_wrong_is_one_line(shell: Shell, run: Path) -> None:
     ran = shell("job", "logs", "train", "--run", "3")
-    assert (ran.code, ran.err) == (Exit.USAGE, "job 'train' has no run 3; it had 2\n")
+    assert (ran.code, ran.err) == (Exit.USAGE, "job 'train' has no run 3; its newest is 2\n")
     assert shell("job", "logs", "nope").code == Exit.USAGE
     assert shell("job", "logs", "-f", "train", "--json").code == Exit.USAGE
 
@@ -70,5 +70,5 @@ def test_a_job_that_waits_has_neither(shell: Shell, run: Path) -> None:
     shell("job", "submit", "other.toml")
     ran = shell("job", "logs", "other")
     assert (ran.code, ran.out) == (Exit.DONE, "")
-    assert "job other is queued: nothing of its log is here yet" in ran.err
+    assert "job other is queued: no log has been fetched yet" in ran.err
     assert shell("job", "results", "other", "--json").json == []

@@ -45,7 +45,7 @@ def test_the_same_queue_is_made_up_again(shell: Shell, h100_prices: Path) -> Non
 def test_a_job_file_is_submitted_once_a_day(shell: Shell, h100_prices: Path) -> None:
     ran = shell("job", "simulate", "train.toml", "--data", str(h100_prices))
     assert ran.code == Exit.DONE, ran.err
-    assert ran.out.startswith("16 jobs, any number at once, 2025-10-19")
+    assert ran.out.startswith("16 jobs, unlimited in parallel, 2025-10-19")
     assert "compared: " in ran.out
     assert "assumed: whatever was on offer could have been rented" in ran.err
 

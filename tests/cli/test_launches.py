@@ -125,7 +125,7 @@ def test_a_screen_shows_the_zone_of_the_settings_and_what_befell_an_instance(she
 
 def test_nothing_rented_is_an_empty_list(shell: Shell, rows: Rows) -> None:
     assert shell("launches", "--json").json == []
-    assert "nothing was rented" in shell("launches").out
+    assert "no launches" in shell("launches").out
 
 
 def test_a_dry_run_is_ended_and_costs_nothing(shell: Shell, rows: Rows) -> None:

@@ -162,7 +162,7 @@ def test_a_machine_that_failed_is_listed_with_its_launch_and_end(shell: Shell, s
 
 
 def test_how_launches_went_is_listed_by_machine(shell: Shell, store: Database) -> None:
-    assert shell("machines", "--reputation").out == "no launch of the last 90 days says anything about a machine\n"
+    assert shell("machines", "--reputation").out == "no launches of the last 90 days to rate a machine by\n"
     fail(store)
     (one,) = shell("machines", "--reputation", "--json").json
     assert (one["machine_id"], one["good"], one["failed"], one["reputation"]) == ("77", 0, 1, 0.72)
@@ -198,7 +198,7 @@ def test_a_forgiven_machine_is_rented_again(shell: Shell, store: Database) -> No
     assert isinstance(reserve(store, launch_id="b" * 12), LaunchRefusal)
     assert "not running in time" in shell("machines", "forgive", "77").out
     assert isinstance(reserve(store, launch_id="b" * 12), Launch)
-    assert shell("machines").out == "no machine is avoided\n"
+    assert shell("machines").out == "no machine is blocked\n"
 
 
 def test_a_blocked_machine_is_never_rented_and_only_allow_lifts_it(shell: Shell, store: Database) -> None:

@@ -47,7 +47,7 @@ def test_training_here_and_inference_there_is_held_against_one_machine(shell: Sh
     assert ran.json["infer"]["gpu"] == "RTX 3090"
     assert ran.json["apart_usd"] <= ran.json["together_usd"]
     assert ran.json["apart_usd"] == pytest.approx(ran.json["train"]["job_cost_usd"] + ran.json["infer"]["job_cost_usd"])
-    assert "$ apart" in shell(*HYBRID, "--data", str(data)).err
+    assert "$ on two" in shell(*HYBRID, "--data", str(data)).err
 
 
 @pytest.mark.parametrize("argv", [("plan", "cases"), HYBRID])
@@ -87,9 +87,9 @@ def test_a_pilot_may_have_a_limit(shell: Shell, usd: str, verdict: str, code: in
 @pytest.mark.parametrize(
     ("argv", "reported"),
     [
-        (("--measured", "quick"), "expected tokens a second"),
-        (("--measured", "412", "--loss", "2"), "expected two or more"),
-        (("--measured", "412", "--loss", "2,x"), "expected two or more"),
+        (("--measured", "quick"), "expected tokens per second"),
+        (("--measured", "412", "--loss", "2"), "expected at least two values"),
+        (("--measured", "412", "--loss", "2,x"), "expected at least two values"),
     ],
 )
 def test_a_wrong_pilot_is_one_line(shell: Shell, argv: tuple[str, ...], reported: str) -> None:

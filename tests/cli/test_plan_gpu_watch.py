@@ -73,15 +73,15 @@ def test_a_provider_that_never_rates_its_machines_is_not_asked_for_a_reliability
 @pytest.mark.parametrize(
     ("argv", "fault"),
     [
-        ((*FIT, "--write"), "--write goes with --watch NAME"),
+        ((*FIT, "--write"), "--write requires --watch NAME"),
         ((*FIT, "--watch", "w", "--json"), "use either --watch, which prints TOML, or --json"),
         ((*FIT, "--watch", "w", "--html", "p.html"), "use either --html, or --json and --csv"),
-        (("plan", "fit", "--seed", "--watch", "w"), "--watch goes without --seed: the sources' table is what it is"),
+        (("plan", "fit", "--seed", "--watch", "w"), "--watch cannot be combined with --seed, the sources' own table"),
         (
             ("plan", "size", "--model", "8B", "--watch", "w"),
-            "--watch goes with --max-price USD per GPU-hour; plan fit --watch takes the market's price",
+            "--watch requires --max-price USD per GPU-hour; plan fit --watch uses the market price",
         ),
-        (("plan", "size", "--model", "8B", "--max-price", "2"), "--max-price goes with --watch NAME"),
+        (("plan", "size", "--model", "8B", "--max-price", "2"), "--max-price requires --watch NAME"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(shell: Shell, argv: tuple[str, ...], fault: str) -> None:
@@ -92,8 +92,8 @@ def test_options_that_contradict_each_other_are_refused(shell: Shell, argv: tupl
 @pytest.mark.parametrize(
     ("argv", "verdict", "also"),
     [
-        ((*FIT, "--data", PRICES), "cheapest by the hour", "226 prices of"),
-        (("plan", "size", "--model", "8B", "--method", "qlora"), "GB in all; the fewest cards: 1×", "Korthikanti"),
+        ((*FIT, "--data", PRICES), "cheapest per hour", "226 prices of"),
+        (("plan", "size", "--model", "8B", "--method", "qlora"), "GB in total; fewest cards: 1×", "Korthikanti"),
     ],
     ids=["fit", "size"],
 )

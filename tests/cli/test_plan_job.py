@@ -1,4 +1,4 @@
-"""`gpuwatch plan job`: the sources' figures, real offers by the whole job's cost; and a watch that goes by it."""
+"""`gpuwatch plan job`: the sources' figures, real offers by total job cost; and a watch that goes by it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_loading_costs_1_33_to_1_87_and_the_sources_slip_is_reported(shell: Shel
 
 def test_it_says_where_it_differs_from_the_sources(shell: Shell) -> None:
     ran = shell(*JOB, A100, H100, "--setup", "1h")
-    assert "the sources count price × hours alone (--seed): 345.60, 336.00" in ran.err
+    assert "price × hours only, as the sources calculate (--seed): 345.60, 336.00" in ran.err
     assert "350.40" in ran.out
     assert "sources" not in shell(*JOB, A100, H100).err
 
@@ -77,7 +77,7 @@ def test_measured_speeds_give_a_range(shell: Shell) -> None:
 def test_an_interruption_loses_at_most_eight_dollars(shell: Shell) -> None:
     options = ("--spot", "only", "--interruptions-per-day", "4", "--checkpoint-every", "30m")
     ran = shell(*JOB, "8x H100 @ 2.00 for 100h", *options)
-    assert "at most what is between two checkpoints: 8.00 $" in ran.err
+    assert "at most the work between two checkpoints: 8.00 $" in ran.err
     (found,) = costs(shell, "8x H100 @ 2.00 for 100h", *options)
     assert 0 < found["restarts_usd"] <= found["interruptions"] * 8.00
 
@@ -132,7 +132,7 @@ def test_the_disk_is_priced_at_the_size_that_is_said(shell: Shell, market: Marke
         assert large["disk_usd"] - small["disk_usd"] == pytest.approx(dearer, abs=0.001)
     ran = shell(*JOB, *TUNE, "--poll", "--gpu", "A100", "--disk-gb", "4000")
     assert ran.code == 1
-    assert "less than 4000 GB of disk are free" in ran.err
+    assert "less than 4000 GB of free disk" in ran.err
 
 
 def test_old_prices_are_reported(shell: Shell, market: Marketplace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_old_prices_are_reported(shell: Shell, market: Marketplace, monkeypatch:
     later = bootstrap.real_now() + timedelta(hours=4)
     monkeypatch.setattr(bootstrap, "real_now", lambda: later)
     ran = shell(*JOB, *TUNE)
-    assert "these prices are old: --poll fetches current ones" in ran.err
+    assert "these prices are outdated: fetch current ones with --poll" in ran.err
 
 
 @pytest.mark.parametrize("content", [b"", b"not,a,price\n1,2,3\n", b"\x1f\x8bxx", b"\xff\xfe\x00"])
@@ -158,7 +158,7 @@ def test_an_empty_store_is_no_answer(shell: Shell) -> None:
     shell("db", "upgrade")
     ran = shell(*JOB, *TUNE)
     assert ran.code == 3
-    assert "--poll fetches current ones" in ran.err
+    assert "fetch current ones" in ran.err
 
 
 def test_a_job_that_fits_no_offer_is_reported(shell: Shell, tune_market: Marketplace) -> None:
@@ -194,19 +194,19 @@ def test_on_the_public_prices(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("argv", "reported"),
     [
-        ((), "how long does it take?"),
-        (("--hours", "72"), "on which GPUs does it take those hours?"),
-        (("--tokens", "1B"), "Use --tokens-per-s, or the model's size: --size-of"),
+        ((), "the duration is missing: use"),
+        (("--hours", "72"), "--hours requires the GPUs it refers to, such"),
+        (("--tokens", "1B"), "use --tokens-per-s, or the model's size with --size-of"),
         (("--tokens", "1B", "--hours", "3", "--on", "A100"), "use either --hours or --tokens"),
-        ((*TUNE, "--spot", "any"), "how often is it interrupted?"),
-        ((*TUNE, "--seed"), "--seed goes with candidates"),
+        ((*TUNE, "--spot", "any"), "--spot requires"),
+        ((*TUNE, "--seed"), "--seed requires candidates"),
         (("4x A100",), "expected cards at a price"),
-        (("4x A100 @ 1.20",), "neither hours nor tokens are given"),
+        (("4x A100 @ 1.20",), "neither hours nor tokens are set"),
         (("4x NoCard @ 1.20 for 3h",), "expected GPUs such as"),
-        ((A100, "--poll"), "--poll goes with real offers"),
-        ((A100, "--interruptions-per-day", "3"), "--interruptions-per-day goes with --spot only"),
-        ((A100, "--gpu", "H100"), "--gpu goes with real offers"),
-        ((A100, "--speedup", "4x H100"), "expected GPUs and a figure"),
+        ((A100, "--poll"), "--poll requires real offers"),
+        ((A100, "--interruptions-per-day", "3"), "--interruptions-per-day requires --spot only"),
+        ((A100, "--gpu", "H100"), "--gpu requires real offers"),
+        ((A100, "--speedup", "4x H100"), "expected GPUs and a number"),
         ((A100, "--image-gb", "lots"), "--image-gb 'lots': expected a number"),
         ((A100, "--load", "5"), "--load: expected a duration"),
         ((A100, "--hours", "x"), "--hours: expected a number"),
@@ -289,7 +289,7 @@ def test_a_task_of_inference_is_not_sized_as_training(shell: Shell) -> None:
     found = shell("plan", "fit", "--task", "inference", "--size-of", "8B", "--price", "H100 SXM=2.00", "--json").json
     assert found["vram_gb"] < 20
     both = shell("plan", "fit", "--task", "inference", "--size-of", "8B", "--method", "full", "--price", "H100 SXM=2")
-    assert (both.code, "contradict each other" in both.err) == (2, True)
+    assert (both.code, "conflicts with" in both.err) == (2, True)
 
 
 @pytest.mark.parametrize(("usd", "verdict"), [("600", "feasible"), ("450", "uncertain"), ("100", "not feasible")])

@@ -49,7 +49,7 @@ def test_who_asks_for_it_gets_every_price_ranked(shell: Shell, data: str) -> Non
     assert (ran.code, ran.json["feasible"], ran.json["offers"][0]["price_usd_hour"]) == (0, "feasible", 0.40)
     assert not any(one["too_cheap"] for one in ran.json["offers"])
     ran = shell(*SEVENTY, "2x H100 SXM @ 3.50", "--any-price")
-    assert (ran.code, ran.err.strip()) == (2, "--any-price goes with real offers: omit the candidates")
+    assert (ran.code, ran.err.strip()) == (2, "--any-price requires real offers: omit the candidates")
 
 
 def test_the_class_of_a_trap_comes_last_and_another_offer_of_it_is_preferred(shell: Shell, tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_the_class_of_a_trap_comes_last_and_another_offer_of_it_is_preferred(she
     assert (a100["gpu"], a100["too_cheap"]) == ("A100 PCIe 80GB", True)
     text = shell("plan", "fit", "--vram", "40", "--data", data)
     assert "too cheap" in text.out
-    assert "cheapest by the hour H100 SXM" in text.out
+    assert "cheapest per hour H100 SXM" in text.out
     asked = shell("plan", "fit", "--vram", "40", "--data", data, "--any-price", "--json").json["choices"]
     assert [one["price_usd_hour"] for one in asked] == [0.112, 0.40]
     given = shell("plan", "fit", "--price", "H100 SXM=2", "--any-price")
-    assert (given.code, given.err.strip()) == (2, "--any-price is about offers: your own prices are all there is")
+    assert (given.code, given.err.strip()) == (2, "--any-price applies to offers: omit --price")

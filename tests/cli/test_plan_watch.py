@@ -95,9 +95,9 @@ def test_a_name_that_is_taken_is_refused_and_the_file_stays(asking: Shell) -> No
 @pytest.mark.parametrize(
     ("more", "fault"),
     [
-        (("--write",), "--write goes with --watch NAME"),
+        (("--write",), "--write requires --watch NAME"),
         (("--watch", "w", "--json"), "use either --watch, which prints TOML, or --json"),
-        (("--watch", "w", "4x A100 @ 1.20 for 72h"), "--watch goes with real offers: omit the candidates"),
+        (("--watch", "w", "4x A100 @ 1.20 for 72h"), "--watch requires real offers: omit the candidates"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(asking: Shell, more: tuple[str, ...], fault: str) -> None:

@@ -79,7 +79,7 @@ def test_doctor_tries_the_key_and_never_shows_it(
 def test_no_launches_is_an_empty_list(shell: Shell) -> None:
     shell("db", "upgrade")
     assert shell("launches", "--json").json == []
-    assert "nothing was rented" in shell("launches").out
+    assert "no launches yet" in shell("launches").out
 
 
 def test_stop_needs_a_launch_that_exists(shell: Shell) -> None:

@@ -126,13 +126,13 @@ def test_over_the_limit_the_cheapest_that_fits_stands_for_it(shell: Shell, ec2: 
     write(shell, ec2, max_price="0.10")
     ran = shell("rehearse", "a10g")
     assert ran.code == Exit.DONE
-    assert "nothing at or under 0.10 $ now; rehearsed with the cheapest that fits" in ran.out
+    assert "no offer at or under 0.10 $ now; rehearsed with the cheapest match" in ran.out
     assert "(DryRun)" in ran.out
 
 
 def test_budgets_and_pauses_stand_against_it(shell: Shell, ec2: Ec2) -> None:
     open_upgraded(f"sqlite:///{shell.folder}/gpuwatch.db").close()
-    assert "limits: no pause, limit or budget stands against it" in shell("rehearse", "a10g").out.replace("aws ", "")
+    assert "limits: no pause, limit or budget blocks it" in shell("rehearse", "a10g").out.replace("aws ", "")
     shell("pause", "--why", "holidays")
     ran = shell("rehearse", "a10g")
     assert ran.code == Exit.FAILED

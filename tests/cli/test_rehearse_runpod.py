@@ -92,4 +92,4 @@ def test_self_destruct_says_how_and_what_it_needs(shell: Shell, cloud: RunPod, o
     ran = shell("rehearse", "h100")
     [line] = [one for one in ran.out.splitlines() if "self-destruct" in one]
     assert line.startswith(f"{state} runpod self-destruct: ")
-    assert ("nothing is billed afterwards" in line) is bool(onstart)
+    assert ("billing stops" in line) is bool(onstart)

@@ -75,7 +75,7 @@ def test_what_is_stated_now_is_kept_and_open(shell: Shell) -> None:
     assert (found["advise"]["forecasts"], found["advise"]["open"], found["advise"]["scored"]) == (1, 1, 0)
     text = shell("scores")
     assert "1 forecasts; 0 scored" in text.out
-    assert "Kept as forecast" in shell("advise", "H100 SXM", "--deadline", "1d", "--record").out
+    assert "Recorded as forecast" in shell("advise", "H100 SXM", "--deadline", "1d", "--record").out
 
 
 @pytest.mark.usefixtures("prices")
@@ -97,7 +97,7 @@ def test_what_is_due_is_compared_with_what_came_true(shell: Shell, now: datetime
     assert found["against_buy_now"]["saved"] > 0
     assert found["saving"]["samples"] <= 10
     text = shell("scores").out
-    assert "of stated 50%: reached 100% (n = 10)" in text
+    assert "forecast 50%: observed 100% (n = 10)" in text
     assert "Assumed: " in text
 
 
@@ -112,7 +112,7 @@ def test_a_deadline_that_nobody_saw_is_unknown(shell: Shell, prices: Path, now: 
     store.close()
     found = shell("scores", "--json").json["sources"]["advise"]
     assert (found["unknown"], found["scored"]) == (1, 0)
-    assert "1 unknown, as nobody looked at the deadline" in shell("scores").out
+    assert "1 unknown (not polled at the deadline)" in shell("scores").out
 
 
 @pytest.mark.usefixtures("prices")
@@ -148,4 +148,4 @@ def test_a_bad_record_shrinks_the_next_promise(shell: Shell, now: datetime) -> N
     assert shrunk["rule"] in {"fixed median", "buy at once"}
     if plain["saving"] and shrunk["saving"]:
         assert shrunk["saving"]["share"] <= plain["saving"]["share"]
-    assert "earlier forecasts savings are shrunk to" in shell("advise", "H100 SXM", "--deadline", "1d").out
+    assert "earlier forecasts, savings are scaled to" in shell("advise", "H100 SXM", "--deadline", "1d").out

@@ -86,7 +86,7 @@ def test_nothing_for_sale_and_nothing_known_are_different_over_several_providers
     empty = shell("offers")
     TWO.fails = down("two_stall")
     silent = shell("offers")
-    assert (empty.code, empty.out.strip()) == (0, "no offer (every provider answered)")
+    assert (empty.code, empty.out.strip()) == (0, "no offers (every provider answered)")
     assert (silent.code, silent.out.strip()) == (3, "cannot tell")
 
 
@@ -260,9 +260,9 @@ def test_explain_says_which_clause_of_the_new_ones_refused_an_offer(shell: Shell
     TWO.sells(2.0, cpu_arch="arm64")
     shell.settings('[[watch]]\nname = "w"\ngpu = "H100"\nmax_price = 3.0\naction = "launch"\n')
     reported = shell("check", "--explain").err
-    assert 'kind: it is a list price, and action = "launch" takes live offers only' in reported
+    assert 'kind: it is a list price, and action = "launch" accepts live offers only' in reported
     assert "gpu: it is a slice of H100 SXM (1/7)" in reported
-    assert 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"' in reported
+    assert 'cpu_arch: it is arm64, which requires cpu_arch = "arm64" or "any"' in reported
 
 
 # --- providers --------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_without_a_database_it_exits_3_and_creates_none(shell: Shell, argv: tupl
     assert ran.code == Exit.CANNOT_TELL, ran.err
     assert argv == PROVIDERS or ran.out == ""
     assert "there is no database" in ran.err
-    assert "run `gpuwatch run`" in ran.err
+    assert "create it with `gpuwatch run`" in ran.err
     assert _left(shell) == {}
 
 

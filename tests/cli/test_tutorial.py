@@ -62,7 +62,7 @@ def test_each_command_of_the_tutorial_runs_in_its_order(shell: Shell, market: Ma
         expected = Exit.CANNOT_TELL if words[:2] == ("job", "simulate") else Exit.DONE
         assert ran.code == expected, (words, ran.out, ran.err)
         if expected is Exit.CANNOT_TELL:
-            assert ran.out.startswith("nothing to replay: no price of prices.csv.gz fits")
+            assert ran.out.startswith("nothing to replay: no price in prices.csv.gz matches")
         if words[:2] == ("job", "new"):
             advised(shell)
     assert sorted(left_out) == sorted(ELSEWHERE)

@@ -214,7 +214,7 @@ def test_what_expired_with_nothing_behind_it_is_reported_by_itself(db: Database)
     for minute in range(70, 100):
         bench.send_due(minute * 60)
     (summary,) = channel.sent
-    assert summary.headline == "1 alert could not be delivered by telegram in time"
+    assert summary.headline == "telegram did not deliver 1 alert in time"
     assert "headline of stale" in as_text(summary)
 
 

@@ -185,7 +185,7 @@ def test_what_expired_in_quiet_hours_is_mentioned_in_the_next_message(sqlite_dat
         bench.deliverer.send_due(TEN_PM + timedelta(hours=hour))
     (sent,) = channel.sent
     assert sent.alert_id == "blind"
-    assert "headline of match" in dict(sent.facts)["Not delivered here"]
+    assert "headline of match" in dict(sent.facts)["Not sent here"]
 
 
 def test_a_whole_night_of_matches_ends_in_one_message(sqlite_database: Database) -> None:
@@ -199,7 +199,7 @@ def test_a_whole_night_of_matches_ends_in_one_message(sqlite_database: Database)
     for minute in range(90):
         bench.deliverer.send_due(EIGHT_AM + timedelta(minutes=minute))
     assert len(channel.sent) == 1
-    assert "9 earlier alerts" in dict(channel.sent[0].facts)["Not delivered here"]
+    assert "9 earlier alerts" in dict(channel.sent[0].facts)["Not sent here"]
 
 
 def test_quiet_hours_follow_the_wall_clock_of_the_zone(sqlite_database: Database) -> None:

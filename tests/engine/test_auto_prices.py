@@ -107,8 +107,8 @@ def test_too_little_history_is_reported_once_and_the_cap_counts(caplog: pytest.L
             prices.update([WATCH], NOON + timedelta(minutes=minute))
     assert prices.with_current_limit(WATCH, NOON).max_price_usd_gpu_hour == Decimal("3.50")
     assert [record.message for record in caplog.records] == [
-        "watch h100: the history is not enough for max_price = auto (somebody looked in 10 hours; 72 are needed); "
-        "until it is, the cap of $3.50 counts"
+        "watch h100: too little history for max_price = auto (polled in 10 hours; 72 are required); "
+        "the cap of $3.50 applies"
     ]
 
 

@@ -75,9 +75,9 @@ def test_a_hanging_channel_is_logged_after_a_minute_reported_and_replaced(
         bench.send_due(second)
     bench.send_until(lambda: "a1" in ids(other), after_s=1000)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == ["email does not accept alerts: it has not answered for a minute"]
+    assert warned == ["email does not accept alerts: no answer for a minute"]
     (report,) = [alert for alert in other.sent if alert.kind is AlertKind.CHANNEL]
-    assert report.headline == "Alerts do not arrive by email"
+    assert report.headline == "email does not deliver alerts"
     hanging.let_go.set()
     assert bench.deliverer.close()
 

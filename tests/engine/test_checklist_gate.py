@@ -78,7 +78,7 @@ def test_a_watch_that_blocks_rents_nothing_and_says_what_is_missing(database: Da
     assert alert["did"] == (
         "Not rented: the checklist is not complete: dry_epoch, my own words; see: gpuwatch checklist h100."
     )
-    assert alert["can_do"][0] == "Tick what is done: gpuwatch checklist tick h100 ITEM"
+    assert alert["can_do"][0] == "Tick completed items: gpuwatch checklist tick h100 ITEM"
     assert not bench.evaluator.wants_more_launches(
         RENTS
     )  # for days, perhaps: at full pace the day's rows would be gone
@@ -124,7 +124,7 @@ def test_a_watch_that_asks_does_not_ask_before_all_is_ticked_and_then_asks_once(
     bench.tick("dry_epoch", "my own words")
     bench.look()
     bench.look()
-    assert [alert["did"][:9] for alert in bench.reported()] == ["Not asked", "Asked you"]
+    assert [alert["did"][:9] for alert in bench.reported()] == ["Not asked", "It awaits"]
 
 
 def test_a_watch_that_asks_and_warns_says_it_in_the_question(database: Database) -> None:

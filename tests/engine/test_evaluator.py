@@ -121,7 +121,9 @@ def test_a_watch_that_alerts_never_reserves() -> None:
 
 
 def test_a_refused_launch_says_why_in_the_alert() -> None:
-    bench = Bench(RENTS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
+    bench = Bench(
+        RENTS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "active launches of watch 'h100': 1 (max_active = 1)")
+    )
     bench.sees(h100())
     assert bench.started == []
     assert "max_active = 1" in bench.uow_factory.alerts[0][0].did
@@ -132,22 +134,28 @@ def test_an_alert_of_a_rent_names_what_helps_with_this_very_launch() -> None:
     bench.sees(h100())
     assert f"End it: gpuwatch stop {bench.started[0].launch.launch_id}" in bench.uow_factory.alerts[0][0].can_do
     dry.sees(h100())
-    assert dry.uow_factory.alerts[0][0].can_do[0] == "To rent for real: dry_run = false"
+    assert dry.uow_factory.alerts[0][0].can_do[0] == "To rent for real, set dry_run = false"
 
 
 @pytest.mark.parametrize(
     ("refusal", "help_"),
     [
-        (LaunchRefusal(RefusalReason.PAUSED, "renting is paused until you resume it"), "Rent again: gpuwatch resume"),
-        (LaunchRefusal(RefusalReason.PAUSED, "renting by watch 'h100' is paused"), "Rent again: gpuwatch resume h100"),
+        (
+            LaunchRefusal(RefusalReason.PAUSED, "renting is paused until you resume it"),
+            "Resume renting: gpuwatch resume",
+        ),
+        (
+            LaunchRefusal(RefusalReason.PAUSED, "renting by watch 'h100' is paused"),
+            "Resume renting: gpuwatch resume h100",
+        ),
         (LaunchRefusal(RefusalReason.BREAKER, "3 launches failed"), "See what failed: gpuwatch launches"),
         (
             LaunchRefusal(RefusalReason.MACHINE_FAILED, "all failed"),
-            "See avoided machines and clear them: gpuwatch machines",
+            "See blocked machines and clear them: gpuwatch machines",
         ),
         (
             LaunchRefusal(RefusalReason.MAX_USD_HOUR, "budget"),
-            "See what was rented and what it costs: gpuwatch launches",
+            "See launches and their cost: gpuwatch launches",
         ),
     ],
 )
@@ -221,10 +229,9 @@ def test_what_was_reported_as_not_rented_is_reported_when_it_is_rented_after_all
     bench.sees(h100())
     why.clear()
     bench.sees(h100(), after_s=30)
-    assert [alert.did.split(":")[0] for alert, _ in bench.uow_factory.alerts] == [
-        "Not rented",
-        f"Renting it now, launch {bench.started[0].launch.launch_id}.",
-    ]
+    first, second = (alert.did for alert, _ in bench.uow_factory.alerts)
+    assert first.startswith("Not rented: ")
+    assert second == f"Renting it now: launch {bench.started[0].launch.launch_id}."
 
 
 def test_an_offer_where_nothing_can_be_rented_now_stands_before_no_other_and_is_never_fallen_back_on() -> None:
@@ -299,16 +306,20 @@ def test_a_watch_that_asks_puts_one_question_with_its_alert_and_starts_nothing()
 
 
 def test_what_cannot_be_rented_is_reported_and_not_asked() -> None:
-    bench = Bench(ASKS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
+    bench = Bench(
+        ASKS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "active launches of watch 'h100': 1 (max_active = 1)")
+    )
     bench.sees(h100())
     ((alert, _),) = bench.uow_factory.alerts
     assert bench.uow_factory.asks == []
-    assert "Not asked: watch 'h100' has 1 alive" in alert.did
+    assert "Not asked: active launches of watch 'h100': 1" in alert.did
     assert not any("approve" in line for line in alert.can_do)
 
 
 def test_what_could_not_be_asked_is_reported_once_and_asked_when_it_can_be() -> None:
-    bench = Bench(ASKS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "watch 'h100' has 1 alive (max_active = 1)"))
+    bench = Bench(
+        ASKS, refusal=LaunchRefusal(RefusalReason.MAX_ACTIVE, "active launches of watch 'h100': 1 (max_active = 1)")
+    )
     bench.sees(h100())
     bench.sees(h100(), after_s=30)
     assert len(bench.uow_factory.alerts) == 1

@@ -99,7 +99,7 @@ def test_a_cheaper_offer_where_gpuwatch_cannot_rent_is_passed_over_and_named() -
     assert (start.launch.provider, [m.offer.provider for m in start.candidates]) == ("vastai", ["vastai"])
     assert world.did()[0] == "Not rented: gpuwatch cannot rent at azure."
     assert world.did()[-1] == (
-        f"Renting it now, launch {start.launch.launch_id}. "
+        f"Renting it now: launch {start.launch.launch_id}. "
         "A cheaper offer was skipped: gpuwatch cannot rent at azure; there is no key for runpod."
     )
     rented, _ = world.uow_factory.alerts[-1]
@@ -117,7 +117,7 @@ def test_a_dry_run_names_what_it_would_rent_and_never_what_it_could_not() -> Non
         RENTS, {"azure": 0.5, "vastai": 0.5}, dry_run=True, unable=UnavailableProviders(no_key={"vastai", "azure"})
     )
     world.sees("vastai", 1.0)
-    assert world.did() == ["Dry run: would rent it now (dry_run = true)."], (
+    assert world.did() == ["Dry run: gpuwatch would rent it now (dry_run = true)."], (
         "without any key it shows what a key would do"
     )
 

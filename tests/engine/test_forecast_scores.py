@@ -98,7 +98,7 @@ def test_a_record_against_optimal_stopping_leaves_the_simple_rules() -> None:
         )
     restarted = prices_with(ledger, waits).standing(WATCH, NOON + H)
     assert restarted.rule in {"fixed median", "buy at once"}, "the very first limit after a restart heeds it"
-    assert restarted.reason.endswith("by the record of earlier forecasts optimal stopping is not followed")
+    assert restarted.reason.endswith("optimal stopping is not used, based on the record of earlier forecasts")
     prices.update([WATCH], NOON + 2 * H)
     prices.update([WATCH], NOON + 26 * H)
     newest = ledger.newest_of("h100")

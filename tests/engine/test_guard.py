@@ -31,7 +31,10 @@ def test_idle_outlives_a_restart(database: Database) -> None:
     assert world.look(launch, gpu_utilisation=None) is None
     world.start_process()
     world.pass_(minutes=1)
-    assert world.look(launch, gpu_utilisation=2.0) == (EndReason.IDLE, "2 % GPU use, under 10 % since 12:00 UTC")
+    assert world.look(launch, gpu_utilisation=2.0) == (
+        EndReason.IDLE,
+        "GPU utilisation 2 %, under 10 % since 12:00 UTC",
+    )
 
 
 def test_an_unknown_use_ends_nothing_and_is_kept_as_unknown(database: Database) -> None:
@@ -66,8 +69,8 @@ def test_waste_is_reported_with_what_it_wasted_once_a_day_and_anew_after_it_reco
         world.look(launch, gpu_utilisation=15.0)
         world.pass_(minutes=10)
     (alert,) = world.alerts()
-    assert alert.headline == "h100: wasteful: 15 % GPU use"
-    assert alert.why == "On average 15 % over 30 min; wasteful_below = 70."
+    assert alert.headline == "h100: low GPU utilisation: 15 %"
+    assert alert.why == "Mean of 30 min: 15 %; wasteful_below = 70."
     facts = dict(alert.facts)
     assert facts["Useful hour"] == "$26.67 per useful GPU-hour, at $4.00 per GPU-hour"
     assert facts["Wasted so far"] == "$1.70"  # 85 % of half an hour
@@ -125,7 +128,7 @@ def test_the_end_of_its_time_is_reported_once(database: Database) -> None:
         world.look(launch)
         world.start_process()
     (alert,) = world.alerts()
-    assert alert.headline == "h100: max_runtime is over at 22:00 UTC"
+    assert alert.headline == "h100: max_runtime ends at 22:00 UTC"
     assert alert.can_do[-1] == f"End it now: gpuwatch stop {launch.launch_id}"
 
 
@@ -139,7 +142,7 @@ def test_a_contract_that_ends_too_early_is_reported_and_again_in_its_last_hour(d
     world.look(launch, ends_at=ends_at)
     early, soon = world.alerts()
     assert early.headline == "h100: its host ends the contract at 2026-11-21 18:00 UTC"
-    assert "max_runtime would last until 2026-11-21 22:00 UTC" in early.why
+    assert "its max_runtime extends to 2026-11-21 22:00 UTC" in early.why
     assert soon.headline == "h100: its host ends the contract in less than an hour"
 
 
@@ -206,10 +209,14 @@ def test_a_budget_is_reported_at_80_percent_and_at_its_end_and_only_reported(dat
     assert dict(nearly.facts) == {
         "Limit": "$10.00 in 2026-11-21",
         "Spent": "$8.00",
-        "If everything keeps running": "$48.00",
+        "If all launches continue": "$48.00",
     }
     assert full.headline == "budget max_usd_day is reached"
-    assert (full.kind, full.severity, full.did[:13]) == (AlertKind.BUDGET, Severity.CRITICAL, "Nothing ends:")
+    assert (full.kind, full.severity, full.did.partition(" (")[0]) == (
+        AlertKind.BUDGET,
+        Severity.CRITICAL,
+        "No launch ends",
+    )
 
 
 def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> None:
@@ -259,7 +266,7 @@ def test_an_hour_that_costs_too_much_ends_the_newest(database: Database) -> None
     world.refresh()
     assert [world.guard.due(one, world.now) is not None for one in (first, second, third)] == [False, False, True]
     (alert,) = world.alerts()
-    assert alert.did == 'on_reached = "stop": ends the newest launches until the rest fits.'
+    assert alert.did == 'on_reached = "stop": ends the newest launches until the others fit.'
     assert dict(alert.facts)["Billed"] == "$12.00 per hour"
 
 

@@ -48,8 +48,8 @@ def test_a_proposal_is_reported_at_once_with_what_it_costs_and_once(database: Da
     facts = dict(alert.facts)
     assert facts["New price"] == "$4.00 → $5.00 an hour"
     assert facts["Takes effect"] == "2026-11-21 16:00 UTC"
-    assert facts["More to pay"] == "$6.00 until max_runtime is over"  # six of its ten hours
-    assert alert.did == "Nothing was answered: the decision is yours."
+    assert facts["Additional cost"] == "$6.00 until its max_runtime ends"  # six of its ten hours
+    assert alert.did == "Nothing was sent: the decision is yours."
     assert world.host.answers == []
     assert world.guard.due(launch, LATER) is None
 
@@ -83,7 +83,7 @@ def test_a_no_that_the_provider_does_not_take_still_ends_it_in_time(database: Da
     world.host.on_answer = OrderError("400")
     world.refresh()
     assert world.guard.due(launch, LATER) is not None
-    assert "did not accept the rejection" in world.alerts()[0].did
+    assert "did not confirm the rejection" in world.alerts()[0].did
 
 
 def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> None:
@@ -143,7 +143,7 @@ def test_what_has_no_known_price_is_left_to_the_owner(database: Database, unknow
     world.refresh()
     assert world.host.answers == []
     assert world.guard.due(launch, LATER) is None
-    assert world.alerts()[0].did == "Nothing was answered: the decision is yours."
+    assert world.alerts()[0].did == "Nothing was sent: the decision is yours."
 
 
 def test_it_is_asked_every_minute_and_only_while_anything_runs(database: Database) -> None:

@@ -63,7 +63,7 @@ def test_without_an_address_it_is_waited_for(database: Database, address: dict[s
     launch = world.starting()
     assert world.verify(launch, **address) is False
     world.pass_(seconds=901)
-    assert world.verify(launch, **address) == (EndReason.NO_SSH, "it names no SSH port")
+    assert world.verify(launch, **address) == (EndReason.NO_SSH, "it has no SSH port")
 
 
 def test_with_ssh_the_list_is_looked_at_first(database: Database) -> None:

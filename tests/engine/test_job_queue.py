@@ -128,7 +128,7 @@ def test_a_lost_instance_is_tried_again_elsewhere_until_no_retry_is_left(world: 
     world.launches.put(L.ENDED, "c" * 12, running_at=NOON, ended_at=LATER, end_reason="outbid")
     world.after(LATER + RUNNER_GRACE)
     job = world.after(LATER + RUNNER_GRACE)
-    assert (job.state, job.reason, job.run_number) == (S.FAILED, "no retries are left: outbid", 3)
+    assert (job.state, job.reason, job.run_number) == (S.FAILED, "no retries left: outbid", 3)
     assert list(world.launches.alerts.values()) == ["job train: failed"]
 
 

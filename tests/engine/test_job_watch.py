@@ -139,7 +139,7 @@ def test_an_alert_names_the_parts_of_a_range_and_what_is_not_known() -> None:
     )
     facts = dict(alert.facts)
     assert facts["Job"] == "$420.48 in all: work $414.72, getting ready $5.76"
-    assert facts["Not in it"] == "the time of its downloads, what downloads cost: not known"
+    assert facts["Excluded"] == "download time, download cost: unknown"
 
 
 def test_a_watch_by_price_is_reported_as_ever() -> None:

@@ -287,7 +287,7 @@ def test_a_refused_key_is_reported_at_once_and_then_hourly() -> None:
     world.provider.destroy_error = KeyRejected("vastai: 401")
     world.late(AFTER_S + 5)
     assert [alert.headline for alert in world.reports] == [
-        "cheap: its instance outlived its end, and cannot be destroyed"
+        "cheap: its instance outlived its end and cannot be destroyed"
     ]
     world.pass_s(3000.0)
     assert len(world.reports) == 1

@@ -30,12 +30,12 @@ def alert_of(launch: Launch) -> Alert:
     [
         ({}, "is running."),
         ({"condition": InstanceCondition.OUTBID}, "continues: state running, outbid."),
-        ({"state": LaunchState.STOPPING}, "is stopping: you get an alert when its end is confirmed."),
+        ({"state": LaunchState.STOPPING}, "is stopping; gpuwatch sends an alert when its end is confirmed."),
         ({"state": LaunchState.ENDED, "end_reason": EndReason.STOPPED.text()}, "has ended."),
         ({"state": LaunchState.FAILED, "end_reason": EndReason.GONE.text()}, "failed."),
         (
             {"state": LaunchState.FAILED, "end_reason": EndReason.NOT_READY.text()},
-            "failed. Machine 60006 is avoided for 24 hours (gpuwatch machines).",
+            "failed. gpuwatch does not rent machine 60006 for 24 hours (gpuwatch machines).",
         ),
     ],
 )
@@ -62,7 +62,7 @@ def _fact(provider: str, **changes: object) -> str | None:
 def test_an_instance_that_ends_itself_says_what_each_hour_costs_then() -> None:
     said = _fact("tensordock", disk_microusd_hour=7_000, price_microusd_hour=2_000_000)
     assert said is not None
-    assert "afterwards its disk costs $0.007, or up to its whole price of $2.00 (not documented), an hour" in said
+    assert "afterwards its disk costs $0.007, or up to its full price of $2.00 (not documented), an hour" in said
     assert _fact("tensordock", state=LaunchState.ENDED) is None
     assert _fact("tensordock", instance_id=None) is None
     assert _fact("lambda") is None

@@ -126,14 +126,14 @@ def test_a_watch_without_a_hook_runs_nothing(database: Database) -> None:
 
 
 def test_a_failure_is_tried_again_with_growing_rests_and_reported_once_at_the_end(snapshot: Snapshot) -> None:
-    snapshot.answer = lambda call: "it ended with code 1: no space"
+    snapshot.answer = lambda call: "exited with code 1: no space"
     running(snapshot.world)
     assert snapshot.run_due() == 1
     for rest_s in RETRY_AFTER_S:
         assert snapshot.run_due(rest_s - 1) == 0
         assert snapshot.run_due(1) == 1
     assert len(snapshot.calls) == MAX_ATTEMPTS
-    assert snapshot.said() == ["it ended with code 1: no space"]
+    assert snapshot.said() == ["exited with code 1: no space"]
     assert snapshot.run_due(86_400) == 0
     assert sum(RETRY_AFTER_S) < 3600
 
@@ -276,13 +276,13 @@ def test_a_hook_that_hangs_holds_a_destroy_up_for_its_time_and_no_longer(saves: 
 
 
 def test_a_failing_hook_blocks_nothing_and_is_reported_once(saves: Snapshot) -> None:
-    saves.answer = lambda call: "it ended with code 1: disk full"
+    saves.answer = lambda call: "exited with code 1: disk full"
     launch = stopping(saves)
     saves.world.look()
     saves.settle()
     saves.world.look(6)
     assert saves.world.state(launch) is S.ENDED
-    assert (saves.events(), saves.said()) == (["before_stop"], ["it ended with code 1: disk full"])
+    assert (saves.events(), saves.said()) == (["before_stop"], ["exited with code 1: disk full"])
 
 
 def test_after_a_restart_it_is_not_run_again_and_that_it_was_cut_off_is_reported(saves: Snapshot) -> None:

@@ -177,7 +177,7 @@ def test_a_balance_that_falls_though_nothing_is_listed_is_held_and_said(
         world.look(1, every_s=MINUTE)
     assert world.state(launch) is S.HELD
     [alert] = held(world)
-    assert "the balance falls as if it was paid for" in alert.why
+    assert "the balance falls as if the instance was paid for" in alert.why
 
 
 def test_sources_that_fail_prove_nothing(world: World, provider: AskableProvider) -> None:
@@ -225,7 +225,7 @@ def test_nothing_is_proven_while_an_instance_of_nobody_stands_on_its_machine(
     world.look(12, every_s=MINUTE)
     assert world.state(launch) is S.HELD
     [alert] = held(world)
-    assert f"If it is there: gpuwatch launches resolve {launch.launch_id} --adopt 9500" in alert.can_do
+    assert f"If it exists: gpuwatch launches resolve {launch.launch_id} --adopt 9500" in alert.can_do
     assert "instance 9500 belongs to no launch and may be it" in alert.why
     world.look(BEYOND_THE_WAIT, every_s=MINUTE)
     assert world.state(launch) is S.HELD

@@ -34,8 +34,8 @@ def test_a_plain_offer_has_none_of_these_facts() -> None:
 def test_a_list_price_says_so_in_subject_fact_line_and_advice() -> None:
     alert = reported(sold("azure", kind=OfferKind.LISTED, terms=OfferTerms(instance_type="ND96isr H100 v5")))
     assert alert.headline.endswith("per GPU-hour (listed)")
-    assert dict(alert.facts)["Kind"] == "listed: a list price; stock is unknown"
-    assert alert.can_do[0] == "Check whether azure has it: ND96isr H100 v5"
+    assert dict(alert.facts)["Kind"] == "list price; stock is unknown"
+    assert alert.can_do[0] == "Check whether azure has it in stock: ND96isr H100 v5"
     beside = as_text(reported(sold("vastai"), sold("azure", kind=OfferKind.LISTED)))
     assert "· azure (listed), offer azure-1" in beside
 
@@ -52,7 +52,7 @@ def test_seller_currency_payment_and_processor_are_reported_in_words() -> None:
     facts = dict(reported(sold("pricelist", terms=terms, cpu_arch="arm64")).facts)
     assert facts["Sold by"] == "oracle, through pricelist"
     assert facts["Terms"] == "EUR at 1.16 of 2026-11-20, prepaid"
-    assert facts["Processor"] == "Arm: images for x86 do not run there"
+    assert facts["Processor"] == "Arm: x86 images do not run there"
     assert facts["Note"] == "SXM or PCIe is not known"
 
 

@@ -54,7 +54,7 @@ def test_an_order_is_written_down_before_it_is_sent(database: Database) -> None:
 
 def test_an_order_that_cannot_be_written_down_is_not_sent(database: Database) -> None:
     world = World(database)
-    launch = rent(world, Recorder(world, StoreError("obligations.jsonl cannot be written: No space left on device")))
+    launch = rent(world, Recorder(world, StoreError("cannot write obligations.jsonl: No space left on device")))
     assert world.provider.orders == []
     assert launch.state is LaunchState.FAILED
     assert "No space left" in (launch.end_reason or "")

@@ -36,10 +36,10 @@ def test_who_is_late_is_named_once_and_never_heard_of_again() -> None:
     ("fault", "line"),
     [
         (ProviderDown("one: 502"), "502"),
-        (SystemExit(3), "a fault in gpuwatch (SystemExit: 3)"),
+        (SystemExit(3), "internal error (SystemExit: 3)"),
         (
             ValueError("api_key=sk-1234567890abcdef\nof the owner"),
-            "a fault in gpuwatch (ValueError: api_key=*** of the owner)",
+            "internal error (ValueError: api_key=*** of the owner)",
         ),
     ],
 )

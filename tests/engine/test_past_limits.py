@@ -128,7 +128,9 @@ def test_less_than_a_third_of_the_span_does_not_fire_and_says_so_once(
     assert not polls.see(0.5)
     assert not polls.see(0.4)
     said = [one for one in caplog.messages if "new_low" in one]
-    assert said == ["watch low: new_low for H100 SXM does not fire: too little history: 6d of 30d is known, 10d wanted"]
+    assert said == [
+        "watch low: new_low for H100 SXM does not fire: too little history: 6d of 30d is known, 10d required"
+    ]
 
 
 def test_a_list_price_is_not_compared_with_live_prices(sqlite_database: Database) -> None:
@@ -151,7 +153,7 @@ def test_a_drop_is_under_the_median_of_what_fits(sqlite_database: Database) -> N
     polls = Polls(sqlite_database, DROP).before(24 * 7, 2.0)
     assert not polls.see(1.61)
     assert len(polls.see(1.6)) == 1
-    assert polls.facts()["Drop"].startswith("at or under $1.92, 20 % under the median of $2.40 (n = 16")
+    assert polls.facts()["Drop"].startswith("at or under $1.92, 20 % below the median of $2.40 (n = 16")
 
 
 def test_a_drop_is_reported_while_it_stands_as_any_limit_is(sqlite_database: Database) -> None:

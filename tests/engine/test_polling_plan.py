@@ -52,8 +52,8 @@ def test_hunts_that_do_not_fit_are_a_warning_with_the_figure() -> None:
     assert plan(*several(5), targets=5).warning is None, "a little longer because of the sweep is no fault of the plan"
     warning = plan(*several(6), targets=6).warning
     assert warning is not None
-    assert "poll_every = 30 s cannot be kept" in warning
-    assert "6 queries, 6 s apart, 41 s a round" in warning
+    assert "poll_every = 30 s is too short" in warning
+    assert "6 queries, 6 s apart, 41 s per round" in warning
     assert "providers.vastai.poll_every to 41s" in warning
 
 

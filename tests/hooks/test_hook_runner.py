@@ -56,15 +56,15 @@ def test_a_command_that_goes_well_says_nothing(runner: HookRunner, tmp_path: Pat
 
 
 def test_a_command_that_fails_is_reported_with_its_code_and_last_line(runner: HookRunner) -> None:
-    assert runner(call(HookSpec(command="echo no space; exit 7"))) == "it ended with code 7: no space"
-    assert runner(call(HookSpec(command="exit 7"))) == "it ended with code 7"
+    assert runner(call(HookSpec(command="echo no space; exit 7"))) == "exited with code 7: no space"
+    assert runner(call(HookSpec(command="exit 7"))) == "exited with code 7"
 
 
 def test_a_command_that_hangs_is_ended(runner: HookRunner) -> None:
     spec = HookSpec(command="echo waiting; sleep 300")
     for timeout_s in (0.5, 5.0, 50.0):  # on a busy machine it may not have come to its line within half a second
         said = runner(call(spec, timeout_s=timeout_s))
-        assert said in (f"it was ended after {timeout_s:g} s: waiting", f"it was ended after {timeout_s:g} s")
+        assert said in (f"timed out after {timeout_s:g} s: waiting", f"timed out after {timeout_s:g} s")
         if said.endswith("waiting"):
             return
     pytest.fail("it never came to its first line")

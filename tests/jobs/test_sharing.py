@@ -57,8 +57,8 @@ def test_three_jobs_run_one_after_the_other_on_one_instance(world: JobWorld) -> 
     ]
     assert sorted(world.texts()) == ["job one: finished", "job two: finished", "job zed: finished"]
     reported = {one.alert.headline: one.alert.did for one in world.launches.alerts.values()}
-    assert "Another job goes on with the instance" in reported["job one: finished"]
-    assert "destroyed; its end is confirmed" in reported["job zed: finished"]
+    assert "Another job continues on the instance" in reported["job one: finished"]
+    assert "destroyed, and its end is confirmed" in reported["job zed: finished"]
     launch, later = world.launches.rows["la"], world.now + timedelta(hours=1)
     launch = msgspec.structs.replace(launch, requested_at=launch.intended_at)
     parts = [run_cost_microusd(run, launch, later) for job in jobs for run in world.jobs.runs(job.job_id)]

@@ -71,7 +71,7 @@ def _match(approval: bool = False) -> Alert:
         decision,
         alert_id=_id(),
         zone=ZoneInfo("Europe/Berlin"),
-        did="Asked you." if approval else 'This watch only alerts: it does not rent (action = "alert").',
+        did="Asked you." if approval else 'This watch only sends alerts and does not rent (action = "alert").',
         links=_LINKS,
         approval=asked if approval else None,
         rank_of=lambda offer: PriceRank(share=0.034, hours=702, days=30),

@@ -75,7 +75,7 @@ def test_no_address_is_shown() -> None:
 
 def test_a_check_names_addresses_that_apprise_does_not_know_and_sends_nothing() -> None:
     tried, took = channel(URLS, set())
-    with pytest.raises(DeliveryRefused, match=r"no such service: urls\[3\]") as caught:
+    with pytest.raises(DeliveryRefused, match=r"unknown service: urls\[3\]") as caught:
         tried.check()
     assert "nonsense" not in str(caught.value)
     tried, _ = channel(URLS[:2], set())

@@ -21,7 +21,7 @@ HELD = an_alert(
     headline="h100-night: held: nothing proves that no instance was created",
     facts=(("Launch", "k3f7q2mzt5ab"), ("Provider", "vastai, offer <7>")),
     offers=(),
-    can_do=("If it is not: gpuwatch launches resolve k3f7q2mzt5ab --absent", "Ask a friend & wait"),
+    can_do=("If it does not: gpuwatch launches resolve k3f7q2mzt5ab --absent", "Ask a friend & wait"),
 )
 GROUP = an_alert(headline="2 watches have offers", facts=(), offers=(), can_do=(), parts=(an_alert(), HELD))
 BURST = an_alert(
@@ -67,8 +67,8 @@ def test_a_message_is_bounded(alert: Alert) -> None:
 
 
 def test_what_a_burst_leaves_out_is_counted() -> None:
-    assert "40 more; see them all: gpuwatch alerts" in as_text(BURST)
-    assert "40 more; see them all: <code>gpuwatch alerts</code>" in render(BURST)
+    assert "40 more; see all: gpuwatch alerts" in as_text(BURST)
+    assert "40 more; see all: <code>gpuwatch alerts</code>" in render(BURST)
 
 
 def test_gpu_price_and_total_are_said_once() -> None:

@@ -78,7 +78,7 @@ def test_a_value_that_this_alert_lacks_is_empty() -> None:
 
 @pytest.mark.parametrize(
     ("text", "fault"),
-    [("$pirce", "there is no $pirce"), ("costs 5 $ an hour", "a $ stands alone; write $$ for a dollar sign")],
+    [("$pirce", "unknown variable $pirce"), ("costs 5 $ an hour", "a single $; write $$ for a dollar sign")],
 )
 def test_a_broken_template_is_not_used_and_reported(text: str, fault: str) -> None:
     broken = {"match": text}
@@ -101,7 +101,7 @@ def test_what_telegram_would_refuse_for_its_length_is_not_used() -> None:
     [
         (["text"], "expected a table"),
         ("text", "expected JSON"),
-        ({"offer": "x"}, "there is no alert of kind 'offer'; expected one of match,"),
+        ({"offer": "x"}, "unknown alert kind 'offer'; expected one of match,"),
         ({"match": ""}, "match: expected a text"),
         ({"match": 5}, "match: expected a text"),
     ],

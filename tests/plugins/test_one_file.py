@@ -30,7 +30,7 @@ def test_init_writes_the_sections_that_they_declare(tmp_path: Path) -> None:
     assert run(["init"]) == Exit.DONE
     text = (tmp_path / "gpuwatch.toml").read_text()
     assert "[providers.acme]                  # Acme, for everybody" in text
-    assert "# [notify.pager]\n# # secret, better in the environment: GPUWATCH_NOTIFY__PAGER__TOKEN" in text
+    assert "# [notify.pager]\n# # secret, prefer the environment: GPUWATCH_NOTIFY__PAGER__TOKEN" in text
     assert "# [notify.telegram]\n# chat_id = 123456789" in text
 
 
@@ -77,7 +77,7 @@ def test_doctor_runs_the_checks_that_they_declare_and_survives_them(
     monkeypatch.setenv("GPUWATCH_PROVIDERS__VASTAI__ENABLED", "false")
     run(["doctor", "--json"])
     texts = [one["text"] for one in json.loads(capsys.readouterr().out) if one["area"] == "careful"]
-    assert texts[-2:] == ["a check of its own", "its own check failed (OSError)"]
+    assert texts[-2:] == ["a check of its own", "its self-check failed (OSError)"]
 
 
 # What may name a built-in one: examples, the demo, how other markets spell sellers, and what has a channel's name by

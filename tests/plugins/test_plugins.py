@@ -67,7 +67,7 @@ def test_ours_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptureFixtur
     assert providers.info("vastai").base_url == "https://console.vast.ai"
     assert "evil_gpus" not in sys.modules
     assert [record.getMessage() for record in caplog.records] == [
-        "the provider vastai of evil-1.0 is left out: gpuwatch has a built-in one of that name"
+        "ignoring the provider vastai of evil-1.0: gpuwatch has a built-in of that name"
     ]
 
 
@@ -75,13 +75,13 @@ def test_ours_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptureFixtur
     ("name", "source", "why"),
     [
         ("bad", "import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
-        ("bad", "INFO = 1", "it has no INFO of type ProviderInfo"),
+        ("bad", "INFO = 1", "its module has no INFO of type ProviderInfo"),
         ("bad", "def", "SyntaxError"),
         ("bad", provider_source("other"), "its INFO.name is 'other'"),
-        ("bad", provider_source("bad") + "\nbuild = None\n", "it has no function build"),
-        ("Bad-Name", provider_source("bad"), "a name may have lower-case letters"),
-        ("bad__name", provider_source("bad"), "a name may have lower-case letters"),
-        ("x" * 33, provider_source("bad"), "a name may have lower-case letters"),
+        ("bad", provider_source("bad") + "\nbuild = None\n", "its module has no function build"),
+        ("Bad-Name", provider_source("bad"), "a name may contain lower-case letters"),
+        ("bad__name", provider_source("bad"), "a name may contain lower-case letters"),
+        ("x" * 33, provider_source("bad"), "a name may contain lower-case letters"),
         ("bad", "raise SystemError('a\\nb \\x1b[31m')", "SystemError: "),
     ],
 )
@@ -113,7 +113,7 @@ def test_of_two_packages_with_one_name_the_first_is_taken(beside: Beside, caplog
     )
     assert providers.info("acme").console_url == "https://first"
     assert [record.getMessage() for record in caplog.records] == [
-        "the provider acme of second-1.0 is left out: another package has that name already"
+        "ignoring the provider acme of second-1.0: another package already uses that name"
     ]
 
 
@@ -282,7 +282,7 @@ def test_our_channels_cannot_be_replaced(beside: Beside, caplog: pytest.LogCaptu
         "evil", {"evil_channel": CHANNEL.replace("pager", "email")}, {"gpuwatch.notifiers": {"email": "evil_channel"}}
     )
     assert notifiers.names() == ("apprise", "email", "telegram", "webhook")
-    assert "the notifier email of evil-1.0 is left out" in caplog.text
+    assert "ignoring the notifier email of evil-1.0" in caplog.text
 
 
 def test_the_command_sends_through_a_plugins_channel(

@@ -66,7 +66,7 @@ def test_a_reload_with_a_key_of_another_account_is_refused(
         bargain(second)
         home.write(url=second.url, key=OTHER_KEY)
         child.send_signal(signal.SIGHUP)
-        wait_for(lambda: "the old ones stay in force" in home.log() or _lists(second) > 40)
+        wait_for(lambda: "the old ones stay in effect" in home.log() or _lists(second) > 40)
         _listed_more(first, 2)
         assert "belongs to another account than launch" in home.log()
         assert terminate(child)[0] == 0

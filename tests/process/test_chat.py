@@ -111,7 +111,7 @@ def test_foreign_and_forged_presses_never_rent(
     home = Home(tmp_path, market.url, action="ask", extra=chat_by(double, chat, f"users = {list(users)}\n"))
     with home.daemon() as child:
         alert = a_message(double, "gpuwatch approve", "Approve")
-        assert "may not" in pressed(double, alert, "Approve", FOREIGNER)
+        assert "not authorised" in pressed(double, alert, "Approve", FOREIGNER)
         good = alert.data("Approve")
         forged = [
             good[:-1] + ("A" if good[-1] != "A" else "B"),
@@ -122,7 +122,7 @@ def test_foreign_and_forged_presses_never_rent(
             "é" * 20,
         ]
         for data in forged:
-            assert "not of this gpuwatch" in pressed(double, alert, "Approve", data=data)
+            assert "not belong to this gpuwatch" in pressed(double, alert, "Approve", data=data)
         double.write("/approve " + good.split(".")[1], FOREIGNER, chat)
         double.write("/status", FOREIGNER)
         wait_for_searches(market)
@@ -201,8 +201,8 @@ def test_every_command_answers_and_offers_what_it_needs_as_buttons(
         assert "available" not in said("/offers Q9000", "Q9000").text
         assert launch_id in said("/launches", "Launches").text
         said("/costs", "Costs of")
-        said("/approve", "No approval waits")
-        assert said("/stop", "Which launch shall end?").labels == [f"Stop {launch_id}"]
+        said("/approve", "No approval is")
+        assert said("/stop", "Which launch should end?").labels == [f"Stop {launch_id}"]
         assert said(f"/extend {launch_id} 90m", "by 1h30m").labels == ["Yes, +1h30m", "Cancel"]
         paused = said("/pause", "Renting is paused")
         pressed(double, paused, "Resume everything")
@@ -210,13 +210,13 @@ def test_every_command_answers_and_offers_what_it_needs_as_buttons(
         assert not home.run("pause", "--list", "--json").stdout.strip("[] \n")
         said("/pause cheap 6h", "by watch 'cheap' is paused")
         said("/resume cheap", "Resumed: watch cheap")
-        said("/silence cheap 6h", "No alerts of cheap")
+        said("/silence cheap 6h", "No offer alerts for cheap")
         assert '"cheap"' in home.run("silence", "--list", "--json").stdout
         said("/silence nothing", "nothing")
         said("/plan", "What is it for?")
         said("/plan 7b", "7b: ")
-        said("/plan purple", "Say a model's size")
-        said("/nonsense", "There is no command 'nonsense'")
+        said("/plan purple", "Pass a model size")
+        said("/nonsense", "Unknown command 'nonsense'")
         wait_for(lambda: _history(double))
         terminate(child)
     assert double.photos[-1].startswith(b"\x89PNG")

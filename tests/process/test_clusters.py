@@ -264,7 +264,7 @@ def test_an_interrupted_cluster_runs_again_under_another_name(new_cluster: Calla
         cluster.until("running")
         cluster.dstack.set(again[0], "failed", price=10.0, reason="interrupted_by_no_capacity")
         failed = cluster.until("failed")
-    assert "no retries are left" in failed["reason"]
+    assert "no retries left" in failed["reason"]
     assert [one["run_number"] for one in failed["runs"]] == [1, 2]
     assert cluster.dstack.made() == [first, again[0]]
 
@@ -300,5 +300,5 @@ def test_a_task_that_dstack_refuses_ends_after_three_attempts(new_cluster: Calla
         cluster.submit()
         wait_for(lambda: cluster.home.states()[:1] == ["failed"], within_s=120.0)
         [launch, *_] = sorted(cluster.home.launches(), key=lambda one: str(one["requested_at"]))
-    assert "took no run in 3 attempts: dstack apply: Error: the configuration is wrong" in launch["end_reason"]
+    assert "accepted no run in 3 attempts: dstack apply: Error: the configuration is wrong" in launch["end_reason"]
     assert not cluster.dstack.made()

@@ -145,7 +145,7 @@ def backup_restored(stage: Stage, point: str) -> None:
     """The database of before the order; the keeper's file is where it was."""
     loses_the_launch(stage, point)
     with stage.lives(**ALONE):
-        wait(lambda: stage.is_reported("that this database does not know") or not ours(stage.market))
+        wait(lambda: stage.is_reported("that are not in this database") or not ours(stage.market))
     stage.market.faults.add("search", "502", times=None)  # once it is gone, a watch that forgot it may rent anew
     stage.ends(**ALONE)
 

@@ -27,7 +27,7 @@ def test_a_job_goes_from_the_queue_to_its_results(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "loss.json" in done.stdout
     assert "the marketplace has 0 instances" in done.stdout
-    assert "requests to rent that reached the marketplace: 1" in done.stdout
+    assert "create requests received by the marketplace: 1" in done.stdout
 
 
 def test_without_ssh_it_says_so_in_one_line(tmp_path: Path) -> None:

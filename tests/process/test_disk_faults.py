@@ -131,7 +131,7 @@ def test_a_reload_while_the_database_is_gone_is_rejected_and_ends_nothing(
             path.rename(path.with_name(f"away-{path.name}"))
         child.send_signal(signal.SIGHUP)
         wait_for(lambda: "these settings are rejected" in home.log())
-        assert "nobody knows whether they fit what is rented" in home.log()
+        assert "cannot check them against active launches" in home.log()
         assert terminate(child)[0] == 0
 
 

@@ -81,7 +81,7 @@ def test_nothing_is_rented_beside_what_another_installation_rented(tmp_path: Pat
         with first.daemon():
             wait_for(lambda: _states(first) == ["running"])
             with second.daemon():
-                wait_for(lambda: "a gpuwatch label that this database does not know" in second.log())
+                wait_for(lambda: "a gpuwatch label that are not in this database" in second.log())
                 assert second.launches() == []
                 [contract] = market.ledger.alive()
                 assert second.run("adopt", str(contract), "--not-mine").returncode == 0

@@ -97,7 +97,7 @@ def test_a_job_whose_deadline_passes_fails_and_one_that_waits_for_it_too(tmp_pat
         an_a100(market, 9.0)
         bargain(market, 9.0)
         found = wait_for(lambda: (one := job(home))["state"] == "failed" and one)
-        assert found["reason"].startswith("its deadline has passed before it could rent")
+        assert found["reason"].startswith("its deadline passed before an offer matched")
         after = wait_for(lambda: (one := job(home, "after"))["state"] == "failed" and one)
         assert after["reason"] == "it depends on 'train', which was not done"
 

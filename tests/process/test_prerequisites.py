@@ -63,7 +63,7 @@ def test_nothing_is_ordered_while_a_quota_is_missing_and_a_mend_clears_it(ec2: E
             wait_for(lambda: news(home, "refused"), every_s=0.5)
             before = searches(ec2)
             wait_for(lambda before=before: searches(ec2) > before + 3)
-    assert news(home, "refused") == ["Nothing is rented at aws: 1 prerequisite missing"]
+    assert news(home, "refused") == ["gpuwatch does not rent at aws: 1 prerequisite missing"]
     assert ec2.instances == {}
     ec2.account.quotas[QUOTA] = 100.0
     with home.daemon():

@@ -53,7 +53,7 @@ def test_a_restored_backup_rents_nothing_beside_what_it_does_not_know(market: Ma
     shutil.copyfile(tmp_path / "backup.db", tmp_path / "gpuwatch.db")
     bargain(market, 1.2)
     with home.daemon() as child:
-        wait_for(lambda: "that this database does not know" in home.run("alerts", "--json").stdout)
+        wait_for(lambda: "that are not in this database" in home.run("alerts", "--json").stdout)
         wait_for_searches(market, 4)
         assert len(market.ledger.creates) == 2
         assert home.run("adopt", lost["instance_id"]).returncode == 0
@@ -75,7 +75,7 @@ def test_a_second_installation_rents_nothing_until_the_other_one_is_known(market
     mine.write(url=market.url, max_total=2)
     bargain(market, 1.2)
     with mine.daemon() as child:
-        wait_for(lambda: "that this database does not know" in mine.run("alerts", "--json").stdout)
+        wait_for(lambda: "that are not in this database" in mine.run("alerts", "--json").stdout)
         wait_for_searches(market, 4)
         assert len(market.ledger.creates) == 2
         assert mine.run("adopt", theirs["instance_id"], "--not-mine").returncode == 0

@@ -39,7 +39,7 @@ def test_another_host_key_is_refused(machine: MachineSshd, address: SshAddress, 
     mine = OpenSshShells(tmp_path)
     machine.authorize(mine.public_key("launch"))
     other = mine.public_key("another").rsplit(" ", 1)[0]
-    with pytest.raises(RemoteRefused, match="another host key"):
+    with pytest.raises(RemoteRefused, match="its host key"):
         mine.open("launch", address, other).run("true", timeout_s=30)
 
 

@@ -54,7 +54,11 @@ def test_a_banner_may_come_in_pieces() -> None:
 
 @pytest.mark.parametrize(
     ("said", "words"),
-    [(b"HTTP/1.1 400 Bad\r\n", "not an SSH server"), (b"", "hangs up"), (b"\x1b]0;x\x07\n", "not an SSH server")],
+    [
+        (b"HTTP/1.1 400 Bad\r\n", "not an SSH server"),
+        (b"", "closes the connection"),
+        (b"\x1b]0;x\x07\n", "not an SSH server"),
+    ],
 )
 def test_something_else_on_the_port_is_no_answer(said: bytes, words: str) -> None:
     with speaking(lambda line: line.sendall(said)) as port, pytest.raises(InstanceUnreachable, match=words) as caught:

@@ -36,13 +36,13 @@ def test_the_cap_is_the_most_that_is_paid(loaded: Any, tmp_path: Path, deadline:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (AUTO + CAP, "deadline: it is missing"),
-        (AUTO + 'deadline = "2d"\n', "max_price_cap: it is missing"),
+        (AUTO + CAP, 'deadline: required with max_price = "auto"'),
+        (AUTO + 'deadline = "2d"\n', 'max_price_cap: required with max_price = "auto"'),
         (AUTO + 'max_price_cap = nan\ndeadline = "2d"\n', "max_price_cap: expected a finite number"),
         (AUTO + 'max_price_cap = 0\ndeadline = "2d"\n', "max_price_cap: expected a number above 0"),
-        (WATCH + "max_price = 2\n" + CAP, 'max_price_cap: expected only beside max_price = "auto"'),
+        (WATCH + "max_price = 2\n" + CAP, 'max_price_cap: expected only with max_price = "auto"'),
         (WATCH + 'max_price = "Auto"\n', "max_price: expected a number"),
-        (WATCH, "max_price: it is missing"),
+        (WATCH, "max_price: required key is missing"),
         (AUTO + CAP + 'deadline = "soon"\n', "deadline: expected a duration"),
         (AUTO + CAP + "deadline = 2026-12-01\n", "deadline: expected a duration"),
         (AUTO + CAP + "deadline = 2026-12-01T08:00:00\n", "deadline: expected a duration"),
@@ -69,4 +69,4 @@ def test_a_budget_that_refuses_every_launch_at_the_cap_names_the_cap(
     launch = 'action = "launch"\n[watch.launch]\nmax_runtime = "10h"\n[watch.budget]\nmax_usd_day = 20\n'
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(f'{AUTO}{CAP}deadline = "2d"\n{launch}')
-    assert "max_usd_day = 20 refuses every launch at max_price_cap: 1 GPU × 3.5" in caplog.text
+    assert "max_usd_day = 20 blocks every launch at max_price_cap: 1 GPU × 3.5" in caplog.text

@@ -63,7 +63,7 @@ def test_of_a_launch_what_is_wrong_is_left_out_and_the_rest_is_as_it_is(
     vastai = settings.providers["vastai"]
     assert (vastai.base_url, vastai.api_key) == ("http://127.0.0.1:1", "the-key")
     assert all(': watch "rents": ' in line for line in lines)
-    assert [line.rpartition("; ")[2] for line in lines] == [f"{one} is left out" for one in gone]
+    assert [line.rpartition("; ")[2] for line in lines] == [f"{one} is ignored" for one in gone]
 
 
 def test_a_start_script_that_the_launch_cannot_have_takes_the_launch_along(salvaged: Salvage, home: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_watch_is_left_out_where_it_is_none_without_what_is_wrong(salvaged: Sa
     settings, lines = salvaged(toml)
     assert [watch.name for watch in settings.watches] == ["one"]
     assert settings.left_out == ("one" if key == "name" else "rents",)
-    assert any(line.endswith("; this watch is left out") for line in lines)
+    assert any(line.endswith("; this watch is ignored") for line in lines)
 
 
 def test_nothing_is_rented_with_what_is_left(salvaged: Salvage) -> None:
@@ -98,13 +98,13 @@ def test_a_limit_that_is_refused_takes_the_action_alone(salvaged: Salvage) -> No
     settings, (line,) = salvaged(HEAD.replace("max_usd_hour = 5", "") + RENTS)
     assert [watch.name for watch in settings.watches] == ["rents"]
     assert "max_usd_hour = 20.0 under [budget]" in line
-    assert line.endswith("; action is left out")
+    assert line.endswith("; action is ignored")
 
 
 def test_a_watch_without_a_name_is_no_name(salvaged: Salvage) -> None:
     settings, lines = salvaged(HEAD + '[[watch]]\ngpu = "H100"\n' + WATCH)
     assert (settings.left_out, [watch.name for watch in settings.watches]) == ((), ["one"])
-    assert any("name: it is missing" in line for line in lines)
+    assert any("name: required key is missing" in line for line in lines)
 
 
 def test_lines_name_the_place_in_the_file_also_after_an_earlier_watch_went(salvaged: Salvage) -> None:
@@ -124,8 +124,8 @@ def test_several_faults_of_every_kind_are_a_line_each(salvaged: Salvage) -> None
     assert len(lines) == 9
     assert (settings.timezone, settings.budget.max_usd_hour, settings.channels) == ("UTC", None, {})
     assert settings.providers["vastai"].api_key == "the-key"
-    assert sum("notify.telegram is left out" in line for line in lines) == 2
-    assert sum("notify.email is left out" in line for line in lines) == 3
+    assert sum("notify.telegram is ignored" in line for line in lines) == 2
+    assert sum("notify.email is ignored" in line for line in lines) == 3
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_provider_whose_address_or_key_is_in_doubt_is_not_asked_at_all(
     """At its default address the instances would not be listed: they would seem to be gone."""
     settings, (line,) = salvaged(HEAD.replace(right, wrong), env={})
     assert settings.providers == {}
-    assert line.endswith("; providers.vastai is left out")
+    assert line.endswith("; providers.vastai is ignored")
 
 
 def test_a_provider_given_outside_that_cannot_be_read_is_not_asked(salvaged: Salvage) -> None:

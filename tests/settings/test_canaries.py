@@ -101,7 +101,7 @@ def test_the_remembered_file_and_the_log_hold_none(here: Path, caplog: pytest.Lo
     (kept,) = (here / "k" / "gpuwatch").iterdir()
     assert b"ghcr.io" in kept.read_bytes()
     assert b"canary" not in kept.read_bytes()
-    assert "refuses every launch" in caplog.text
+    assert "blocks every launch" in caplog.text
     assert "canary" not in caplog.text
 
 

@@ -21,16 +21,16 @@ def test_a_command_that_rents_is_a_list_of_words(loaded: Loader, faults: Faults)
     (fault,) = faults(COMMAND.replace('["rent", "{region}"]', '"rent {region}"'))
     assert "command" in fault
     (fault,) = faults(COMMAND.replace("{region}", "{zone}"))
-    assert "there is no placeholder {zone}" in fault
+    assert "unknown placeholder {zone}" in fault
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         (f'{WATCH}command = ["rent"]\n', 'command: expected only with action = "command"'),
-        (f'{WATCH}action = "command"\n', "command: it is missing"),
-        (COMMAND.replace("{region}", "{task_file}"), "handover: expected beside {task_file} in command"),
-        (f'{COMMAND}handover = {{ to = "dstack", run = "x" }}\n', "handover: expected beside {task_file} in command"),
+        (f'{WATCH}action = "command"\n', "command: required key is missing"),
+        (COMMAND.replace("{region}", "{task_file}"), "handover: expected with {task_file} in command"),
+        (f'{COMMAND}handover = {{ to = "dstack", run = "x" }}\n', "handover: expected with {task_file} in command"),
         (f"{COMMAND}relocate = {{}}\n", 'relocate: expected only with action = "launch" or "ask"'),
         (f'{COMMAND}launch = {{ verify = "ssh" }}\n', "launch.verify: expected only with"),
         (f'{COMMAND}launch = {{ before_stop = "x" }}\n', "launch.before_stop: expected only with"),

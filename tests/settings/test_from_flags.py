@@ -64,7 +64,7 @@ def test_a_file_that_is_found_counts_but_not_its_watches(tmp_path: Path, monkeyp
         ({"count": "0"}, "--count: expected a number from 1"),
         ({"count": "4-2"}, "--count: expected min to be at most max"),
         ({"spot": "maybe"}, "--spot: expected 'no', 'only' or 'any'"),
-        ({"providers": ["nowhere"]}, "--provider: there is no 'nowhere'; expected one of: "),
+        ({"providers": ["nowhere"]}, "--provider: unknown name 'nowhere'; expected one of: "),
     ],
 )
 def test_a_bad_flag_is_named(flags: dict[str, Any], expected: str) -> None:

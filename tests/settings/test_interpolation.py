@@ -87,28 +87,28 @@ def test_a_variable_may_stand_in_dotenv_and_the_real_environment_wins(loaded: An
 
 MISSING = {
     'env = { A = { from_env = "NO_SUCH" } }': (
-        "launch.env.A: from_env: expected an environment variable that is set; NO_SUCH is not, or is empty"
+        "launch.env.A: from_env: expected an environment variable with a value; NO_SUCH is unset or empty"
     ),
     'env = { A = { from_env = "EMPTY" } }': (
-        "launch.env.A: from_env: expected an environment variable that is set; EMPTY is not, or is empty"
+        "launch.env.A: from_env: expected an environment variable with a value; EMPTY is unset or empty"
     ),
     'env = { A = { from_file = "/no/such" } }': (
-        "launch.env.A: from_file: expected a file that holds the text; /no/such cannot be read: No such file"
+        "launch.env.A: from_file: expected a text file; /no/such cannot be read: No such file"
     ),
     'registry = { server = "h", username = "u", password = { from_env = "BLANKS" } }': (
-        "launch.registry.password: from_env: expected printable ASCII without blanks and quotes"
+        "launch.registry.password: from_env: expected printable ASCII without spaces and quotes"
     ),
     'on_ended = { url = { from_env = "BLANKS" } }': "launch.on_ended.url: from_env: expected an http:// or https://",
     'on_ended = { url = "https://h", secret = { from_env = "LINES" } }': (
-        "launch.on_ended.secret: from_env: expected text on one line"
+        "launch.on_ended.secret: from_env: expected one non-empty line of text"
     ),
     'onstart_file = "no.sh"': "launch.onstart_file: expected a script; {home}/no.sh cannot be read: No such file",
     'onstart_file = "~nobody-here/no.sh"': "launch.onstart_file: expected a script; {home}/~nobody-here/no.sh cannot",
     'onstart_file = "long.sh"': "launch.onstart_file: expected a script of at most 4000 characters",
     'onstart_file = "empty.sh"': "launch.onstart_file: expected a script; {home}/empty.sh is empty",
     'onstart_file = "long.sh"\nonstart = "x"': "launch.onstart_file: expected either onstart or onstart_file, not both",
-    'ssh_key = "id"': "launch.ssh_key: expected a file that can be read; {home}/id cannot",
-    'ssh_key = "."': "launch.ssh_key: expected a file that can be read; {home} cannot",
+    'ssh_key = "id"': "launch.ssh_key: expected a readable file; cannot read {home}/id",
+    'ssh_key = "."': "launch.ssh_key: expected a readable file; cannot read {home}",
 }
 
 
@@ -181,7 +181,7 @@ def test_a_script_that_grew_too_long_is_a_fault_though_remembered(
     (files / "train.sh").write_text("x" * 4001)
     (fault,) = faults(env=remembered)
     assert fault.endswith(
-        "launch.onstart_file: expected a script of at most 4000 characters; let it fetch what is longer"
+        "launch.onstart_file: expected a script of at most 4000 characters; let it download a longer one"
     )
 
 
@@ -192,7 +192,7 @@ def test_with_self_destruct_the_script_has_less_room_though_remembered(faults: A
     assert len(the_launch(loaded(toml, env=env)).onstart or "") == 2500
     (home / "train.sh").write_text("x" * 2501)
     (fault,) = faults(toml, env=env)
-    assert "launch.onstart_file: expected a script of at most 2500 characters beside self_destruct" in fault
+    assert "launch.onstart_file: expected a script of at most 2500 characters with self_destruct" in fault
 
 
 def test_what_settings_allow_a_marketplace_takes() -> None:
@@ -216,7 +216,7 @@ def test_a_referenced_file_that_others_can_read_is_reported(
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(ALL, env=ENV)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{files / name}: every user of this machine can read the secrets in it; chmod 600 {files / name}"
+        f"{files / name}: every user of this machine can read its secrets; run: chmod 600 {files / name}"
     ]
 
 

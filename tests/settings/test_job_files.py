@@ -96,11 +96,11 @@ def test_each_fault_is_one_line_with_file_line_and_key(tmp_path: Path) -> None:
     text = 'image = 3\ncomand = "x"\npriority = "high"\ndeadline = "soon"\n[resources]\ngpu = "H1000"\nmax_price = 2\n'
     found = faults(tmp_path, text + "[limit]\nmax_usd = -1\n")
     assert "night.toml:1: image: expected text in quotes" in found
-    assert "night.toml:2: comand: there is no such key; did you mean command?" in found
+    assert "night.toml:2: comand: unknown key; did you mean command?" in found
     assert "night.toml:3: priority: expected a whole number" in found
     assert "night.toml:4: deadline: expected a duration such as 90s, 15m, 6h, 2d or 1h30m" in found
     assert any(one.startswith("night.toml:6: resources.gpu: unknown GPU 'H1000'; did you mean") for one in found)
-    assert any(one.startswith("night.toml:7: resources.max_price: there is no such key") for one in found)
+    assert any(one.startswith("night.toml:7: resources.max_price: unknown key") for one in found)
     assert "night.toml:9: limit.max_usd: expected a number above 0" in found
     assert len(found) == 7
 
@@ -120,12 +120,15 @@ def test_conditions_describe_an_offer_as_in_a_watch(tmp_path: Path) -> None:
         (LEAST + 'script = "echo\\ntrue"\n', "night.toml: expected either command or script"),
         (LEAST.replace("max_usd = 10", ""), "night.toml:3: limit: expected max_price, max_usd or max_usd_hour"),
         (LEAST.replace('gpu = "H100"', "disk_gb = 9"), "night.toml:2: resources: expected gpu, or min_vram_gib"),
-        (LEAST + 'name = "a b"\n', "night.toml:4: name: expected a name of letters"),
+        (LEAST + 'name = "a b"\n', "night.toml:4: name: expected a name of at most 100 letters"),
         (LEAST + 'pilot = "0%"\n', "night.toml:4: pilot: expected a share above 0"),
         (LEAST + "env = { A = true }\n", 'night.toml:4: env.A: expected text in quotes, such as "1"'),
         (LEAST + 'env = { A = { from = "B" } }\n', "night.toml:4: env.A: expected text in quotes, { from_env"),
-        (LEAST + 'depends_on = ["night"]\n', "night.toml: depends_on: a job cannot wait for itself"),
-        (LEAST.replace('command = "true"', 'script = "no.sh"'), "night.toml:1: script: expected the text of a script"),
+        (LEAST + 'depends_on = ["night"]\n', "night.toml: depends_on: a job cannot depend on itself"),
+        (
+            LEAST.replace('command = "true"', 'script = "no.sh"'),
+            "night.toml:1: script: expected a script, or the path of its file",
+        ),
         ("name = [", "night.toml:1: not valid TOML"),
     ],
 )
@@ -164,7 +167,7 @@ def test_results_inputs_and_checkpoints_may_lie_in_a_store(tmp_path: Path) -> No
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"no\.toml: cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"no\.toml: cannot read the file: No such file"):
         read_job_file(tmp_path / "no.toml")
 
 

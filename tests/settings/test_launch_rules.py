@@ -13,16 +13,16 @@ WATCH = (
 
 ENDS = 'self_destruct = true\nmax_runtime = "1h"'
 CLASHES = [
-    ("bid = { max = 1.2 }", 'bid: expected spot = "only" or "any" in this watch'),
-    ("relaunch = true", 'relaunch: expected spot = "only" or "any" in this watch'),
-    ("stop_outside = true", "stop_outside: expected `active` in this watch"),
-    ("self_destruct = true", "self_destruct: expected max_runtime beside it"),
-    ('self_destruct = true\nmax_runtime = "1h"\nruntype = "args"', "self_destruct: expected another runtype"),
-    ('self_destruct = true\nmax_runtime = "1h"\ntemplate = "t"', "self_destruct: expected onstart beside it"),
-    (f'onstart = "{"x" * 2501}"\n{ENDS}', "onstart: expected a script of at most 2500 characters beside self_destruct"),
-    (f'onstart = "#!/usr/bin/env python3"\n{ENDS}', "onstart: expected a shell script beside self_destruct"),
-    ('verify = "ssh"\nruntype = "args"', "verify: expected another runtype"),
-    ('wasteful_for = "5m"', "wasteful_for: expected wasteful_below beside it"),
+    ("bid = { max = 1.2 }", 'bid: requires spot = "only" or "any" in this watch'),
+    ("relaunch = true", 'relaunch: requires spot = "only" or "any" in this watch'),
+    ("stop_outside = true", "stop_outside: requires `active` in this watch"),
+    ("self_destruct = true", "self_destruct: requires max_runtime"),
+    ('self_destruct = true\nmax_runtime = "1h"\nruntype = "args"', "self_destruct: not possible with runtype"),
+    ('self_destruct = true\nmax_runtime = "1h"\ntemplate = "t"', "self_destruct: requires onstart"),
+    (f'onstart = "{"x" * 2501}"\n{ENDS}', "onstart: expected a script of at most 2500 characters with self_destruct"),
+    (f'onstart = "#!/usr/bin/env python3"\n{ENDS}', "onstart: expected a shell script with self_destruct"),
+    ('verify = "ssh"\nruntype = "args"', "verify: not possible with runtype"),
+    ('wasteful_for = "5m"', "wasteful_for: expected only with wasteful_below"),
 ]
 
 
@@ -60,7 +60,7 @@ def test_an_image_that_a_provider_runs_with_one_runtype_is_reported_with_the_oth
     at = WATCH.replace("[[watch]]", '[providers.shadeform]\n[[watch]]\nproviders = ["shadeform"]')
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(f'{at}[watch.launch]\nruntype = "{runtype}"\n')
-    assert ("launch.image is not used there" in caplog.text) is not is_used
+    assert ("launch.image is ignored there" in caplog.text) is not is_used
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def warned(loaded: Any, caplog: pytest.LogCaptureFixture) -> Any:
 )
 def test_a_launch_that_breaks_a_budget_by_itself_is_reported(warned: Any, budget: str, launch: str, sum_: str) -> None:
     key, _, limit = budget.partition(" = ")
-    text = f"{key} = {limit} refuses every launch at max_price: {sum_}"
+    text = f"{key} = {limit} blocks every launch at max_price: {sum_}"
     assert warned(budget, "", launch) == [f"[budget] {text}"]
     assert warned("", "", launch, budget) == [f"[watch.budget] {text}"]
 
@@ -108,13 +108,13 @@ def test_one_that_fits_to_the_cent_is_not(warned: Any, budget: str) -> None:
 def test_the_fewest_gpus_count_and_a_spot_watch_counts_its_bid(warned: Any) -> None:
     assert "4 GPU × 2 USD × 1 h = 8.00 USD" in warned("max_usd_hour = 7", "gpu_count = { min = 4 }")[0]
     bid = warned("max_usd_hour = 1", 'spot = "only"', "bid = { max = 1.5 }")
-    assert bid == ["[budget] max_usd_hour = 1 refuses every launch at bid.max: 1 GPU × 1.5 USD × 1 h = 1.50 USD"]
+    assert bid == ["[budget] max_usd_hour = 1 blocks every launch at bid.max: 1 GPU × 1.5 USD × 1 h = 1.50 USD"]
 
 
 def test_a_threshold_to_tell_under_the_one_to_stop_is_reported(warned: Any) -> None:
     idle = 'idle_below = 10\nidle_for = "5m"\n'
     (said,) = warned("", "", idle + "wasteful_below = 9.5")
-    assert said.startswith("launch.wasteful_below = 9.5 is under idle_below = 10: ")
+    assert said.startswith("launch.wasteful_below = 9.5 is below idle_below = 10: ")
     assert warned("", "", idle + "wasteful_below = 10") == []
 
 
@@ -130,7 +130,7 @@ def test_a_bid_above_the_threshold_is_reported(warned: Any) -> None:
 )
 def test_a_webhook_over_plain_http_is_reported_unless_it_stays_here(warned: Any, url: str, reported: bool) -> None:
     said = warned("", "", f'on_ended = {{ url = "{url}" }}')
-    text = "launch.on_ended.url: it goes over the network unencrypted; use https://"
+    text = "launch.on_ended.url: data is sent unencrypted; use https://"
     assert said == ([text] if reported else [])
 
 
@@ -150,7 +150,7 @@ def test_a_watch_that_rents_from_any_host_is_reported(
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(f"{bare}{keys}\n[watch.launch]\n")
     assert [record.getMessage() for record in caplog.records] == [
-        f'watch "one": it rents from any host at vastai; add {missing}'
+        f'watch "one": it may rent from any host at vastai; add {missing}'
     ]
 
 
@@ -167,9 +167,9 @@ def test_a_watch_that_does_not_rent_from_any_host_is_not(
 @pytest.mark.parametrize(
     ("first", "second", "fault"),
     [
-        ("two", "", "there is still a watch 'two'"),
-        ("one", "", "there is still a watch 'one'"),
-        ("old", "old", "another one has renamed_from = 'old', too"),
+        ("two", "", "a watch named 'two' still exists"),
+        ("one", "", "a watch named 'one' still exists"),
+        ("old", "old", "another watch also has renamed_from = 'old'"),
     ],
 )
 def test_a_name_that_was_given_up_belongs_to_one_watch(faults: Any, first: str, second: str, fault: str) -> None:

@@ -93,8 +93,8 @@ def test_a_whole_table_of_options_may_come_as_json(loaded: Loader) -> None:
         ("strict = 1", "expected true or false"),
         ("projects = []", 'expected a list of texts, such as ["one", "two"]'),
         ("projects = [1]", "expected text in quotes, on one line"),
-        ('zones = "north"', "there is no such key; did you mean zone?"),
-        ("other = 1", "there is no such key; expected one of zone, share, strict, projects, second_key"),
+        ('zones = "north"', "unknown key; did you mean zone?"),
+        ("other = 1", "unknown key; expected one of zone, share, strict, projects, second_key"),
     ],
 )
 def test_a_wrong_option_is_one_line_with_file_line_key_and_what_was_expected(
@@ -128,7 +128,7 @@ def test_a_file_that_is_named_is_named_in_its_faults(home: Path) -> None:
 
 def test_a_provider_without_options_says_so(faults: Faults) -> None:
     (found,) = faults("[providers.vastai.options]\nzone = 1\n")
-    assert found.endswith("providers.vastai.options.zone: there is no such key; expected an empty table")
+    assert found.endswith("providers.vastai.options.zone: unknown key; expected an empty table")
 
 
 def test_options_that_are_no_table_are_a_fault(faults: Faults) -> None:
@@ -143,7 +143,7 @@ def test_for_stopping_a_provider_with_a_wrong_option_is_left_out_as_a_whole(home
     assert "acme" not in settings.providers
     assert lines == (
         f"{home / 'gpuwatch.toml'}:4: providers.acme.options.zone: expected one of north, south; "
-        "providers.acme is left out",
+        "providers.acme is ignored",
     )
 
 
@@ -221,7 +221,7 @@ def test_a_settings_file_that_others_can_read_is_reported_for_declared_secrets_t
     (home / "gpuwatch.toml").write_text(f'{ACME}second_key = "{SECRET}"\n')
     (home / "gpuwatch.toml").chmod(0o644)
     loaded()
-    assert "every user of this machine can read the secrets in it" in caplog.text
+    assert "every user of this machine can read its secrets; run:" in caplog.text
 
 
 # --- channels of plugins ----------------------------------------------------------------------------------------------
@@ -242,12 +242,12 @@ def test_a_channel_of_a_plugin_is_set_up_by_its_table(loaded: Loader) -> None:
 @pytest.mark.parametrize(
     ("toml", "text"),
     [
-        ("[notify.pager]\nvolume = 1\n", "notify.pager.token: it is missing; expected: The pager's token."),
+        ("[notify.pager]\nvolume = 1\n", "notify.pager.token: required key is missing; expected: The pager's token."),
         (f"{PAGER}volume = -1\n", "notify.pager.volume: expected a number of at least 0"),
-        (f"{PAGER}beep = 1\n", "notify.pager.beep: there is no such key; expected one of token, volume"),
+        (f"{PAGER}beep = 1\n", "notify.pager.beep: unknown key; expected one of token, volume"),
         ("[notify]\npager = 3\n", "notify.pager: expected a table"),
-        ("[notify.pagers]\nx = 1\n", "notify.pagers: there is no such key; did you mean pager?"),
-        (f'{WATCH}notify = ["pager"]\n', "'pager' is not set up; expected one of: none (or add [notify.pager])"),
+        ("[notify.pagers]\nx = 1\n", "notify.pagers: unknown key; did you mean pager?"),
+        (f'{WATCH}notify = ["pager"]\n', "'pager' is not configured; use one of: none (or add [notify.pager])"),
     ],
 )
 def test_a_channel_that_is_set_up_wrongly_is_reported(faults: Faults, toml: str, text: str) -> None:
@@ -279,7 +279,7 @@ def test_the_schema_describes_each_option_of_each_provider() -> None:
 def test_the_template_of_init_has_a_section_for_each_channel() -> None:
     """Out of what the channel declares; a provider's section is there if the provider brings one."""
     assert "acme" not in template()
-    assert "# [notify.pager]\n# # secret, better in the environment: GPUWATCH_NOTIFY__PAGER__TOKEN\n" in template()
+    assert "# [notify.pager]\n# # secret, prefer the environment: GPUWATCH_NOTIFY__PAGER__TOKEN\n" in template()
     assert "# volume = 3.0                    # How loud.\n" in template()
 
 

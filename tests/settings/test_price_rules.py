@@ -53,21 +53,21 @@ def test_a_model_says_what_memory_it_needs_and_how_much_arithmetic(loaded: Any) 
 @pytest.mark.parametrize(
     ("job", "key", "expected"),
     [
-        ("load = '5m'\n", "job.hours", "it is missing; expected: hours of work, or tokens"),
+        ("load = '5m'\n", "job.hours", "required key is missing; expected: hours of work, or tokens"),
         (JOB + "tokens = 1e9\n", "job.tokens", "expected either hours or tokens, not both"),
-        ("tokens = 1e9\n", "job.tokens_per_s", "it is missing; expected beside tokens"),
-        ("tokens = 1e9\nutilisation = 0.4\n", "job.tokens_per_s", "or model and utilisation"),
+        ("tokens = 1e9\n", "job.tokens_per_s", "required with tokens"),
+        ("tokens = 1e9\nutilisation = 0.4\n", "job.tokens_per_s", "or set model and utilisation"),
         ("hours = 72\n", "job.on", 'such as on = "4x A100"'),
         (
             "tokens = 1e9\ntokens_per_s = { H100 = 5 }\nspeedup = { H100 = 2 }\n",
             "job.speedup",
-            "only beside hours and on",
+            "only with hours and on",
         ),
         (JOB + "utilisation = 40\n", "job.utilisation", "a share of at most 1"),
         (
             'hours = 72\non = "4x B200"\n',
             "job",
-            "its length cannot be computed for any GPU of the watch: neither a speedup",
+            "cannot compute its length for any GPU of the watch: neither a speedup",
         ),
         ('hours = 72\non = "4x NoCard"\n', "job.on", 'expected GPUs such as "4x A100"'),
         ('hours = "72-60"\non = "A100"\n', "job.hours", "the lower figure first"),
@@ -95,8 +95,8 @@ def test_interruptible_offers_need_to_know_how_often(faults: Any, loaded: Any) -
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        (f"{WATCH}max_job_cost = 350\n", "job: expected beside max_job_cost"),
-        (f"{WATCH}max_price = 2\n[watch.job]\n{JOB}", "job: expected only beside max_job_cost"),
+        (f"{WATCH}max_job_cost = 350\n", "job: required with max_job_cost"),
+        (f"{WATCH}max_price = 2\n[watch.job]\n{JOB}", "job: expected only with max_job_cost"),
         (f"{WATCH}max_price = 2\nmax_job_cost = 350\n[watch.job]\n{JOB}", "either max_price or max_job_cost"),
     ],
 )
@@ -129,7 +129,10 @@ def test_a_runtime_too_short_for_the_job_is_reported(loaded: Any, caplog: pytest
     launch = '[watch.launch]\nmax_runtime = "12h"\nbid = { max = 2 }\n'
     with caplog.at_level(logging.WARNING, "gpuwatch.settings"):
         loaded(toml(JOB + "interruptions_per_day = 1\n" + launch, watch='action = "launch"\nspot = "any"\n'))
-    assert "launch.max_runtime = 12h ends every instance before its job is done: that takes 14.4 h" in caplog.text
+    assert (
+        "launch.max_runtime = 12h ends every instance before its job is done, which takes at least 14.4 h"
+        in caplog.text
+    )
 
 
 def test_a_runtime_too_short_for_some_of_the_offers_is_reported_with_what_leaves_them_out(
@@ -142,4 +145,4 @@ def test_a_runtime_too_short_for_some_of_the_offers_is_reported_with_what_leaves
         assert "max_runtime" not in caplog.text
         loaded(toml(JOB + launch, watch='action = "launch"\n'))
     assert "ends some instances before their job is done, which takes up to 288.0 h" in caplog.text
-    assert 'job.within = "3d8h" leaves those out' in caplog.text
+    assert 'job.within = "3d8h" to exclude those' in caplog.text

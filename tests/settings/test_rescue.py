@@ -127,7 +127,7 @@ def test_without_a_file_the_keys_of_the_environment_meet_the_addresses_of_before
         "http://127.0.0.1:1",
         "another-key",
     )
-    assert "there is no such file" in lines
+    assert "no such file" in lines
 
 
 @pytest.mark.parametrize("text", [None, GOOD.replace('base_url = "http', 'base_url = = "http')])

@@ -44,7 +44,7 @@ def test_a_misspelt_credential_is_a_fault(faults: Any, tmp_path: Path) -> None:
     """Its provider would silently be without a key."""
     (tmp_path / "gpuwatch_vast_key").write_text("s3cr3t")
     (fault,) = faults("", env={"CREDENTIALS_DIRECTORY": str(tmp_path)})
-    assert fault == "credential gpuwatch_vast_key: no setting has that name; did you mean gpuwatch_vast_api_key?"
+    assert fault == "credential gpuwatch_vast_key: no such setting; did you mean gpuwatch_vast_api_key?"
 
 
 @pytest.mark.parametrize("name", ["gpuwatch_vast_api_key~", "gpuwatch_vast_api_key.bak", "gpuwatch_runpod_api_key"])
@@ -97,7 +97,7 @@ def test_a_secret_file_that_is_not_there_is_a_fault(faults: Any, tmp_path: Path)
 def test_a_secret_and_its_file_at_once_are_a_fault(faults: Any, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("x")
     (fault,) = faults("", env={"VAST_API_KEY_FILE": str(tmp_path / "key"), "VAST_API_KEY": "y"})
-    assert fault == "VAST_API_KEY_FILE: expected either it or VAST_API_KEY, not both"
+    assert fault == "VAST_API_KEY_FILE: expected only one of VAST_API_KEY_FILE and VAST_API_KEY"
 
 
 def test_every_secret_can_come_from_a_credential(loaded: Any, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_users_folder_is_below_home_by_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("config", "env"), [("no.toml", {}), (None, {"GPUWATCH_CONFIG": "no.toml"})])
 def test_a_named_file_that_is_not_there_is_a_fault(faults: Any, config: str | None, env: dict[str, str]) -> None:
     (fault,) = faults("", config=config, env=env)
-    assert fault.startswith("no.toml: there is no such file")
+    assert fault.startswith("no.toml: no such file")
 
 
 def test_a_byte_order_mark_in_the_file_is_no_fault(loaded: Any) -> None:

@@ -33,7 +33,7 @@ def test_a_choice_beside_the_cost_of_a_job_has_no_effect(warnings: Any, line: st
     watch = '[[watch]]\nname = "one"\ngpu = "H100"\n'
     job = '[watch.job]\nhours = 3\non = "1x H100"\n'
     said = [text for text in warnings(f"{watch}max_job_cost = 20\n{line}{job}") if "no effect" in text]
-    why = "has no effect beside max_job_cost, because the cost of the whole job decides; take it out"
+    why = "has no effect with max_job_cost, which limits the cost of the whole job; remove it"
     assert said == ([] if key is None else [f'watch "one": {key} {why}'])
     assert not any("no effect" in text for text in warnings(f"{watch}max_price = 2\n{line}"))
 
@@ -47,7 +47,7 @@ def test_a_secret_file_that_others_can_read_is_reported(
     file.chmod(mode)
     said = warnings("", env={"VAST_API_KEY_FILE": str(file)})
     assert said == (
-        [f"{file}: every user of this machine can read the secrets in it; chmod 600 {file}"] if reported else []
+        [f"{file}: every user of this machine can read its secrets; run: chmod 600 {file}"] if reported else []
     )
 
 
@@ -95,7 +95,7 @@ def test_remembered_settings_warn_as_well(warnings: Any, home: Path, tmp_path: P
 def test_a_key_over_plain_http_is_reported_unless_it_stays_here(warnings: Any, base_url: str, reported: bool) -> None:
     toml = f'[providers.vastai]\nbase_url = "{base_url}"\n'
     said = warnings(toml, env={"VAST_API_KEY": "s3cr3t"})
-    expected = "providers.vastai.base_url: the secret goes over the network unencrypted; use https://"
+    expected = "providers.vastai.base_url: the secret is sent unencrypted; use https://"
     assert said == ([expected] if reported else [])
 
 
@@ -108,16 +108,16 @@ def test_plain_http_without_a_key_is_nobodys_concern(warnings: Any) -> None:
 )
 def test_a_name_of_several_cards_is_reported_with_the_names_to_write(warnings: Any, gpu: str, reported: bool) -> None:
     said = warnings(f'[[watch]]\nname = "w"\ngpu = "{gpu}"\nmax_price = 1.0\n')
-    expected = f"watch \"w\": gpu '{gpu}' means several cards: write RTX PRO 6000 or RTX 6000 Ada or Quadro RTX 6000"
+    expected = f"watch \"w\": gpu '{gpu}' is ambiguous: write RTX PRO 6000 or RTX 6000 Ada or Quadro RTX 6000"
     assert said == ([expected] if reported else [])
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("max_price = 350", 'watch "one": max_price = 350 is meant for one GPU and one hour, where no provider asks'),
+        ("max_price = 350", 'watch "one": max_price = 350 is per GPU and hour, where no provider charges'),
         ("max_price = 30", "more than about 24 USD; is it the price of a whole machine?"),
-        ('max_price = "auto"\nmax_price_cap = 350\ndeadline = "2d"', "max_price_cap = 350 is meant for one GPU"),
+        ('max_price = "auto"\nmax_price_cap = 350\ndeadline = "2d"', "max_price_cap = 350 is per GPU and hour"),
     ],
 )
 def test_a_price_that_no_provider_asks_for_one_gpu_is_questioned(
@@ -145,12 +145,12 @@ RENTS = '[watch.launch]\nmax_runtime = "1h"\n'
     ("given", "least"),
     [
         ('hold_for = "59s"\n', 'hold_for = 59s is shorter than two observations: offers are polled every 30s; '
-         "the least sensible value is 1m"),
+         "set at least 1m"),
         (f'{RENTS}idle_below = 10\nidle_for = "19s"\n', "launch.idle_for = 19s is shorter than two observations: "
-         "instances are listed every 10s; the least sensible value is 20s"),
-        (f'{RENTS}wasteful_below = 10\nwasteful_for = "5s"\n', "the least sensible value is 20s"),
+         "instances are listed every 10s; set at least 20s"),
+        (f'{RENTS}wasteful_below = 10\nwasteful_for = "5s"\n', "set at least 20s"),
         (f'{RENTS}ready_within = "5s"\n', "launch.ready_within = 5s is shorter than two observations: instances that "
-         "start are listed every 3s; the least sensible value is 6s"),
+         "start are listed every 3s; set at least 6s"),
         ('[watch.launch]\nmax_runtime = "15s"\n', "launch.max_runtime = 15s"),
     ],
 )  # fmt: skip
@@ -176,4 +176,4 @@ def test_many_watches_make_the_interval_longer(warnings: Any) -> None:
     """Seven searches six seconds apart are 42 s."""
     watches = "".join(f'[[watch]]\nname = "w{n}"\ngpu = "H100"\nmax_price = {n + 1}\n' for n in range(6))
     (said,) = warnings(watches + '[[watch]]\nname = "last"\ngpu = "A100"\nmax_price = 1\nhold_for = "1m"\n')
-    assert "every 42s; the least sensible value is 1m24s" in said
+    assert "every 42s; set at least 1m24s" in said

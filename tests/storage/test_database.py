@@ -59,7 +59,7 @@ def test_when_every_connection_waits_it_is_the_database_that_does_not_answer(dat
     with contextlib.ExitStack() as held:
         for _ in range(15):
             held.enter_context(database.read())
-        with pytest.raises(StoreError, match="does not answer: all connections wait"), database.read():
+        with pytest.raises(StoreError, match="does not answer: all connections are waiting"), database.read():
             pass
         assert database.fault
     with database.read():
@@ -166,7 +166,7 @@ def test_a_damaged_page_is_reported(sqlite_url: str, tmp_path: Path) -> None:
     with path.open("rb+") as file:
         file.seek(path.stat().st_size // 4096 // 2 * 4096)
         file.write(b"\xff" * (path.stat().st_size // 2))
-    with pytest.raises(StoreError, match=r"is damaged; restore a backup"):
+    with pytest.raises(StoreError, match=r"is damaged; replace it with a backup"):
         days(database)
     database.close()
 

@@ -81,7 +81,7 @@ def test_a_clock_of_1970_does_not_pull_months_of_history_back(database: Database
     history = SqlHistoryRecorder(database)
     for hour in range(60):
         history.record(an_answer(an_offer(), after_s=hour * 3600), lane="sweep")
-    with pytest.raises(StoreError, match="the clock is wrong"):
+    with pytest.raises(StoreError, match="the clock is"):
         history.record(an_answer(an_offer(), after_s=-1_700_000_000), lane="sweep")
     assert machines(market_at(database, NOON).offers) == {"m1": 3_000_000}
     assert history.record(an_answer(an_offer(), after_s=61 * 3600), lane="sweep") == RecordedCounts()

@@ -49,7 +49,7 @@ def test_a_job_comes_back_as_it_was_submitted(repository: SqlJobRepository) -> N
 
 def test_a_second_open_job_of_a_name_is_refused_and_nothing_is_written(repository: SqlJobRepository) -> None:
     repository.submit([a_job()])
-    with pytest.raises(UsageError, match="'train' is open already"):
+    with pytest.raises(UsageError, match="'train' is already open"):
         repository.submit([a_job(job_id="jobbbbb2", name="other"), a_job(job_id="jobcccc2")])
     assert [job.name for job in repository.open_jobs()] == ["train"]
 
@@ -121,7 +121,7 @@ def test_a_job_takes_over_an_instance_only_while_it_rents_none_and_renting_is_no
     with database.write() as connection:
         launch = launch_or_refusal(connection, _intent("job:next"), Budget(), NOON)
     assert isinstance(launch, Launch)
-    with pytest.raises(JobConflict, match="rents an instance of its own"):
+    with pytest.raises(JobConflict, match="rents its own"):
         repository.take_over(second, step, begins, given)
     assert (repository.runs(first.job_id), repository.runs(second.job_id)) == ([], [])
     SqlLaunchRepository(database).transition(launch, LaunchState.FAILED, "gone", NOON, ended_at=NOON)
@@ -129,7 +129,7 @@ def test_a_job_takes_over_an_instance_only_while_it_rents_none_and_renting_is_no
     assert (after.state, repository.runs(first.job_id), repository.runs(second.job_id)) == (
         S.PREPARING, [given], [begins],
     )  # fmt: skip
-    with pytest.raises(JobConflict, match="changed by somebody else"):
+    with pytest.raises(JobConflict, match="changed concurrently"):
         repository.take_over(second, step, begins, given)
 
 

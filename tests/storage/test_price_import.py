@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read_to_its_end_changes_nothing(database: Databas
 
 def test_a_file_whose_gpus_are_no_names_is_refused(sqlite_database: Database, tmp_path: Path) -> None:
     rows = [a_row(second, gpu=f"card-{second}x") for second in range(3500)]
-    with pytest.raises(UsageError, match="is gpu_name_raw the name of a GPU"):
+    with pytest.raises(UsageError, match="check that gpu_name_raw is a GPU"):
         brought_in(sqlite_database, tmp_path, rows)
 
 

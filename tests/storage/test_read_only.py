@@ -31,7 +31,7 @@ def test_an_empty_database_is_not_filled_by_a_reader(empty_database_url: str) ->
     database = open_database(empty_database_url)
     if database.is_sqlite:
         sqlite_driver().connect(database.path).close()
-    with pytest.raises(StoreMissing, match="run `gpuwatch run`"), open_read_only(empty_database_url):
+    with pytest.raises(StoreMissing, match="create it with `gpuwatch run`"), open_read_only(empty_database_url):
         pass
     assert revision(database) is None
     database.close()

@@ -117,7 +117,7 @@ def test_a_watch_that_rents_is_asked_about_before_it_is_saved(web: Served) -> No
     fields = {"set.action": "launch", "set.launch.max_runtime": "2h"}
     token, before = web.log_in(), file_of(web)
     asked = html.unescape(post(web, "/watches/save", token, **fields).text)
-    assert "It rents without asking." in asked
+    assert "It rents without approval." in asked
     assert file_of(web) == before
     assert post(web, "/watches/save", token, **fields, confirmed="yes").status_code == 303
     assert 'action = "launch"' in file_of(web)
@@ -137,7 +137,7 @@ def test_wrong_values_are_shown_beside_the_form_and_not_written(web: Served) -> 
 def test_a_forged_field_cannot_reach_what_runs_here(web: Served, key: str) -> None:
     before = file_of(web)
     answer = post(web, "/watches/save", web.log_in(), **{f"set.{key}": "touch /tmp/owned"})
-    assert "cannot be changed here" in answer.text
+    assert "cannot be edited here" in answer.text
     assert file_of(web) == before
 
 
@@ -188,11 +188,11 @@ def test_a_new_watch_is_begun_with_what_the_address_says(web: Served) -> None:
 
 def test_the_backtest_says_what_the_history_allows(web: Served) -> None:
     answer = post(web, "/watches/backtest", web.log_in(), **{"set.max_price": "3.00"})
-    assert "With the prices of the last 14 days" in answer.text
+    assert "Backtest over the last 14 days" in answer.text
 
 
 def test_costs_without_launches_say_so(web: Served) -> None:
-    assert "Nothing was rented in that month." in page(web, "/costs")
+    assert "No launches in that month." in page(web, "/costs")
     for query in ("?by=day&month=2026-10", "?by=nonsense&month=2026-99", "?month=%00"):
         page(web, f"/costs{query}")
 

@@ -112,7 +112,7 @@ def test_an_address_in_use_harms_neither_polling_nor_the_end(market: Marketplace
         listen = f'[web]\nenabled = true\nlisten = "127.0.0.1:{taken.getsockname()[1]}"\n'
         home = Home(tmp_path, market.url, action="alert", extra=listen)
         with home.daemon() as child:
-            wait_for(lambda: "gpuwatch goes on without the web page" in home.log())
+            wait_for(lambda: "gpuwatch continues without the web page" in home.log())
             before = len(market.requests)
             wait_for(lambda: len(market.requests) > before + 2)
             assert terminate(child)[0] == 0

@@ -107,7 +107,7 @@ def test_a_new_owner_s_walk_on_a_phone(tmp_path: Path) -> None:
 
 def look_around(walk: Walk) -> None:
     walk.page.goto("/")
-    walk.step("now", "Waits for you", "a100-ask", "Money", "Providers")
+    walk.step("now", "Awaiting you", "a100-ask", "Money", "Providers")
     assert serious_findings(walk.page) == []
     assert walk.page.get_by_role("button", name="Pause renting").count() == 0  # reading is open, changing is not
     walk.go("Market")
@@ -121,7 +121,7 @@ def log_in(walk: Walk, code: str) -> None:
     page.get_by_label("One-time code").fill(code)
     page.get_by_role("main").get_by_role("button", name="Log in").click()
     page.get_by_role("button", name="Log out").wait_for()
-    walk.step("logged-in", "Waits for you")
+    walk.step("logged-in", "Awaiting you")
 
 
 def approve(walk: Walk) -> str:
@@ -139,7 +139,7 @@ def approve(walk: Walk) -> str:
     assert found is not None
     page.goto(f"/launches/{found[1]}")
     walk.reload_until("running")
-    walk.step("running", "Cost so far", "Ends at the latest")
+    walk.step("running", "Cost so far", "Latest end")
     return found[1]
 
 
@@ -165,7 +165,7 @@ def change_a_watch(walk: Walk) -> None:
     new = f"{float(old) / 2:.2f}"
     limit.fill(new)
     page.get_by_role("button", name="Preview on the market").click()
-    walk.step("preview", "What would change in the file", f"+max_price = {new}", "On sale now")
+    walk.step("preview", "Changes to the file", f"+max_price = {new}", "On sale now")
     page.get_by_role("button", name="Save").click()
     page.get_by_role("button", name=re.compile("Save|Yes")).first.wait_for()
     walk.step("save-it", new)

@@ -114,7 +114,7 @@ def audit_file(
     """
     scanned = scan_file(path, reading, folder, models.embedder, models.counter, progress)
     if not len(scanned.rows):
-        raise NoUsableRows(f"{path}: no line holds text in {', '.join(reading.fields)}")
+        raise NoUsableRows(f"{path}: no line has text in {', '.join(reading.fields)}")
     exact = exact_duplicates(scanned.rows)
     progress("grouping", 0, 0)
     clusters = cluster_rows(scanned.vectors, int((exact == NO_ROW).sum()), rules.clusters, rules.seed)

@@ -64,7 +64,7 @@ def read_whole(
             first = rows["line"][exact == NO_ROW]
             sketches = _wording_pass(path, fields, folder, (of, first), (workers, threads), progress)
     if not of.startswith(f"{fingerprint(path)}|"):
-        raise UsageError(f"{path} changed while it was being read; run the command again")
+        raise UsageError(f"{path} changed during the run; run the command again")
     return WholeFile(
         rows=rows,
         sketches=sketches,

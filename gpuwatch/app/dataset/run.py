@@ -89,9 +89,9 @@ def training_price(asked: AuditRequest, settings: Callable[[], Settings]) -> tup
         UsageError: the request contradicts itself, or no GPU has this name.
     """
     if asked.params is not None and asked.gpu is None:
-        raise UsageError("--params wants the GPU, too, such as --gpu H100.")
+        raise UsageError("--params requires a GPU, such as --gpu H100.")
     if asked.poll and asked.gpu is None:
-        raise UsageError("--poll wants the GPU, too, such as --gpu H100.")
+        raise UsageError("--poll requires a GPU, such as --gpu H100.")
     name = gpu_names_of(asked.gpu)[0] if asked.gpu else None
     if asked.price is not None:
         return TrainingPrice(usd_gpu_hour=asked.price, source="as said", gpu=name), None
@@ -100,13 +100,13 @@ def training_price(asked: AuditRequest, settings: Callable[[], Settings]) -> tup
     try:
         found = cheapest_price(settings(), asked.gpu, poll=asked.poll)
     except StoreError as fault:
-        return None, f"no price out of the store: {fault}"
+        return None, f"no price from the store: {fault}"
     if found is not None:
         return found, None
     if asked.poll:
-        return None, f"no price of {asked.gpu}: no provider offers it; --price says one"
-    missing = "no offer of the last three hours is in the store"
-    return None, f"no price of {asked.gpu}: {missing}; --price says one, --poll asks"
+        return None, f"no price of {asked.gpu}: no provider offers it; pass --price"
+    missing = "the store has no offer of the last three hours"
+    return None, f"no price of {asked.gpu}: {missing}; pass --price, or --poll"
 
 
 def run_audit(
@@ -122,7 +122,7 @@ def run_audit(
         UsageError: the request contradicts itself, or a file or a model cannot be used.
     """
     if not asked.file.is_file():
-        raise UsageError(f"{asked.file} is not a file that can be read twice")
+        raise UsageError(f"{asked.file} cannot be read twice; use a regular file")
     reading = read_as(asked.file, asked.field)
     with open_work_folder(asked.folder, anew=asked.anew) as folder:
         plan = AuditPlan(
@@ -145,7 +145,7 @@ def run_audit(
 def _rules(asked: AuditRequest) -> RemovalRules:
     least, most = asked.min_perplexity, asked.max_perplexity
     if (least or most) and asked.perplexity_model is None:
-        raise UsageError("a limit of perplexity wants --perplexity-model.")
+        raise UsageError("a perplexity limit requires --perplexity-model.")
     if least and most and least > most:
         raise UsageError("--min-perplexity is above --max-perplexity.")
     return RemovalRules(
@@ -162,7 +162,7 @@ def _sample(asked: AuditRequest) -> int | None:
     """How many rows the model reads; None: all, as the rules that judge each row need it."""
     every = asked.per_cluster is not None or asked.perplexity_model is not None
     if every and asked.sample:
-        raise UsageError("--per-cluster and --perplexity-model read every row: leave --sample out.")
+        raise UsageError("--per-cluster and --perplexity-model read every row: omit --sample.")
     if every or asked.sample == 0:
         return None
     return asked.sample or DEFAULT_SAMPLE

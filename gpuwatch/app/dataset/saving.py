@@ -95,16 +95,16 @@ def training_saving(
 def _whole(tokens: int, work: TrainingWork, gpu: str | None) -> tuple[float | None, str]:
     seen = tokens * work.epochs
     if work.gpu_hours is not None:
-        return work.gpu_hours, f"{work.gpu_hours:g} GPU-hours for the whole file, as said"
+        return work.gpu_hours, f"{work.gpu_hours:g} GPU-hours for the whole file (--gpu-hours)"
     if work.tokens_per_s is not None:
-        return seen / work.tokens_per_s / HOUR_S, f"{seen:,.0f} tokens at {work.tokens_per_s:g} a second and GPU"
+        return seen / work.tokens_per_s / HOUR_S, f"{seen:,.0f} tokens at {work.tokens_per_s:g} per second and GPU"
     if work.params is None:
-        return None, "not known: say --gpu-hours, --tokens-per-s, or --params with --gpu"
+        return None, "GPU-hours unknown: pass --gpu-hours, --tokens-per-s, or --params with --gpu"
     if gpu is None:
-        raise UsageError("--params needs a GPU: --gpu H100")
+        raise UsageError("--params requires a GPU, such as --gpu H100")
     peak = peak_flops(gpu, fp8=False)
     if peak is None:
-        raise UsageError(f"no data sheet gives the FLOP/s of {gpu}: use --tokens-per-s or --gpu-hours")
+        raise UsageError(f"no data sheet lists the FLOP/s of {gpu}: use --tokens-per-s or --gpu-hours")
     flop = training_flop(work.params, seen, full=not work.lora)
     how = (
         f"{flop:.3g} FLOP ({flop / (work.params * seen) if seen else 0:g} × parameters × tokens)"

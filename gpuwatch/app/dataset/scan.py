@@ -79,7 +79,7 @@ def read_as(path: Path, named: tuple[str, ...]) -> FieldSelection:
             break
     if not first:
         why = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
-        raise NoUsableRows(f"{path}: no line is a row of data" + (f": {why}" if why else ": it is empty"))
+        raise NoUsableRows(f"{path}: no line is a valid row" + (f": {why}" if why else ": it is empty"))
     return select_fields(first, named)
 
 
@@ -113,7 +113,7 @@ def scan_file(
             folder.keep("scan", state)
             progress("reading", state.offset, 0 if path.suffix == ".gz" else path.stat().st_size)
     if fingerprint(path) != identity:
-        raise UsageError(f"{path} changed while it was being read; run the command again")
+        raise UsageError(f"{path} changed during the run; run the command again")
     return ScannedFile(
         rows=folder.table("rows", ROW_TYPE, 1, state.rows),
         vectors=folder.table("vectors", VECTOR_TYPE, embedder.dimensions, state.rows),

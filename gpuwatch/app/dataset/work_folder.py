@@ -81,7 +81,7 @@ class AppendedTable:
         self._file = path.open("r+b" if path.exists() else "w+b")
         if os.fstat(self._file.fileno()).st_size < size:
             self._file.close()
-            raise GpuwatchError(f"{path} is shorter than before; --anew starts over")
+            raise GpuwatchError(f"{path} is shorter than before; start over with --anew")
         self._file.truncate(size)
         self._file.seek(size)
 
@@ -106,14 +106,16 @@ def open_work_folder(path: Path, *, anew: bool = False) -> Iterator[WorkFolder]:
     try:
         path.mkdir(exist_ok=True)
         if not (path / "lock").exists() and any(path.iterdir()):
-            raise UsageError(f"{path} holds other files; name a folder of its own with --work")
+            raise UsageError(f"{path} contains other files; choose an empty folder with --work")
         with (path / "lock").open("w") as lock:
             _lock(lock.fileno(), path)
             if anew:
                 (path / _STATE).unlink(missing_ok=True)
             yield WorkFolder(path)
     except OSError as error:
-        raise UsageError(f"{error.filename or path}: {error.strerror or error}; --work names another folder") from error
+        raise UsageError(
+            f"{error.filename or path}: {error.strerror or error}; choose another folder with --work"
+        ) from error
 
 
 def _lock(lock: int, path: Path) -> None:

@@ -43,9 +43,9 @@ class ChatFaults:
         try:
             return step()
         except StoreError as error:
-            return self.failed(f"the chat waits for the database: {error}")
+            return self.failed(f"the chat is waiting for the database: {error}")
         except Exception:
-            log.exception("the chat's thread failed; it tries again")
+            log.exception("the chat's thread failed; retrying")
             return LONGEST_WAIT_S
 
     def recovered(self) -> None:

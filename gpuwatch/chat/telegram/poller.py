@@ -49,7 +49,7 @@ class UpdatePoller:
         self._clock = clock
         self._stopping = stopping
         self._poll_s = poll_s
-        self._faults = ChatFaults("Telegram's updates are read again")
+        self._faults = ChatFaults("reading Telegram updates again")
         self._is_begun = False
 
     def run(self) -> None:
@@ -75,7 +75,7 @@ class UpdatePoller:
         try:
             read = read_updates(reply.result)
         except ValueError as error:
-            return self._faults.failed(f"Telegram's updates cannot be read: {error}")
+            return self._faults.failed(f"cannot read Telegram updates: {error}")
         self._faults.recovered()
         self._take(read)
         return 0.0 if read.next_id is not None or self._poll_s else 0.2
@@ -89,7 +89,7 @@ class UpdatePoller:
 
     def _take(self, read: ReadUpdates) -> None:
         if read.unread:
-            log.warning("%d updates of Telegram could not be understood; they are left out", read.unread)
+            log.warning("skipped %d Telegram updates that could not be parsed", read.unread)
         if read.next_id is None:
             return
         accepted = [found for update in read.updates if (found := self._receiver.accepted(update)) is not None]
@@ -102,12 +102,12 @@ class UpdatePoller:
         if reply.status == 409 and "webhook" in reply.description.lower():
             return self._end_webhook()
         if reply.status == 409:
-            self._faults.report("somebody else polls this bot (409): stop that, or give gpuwatch a bot of its own")
+            self._faults.report("another program polls this bot (409): stop it, or give gpuwatch its own bot")
             return _CONFLICT_S
         if reply.status in {401, 403, 404}:
-            self._faults.report(f"the bot's token is not accepted ({reply.text}); buttons and commands do not work")
+            self._faults.report(f"Telegram rejects the bot's token ({reply.text}); buttons and commands do not work")
             return REFUSED_S
-        wait_s = self._faults.failed(f"Telegram does not give updates ({reply.text}); it is asked again")
+        wait_s = self._faults.failed(f"Telegram returns no updates ({reply.text}); retrying")
         return max(wait_s, reply.retry_after_s or 0.0) if reply.status == 429 else wait_s
 
     def _end_webhook(self) -> float:
@@ -116,10 +116,10 @@ class UpdatePoller:
         if found is not None and found.url.endswith(self._api.webhook_path):
             reply = self._api.call("deleteWebhook", {}, 5.0)  # what waits there comes by polling
             if reply.ok:
-                log.info("gpuwatch's webhook is removed from the bot; it is polled from now on")
+                log.info("removed gpuwatch's webhook from the bot; polling from now on")
                 return 0.0
-            return self._faults.failed(f"gpuwatch's webhook cannot be removed from the bot ({reply.text})")
+            return self._faults.failed(f"cannot remove gpuwatch's webhook from the bot ({reply.text})")
         self._faults.report(
-            "the bot has a webhook of another program, so its commands cannot be polled; remove it: deleteWebhook"
+            "the bot has another program's webhook, so gpuwatch cannot poll its commands; remove it with deleteWebhook"
         )
         return LONGEST_WAIT_S

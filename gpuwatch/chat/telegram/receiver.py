@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 ANSWER_WITHIN_S = 1.0  # of the two that are promised; the way to Telegram takes the rest
 INTERRUPTED_FOR = timedelta(hours=1)  # what was interrupted longer ago is not done any more
 _WORKERS = 4  # a stop waits for its provider; the others do not wait for it
-FOREIGN = "You may not use this gpuwatch. Nothing was done."
-AGAIN = "This button was pressed already. Nothing more was done."
-WORKING = "Working on it; this message will say what happened."
+FOREIGN = "You are not authorised to use this gpuwatch. Nothing was done."
+AGAIN = "This button was already pressed. Nothing more was done."
+WORKING = "Working on it; the result will appear in this message."
 _DECIDED = {ButtonAction.APPROVE, ButtonAction.DENY}
 
 
@@ -143,7 +143,7 @@ class UpdateReceiver:
     def _report_foreign(self, user_id: int | None) -> None:
         if user_id not in self._foreign:
             self._foreign.add(user_id)
-            log.warning("user %s may not use the bot: not in [notify.telegram] users, or not in its chat", user_id)
+            log.warning("user %s is not authorised: not in [notify.telegram] users, or not in its chat", user_id)
 
     # --- carrying out -----------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class UpdateReceiver:
         try:
             (pool or self._pool).submit(_logged, work)
         except RuntimeError:  # it ends
-            log.debug("the chat ends; the update is carried out after the next start")
+            log.debug("the chat is stopping; the update is processed after the next start")
 
     def _carry_out(self, stored: StoredUpdate, update: ChatUpdate) -> None:
         answer = self._answers.pop(stored.update_id, None)
@@ -180,7 +180,7 @@ class UpdateReceiver:
         try:
             self._inbox.finish(stored.update_id, self._clock())
         except StoreError as error:
-            log.warning("an update may be carried out again after a restart: %s", error)
+            log.warning("an update may be processed again after a restart: %s", error)
 
     def _press(self, press: ButtonPress, answer: PressAnswer | None, is_again: bool) -> None:
         say = answer.say if answer is not None else _said_before
@@ -191,7 +191,7 @@ class UpdateReceiver:
         if isinstance(button, ButtonFault):  # too late by now
             say(button.value)
             return
-        log.info("pressed by user %s: %s %s", press.sender.id, button.action.name.lower(), button.subject)
+        log.info("user %s pressed: %s %s", press.sender.id, button.action.name.lower(), button.subject)
         reply = run_press(self._context(press.sender.id), button)
         say(reply.notice or _first_line(reply))
         if press.message is None:

@@ -51,7 +51,7 @@ class MessageSender:
         body: dict[str, object] = {"callback_query_id": press_id, "text": text, "show_alert": len(text) > 60}
         reply = self._api.call("answerCallbackQuery", body, _ANSWER_DEADLINE_S)
         if not reply.ok:
-            log.info("a press could not be answered: %s", reply.text)
+            log.info("cannot answer a button press: %s", reply.text)
 
     def send(self, chat: str, reply: ChatReply) -> None:
         """One new message; a picture with its caption, or text."""

@@ -67,7 +67,7 @@ class WebhookIntake:
         self._is_set = False
         self._ask_at = clock()  # Telegram, about the webhook
         self._begun: frozenset[int] = frozenset()  # unfinished, and being carried out here
-        self._faults = ChatFaults("Telegram's webhook works again")
+        self._faults = ChatFaults("the Telegram webhook works again")
 
     # --- the web server's threads -----------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class WebhookIntake:
         """
         read = read_updates(b"[" + body + b"]")
         if read.unread or read.next_id is None:
-            log.warning("an update of Telegram could not be understood; it is left out")
+            log.warning("skipped a Telegram update that could not be parsed")
             return
         accepted = [found for update in read.updates if (found := self._receiver.accepted(update)) is not None]
         stored = {one.update_id: one for one in self._inbox.store(accepted, read.next_id, self._clock())}
@@ -130,7 +130,7 @@ class WebhookIntake:
             return True
         if self._inbox.lease(now, LEASE_S) is None:
             self._leased_at = None
-            self._faults.report("another gpuwatch on this database carries out what comes by the chat")
+            self._faults.report("another gpuwatch on this database processes the chat")
             return False
         if self._leased_at is None:
             self._ask_at, self._is_set = now, False
@@ -153,7 +153,7 @@ class WebhookIntake:
             self._faults.recovered()
             log.info("Telegram sends updates to %s", self._address)
             return _CHECK_S
-        wait_s = self._faults.failed(f"Telegram does not take the webhook {self._address} ({reply.text})")
+        wait_s = self._faults.failed(f"Telegram does not accept the webhook {self._address} ({reply.text})")
         if reply.status in {401, 403, 404}:
             return REFUSED_S
         return max(wait_s, reply.retry_after_s or 0.0)
@@ -163,11 +163,11 @@ class WebhookIntake:
         if found is None:
             return _CHECK_S
         if found.url != self._address:
-            self._faults.report("the bot's webhook was changed by another program; it is set again")
+            self._faults.report("another program changed the bot's webhook; setting it again")
             return self._set()
         failed_s = self._clock().timestamp() - found.last_error_date
         if found.last_error_message and failed_s < _CHECK_S:
-            self._faults.report(f"Telegram cannot hand over updates at {self._address} ({found.last_error_message})")
+            self._faults.report(f"Telegram cannot deliver updates to {self._address} ({found.last_error_message})")
         elif not found.pending_update_count:
             self._faults.recovered()
         return _CHECK_S

@@ -98,15 +98,15 @@ def why_too_little_data(series: PriceSeries, hours: int) -> str | None:
     least = MIN_KNOWN_HOURS if series.step_h == 1 else MIN_KNOWN_STEPS
     needed = MIN_DEADLINES * steps_until(series, hours)
     if not known:
-        return "nobody looked for such offers in that time"
+        return "such offers were not polled in that time"
     if known < least:
-        return f"somebody looked in {known} {unit}; {least} are needed"
+        return f"polled in {known} {unit}; {least} are required"
     if known < LEAST_KNOWN_SHARE * span:
-        return f"somebody looked in {known} of {span} {unit} only; a quarter of them is needed"
+        return f"polled in only {known} of {span} {unit}; a quarter is required"
     if span < needed:
-        return f"it reaches {span} {unit} back; {MIN_DEADLINES} times the deadline, {needed}, is needed"
+        return f"it covers {span} {unit}; {MIN_DEADLINES} times the deadline, {needed}, is required"
     if all(low is None for low in series.lows):
-        return "nothing was on offer in all of it"
+        return "there were no offers in that time"
     return None
 
 
@@ -163,17 +163,17 @@ def limits_now(path: PricePath, found: EvaluatedRule) -> tuple[float | None, ...
 
 def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | None) -> tuple[BuyVerdict, str]:
     if now is None:
-        return BuyVerdict.WAIT, "nothing is known to be on offer now"
+        return BuyVerdict.WAIT, "no current offers are known"
     if limit is None:
-        return BuyVerdict.BUY_NOW, "in this history, waiting cost more than buying at once"
+        return BuyVerdict.BUY_NOW, "in this history, waiting cost more than buying immediately"
     if now <= limit:
         return BuyVerdict.BUY_NOW, "the price is at or under the limit"
     if saving is None:
-        return BuyVerdict.EITHER, "hours with such a price are too few in the history to show whether waiting pays"
+        return BuyVerdict.EITHER, "too few hours of the history have such a price to show whether waiting pays"
     if saving.mean_low + saving.mean_high <= 0:
-        return BuyVerdict.BUY_NOW, "in hours like this one, waiting saved nothing out of sample"
+        return BuyVerdict.BUY_NOW, "in similar hours, waiting saved nothing out of sample"
     if saving.mean_low <= 0:
-        return BuyVerdict.EITHER, "waiting paid on average, but that may be chance; if your time costs you, buy now"
+        return BuyVerdict.EITHER, "waiting paid on average, but that may be chance; if your time is valuable, buy now"
     return BuyVerdict.WAIT, "the price is above the limit, and waiting paid out of sample"
 
 

@@ -156,7 +156,7 @@ def week_part(name: str, text: str) -> WeekPart:
         raise ValueError("a part of the week must start and end on the hour")
     mask = tuple(any(one.holds(at // DAY, at % DAY * 60) for one in windows) for at in range(WEEK))
     if all(mask) or not any(mask):
-        raise ValueError("no hour is left to compare it with" if all(mask) else "it contains no hour")
+        raise ValueError("there is no other hour to compare with" if all(mask) else "it contains no hour")
     return WeekPart(name, text, mask)
 
 

@@ -27,7 +27,7 @@ def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now:
     lows = [(hour, low) for hour, low, _ in hours if low is not None]
     basis = _too_little((hour for hour, _, polled in hours if polled), span_s, now, "is known")
     if basis is None and not lows:
-        basis = f"nothing was on offer within {format_duration(span_s)}, so there is nothing to compare with"
+        basis = f"no offers within {format_duration(span_s)}, so there is no price to compare with"
     if basis is not None:
         return PastLimit(clause=NEW_LOW, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
     low, since = min(low for _, low in lows), _moment(lows[0][0])
@@ -45,13 +45,13 @@ def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: flo
         by: 0.2 is 20 % under it.
     """
     lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
-    basis = _too_little((hour for hour, _ in lows), span_s, now, "has an offer that fits")
+    basis = _too_little((hour for hour, _ in lows), span_s, now, "has a matching offer")
     if basis is not None:
         return PastLimit(clause=DROP_BY, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
     middle, since = median(low for _, low in lows), _moment(lows[0][0])
     most = middle * (1 - by)
     basis = (
-        f"${_text(most)}, {by * 100:g} % under the median of ${_text(middle)}"
+        f"${_text(most)}, {by * 100:g} % below the median of ${_text(middle)}"
         f" (n = {len(lows)} hours of {format_duration(span_s)}, since {since:%Y-%m-%d %H:%M} UTC)"
     )
     return PastLimit(
@@ -69,10 +69,10 @@ def percentile_limit(
         percent: 5 asks for a price at or under those of the cheapest twentieth of the hours, rounded up.
     """
     lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
-    basis = _too_little((hour for hour, _ in lows), span_s, now, "has an offer that fits")
+    basis = _too_little((hour for hour, _ in lows), span_s, now, "has a matching offer")
     least = math.ceil(100 / percent - 1e-9)  # with fewer, less than one hour would be the lowest part
     if basis is None and len(lows) < least:
-        basis = f"too little history: {len(lows)} hours have an offer that fits, {least} wanted for {percent:g} %"
+        basis = f"too little history: {len(lows)} hours have a matching offer; {percent:g} % requires {least}"
     if basis is not None:
         return PastLimit(clause=PERCENTILE, gpu=gpu, spot=spot, microusd_gpu_hour=None, basis=basis)
     rank, since = math.ceil(len(lows) * percent / 100 - 1e-9), _moment(lows[0][0])
@@ -101,7 +101,7 @@ def _too_little(hours: Iterable[int], span_s: float, now: datetime, what: str) -
     if known_s * _LEAST_SHARE >= span_s:
         return None
     known, third = format_duration(round(known_s)), format_duration(round(span_s / _LEAST_SHARE))
-    return f"too little history: {known} of {format_duration(span_s)} {what}, {third} wanted"
+    return f"too little history: {known} of {format_duration(span_s)} {what}, {third} required"
 
 
 def _moment(hour: int) -> datetime:

@@ -21,12 +21,10 @@ LEAST_INDEPENDENT = 8  # statements that do not overlap, before the record chang
 _PRIOR = 8  # of so many statements, which came true as stated, a short record is diluted
 _SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None}
 _OPTIMISED = "optimal stopping"  # how the names of its rules begin
-_WON = "it cost less than the fixed median on days that it had not seen"
+_WON = "it cost less than the fixed median on unseen days"
 RULE_TEXTS = {  # by the names of `RuleKind`, whose module loads numpy
-    "fixed median": (
-        "a fixed limit at the median of the history; nothing is shown to do better on days it had not seen"
-    ),
-    "buy at once": "buy at once; no waiting did better on days that it had not seen",
+    "fixed median": ("a fixed limit at the median of the history; no rule was shown to do better on unseen days"),
+    "buy at once": "buy immediately; no waiting did better on unseen days",
     "optimal stopping": f"optimal stopping; {_WON}",
     "optimal stopping, relative to the median of the week": (
         f"optimal stopping, relative to the median of the week; {_WON}"

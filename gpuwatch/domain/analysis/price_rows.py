@@ -217,7 +217,7 @@ def _memory(text: str) -> float | None:
     except ValueError:
         found = math.nan
     if not 0 < found < 10_000:
-        raise ValueError("gpu_mem_gib: expected GiB of one GPU, or nothing")
+        raise ValueError("gpu_mem_gib: expected GiB per GPU, or nothing")
     return found
 
 

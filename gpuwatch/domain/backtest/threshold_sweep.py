@@ -36,7 +36,7 @@ def parse_sweep(text: str) -> tuple[Decimal, ...]:
         raise ValueError(f"{_EXPECTED}: above 0, rising")
     steps = int((last - first) / step) + 1
     if steps > MAX_STEPS:
-        raise ValueError(f"{steps} steps; at most {MAX_STEPS} are tried in one go")
+        raise ValueError(f"{steps} steps; expected at most {MAX_STEPS}")
     return tuple(first + step * number for number in range(steps))
 
 

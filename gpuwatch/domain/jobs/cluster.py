@@ -106,14 +106,14 @@ def unfit_for_cluster(spec: JobDefinition) -> str | None:
     """Why dstack cannot be given this job, in one line; None: it can."""
     left_out = [key for key in ("inputs", "results", "checkpoint", "pilot") if getattr(spec, key)]
     if left_out:
-        return f"{', '.join(left_out)}: gpuwatch logs in to no machine of a cluster; do that in setup and command"
+        return f"{', '.join(left_out)}: not supported on clusters; use setup and command"
     if spec.resources.action.value == "ask":
-        return 'action = "ask": the machines of a cluster are chosen by dstack, so there is no offer to approve'
+        return 'action = "ask": dstack chooses the machines of a cluster, so there is no offer to approve'
     if spec.resources.min_reputation is not None:
-        return "resources.min_reputation: the machines of a cluster are chosen by dstack, which does not know it"
+        return "resources.min_reputation: dstack chooses the machines of a cluster and does not support it"
     unknown = [name for name in spec.resources.providers or () if not names_at(name).get(TOOL)]
     if unknown:
-        return f"resources.providers: dstack rents nothing at {', '.join(unknown)}"
+        return f"resources.providers: dstack does not support {', '.join(unknown)}"
     return None
 
 

@@ -108,9 +108,9 @@ def pilot_ticks(events: Sequence[JobEvent]) -> list[ChecklistTick]:
 def _ran(seen: PilotSeen) -> tuple[bool | None, str]:
     now = seen.samples[-1]
     if (now.progress or None, now.tokens_per_s, now.loss) == (None,) * 3:
-        return None, "it says no progress, speed or loss"
+        return None, "it reports no progress, speed or loss"
     if seen.needs_checkpoint and seen.checkpoint is None:
-        return None, "no whole checkpoint was saved"
+        return None, "no complete checkpoint was saved"
     done = "it ran" if now.progress is None else f"{now.progress:.3g} of the work is done"
     return True, done + (f", checkpoint {seen.checkpoint} was fetched" if seen.needs_checkpoint else "")
 
@@ -118,7 +118,7 @@ def _ran(seen: PilotSeen) -> tuple[bool | None, str]:
 def _loss(seen: PilotSeen) -> tuple[bool | None, str]:
     losses = [*(one.loss for one in seen.samples[:-1] if one.loss is not None), *seen.losses]
     if len(losses) < _LEAST_LOSSES:
-        return None, f"{len(losses)} losses were seen, {_LEAST_LOSSES} are needed"
+        return None, f"{len(losses)} losses were reported, {_LEAST_LOSSES} are required"
     part = len(losses) // 4
     first, last = fmean(losses[:part]), fmean(losses[-part:])
     return last < first, f"{first:.4g} at first, {last:.4g} at last (means of quarters of {len(losses)})"
@@ -127,25 +127,25 @@ def _loss(seen: PilotSeen) -> tuple[bool | None, str]:
 def _use(seen: PilotSeen) -> tuple[bool | None, str]:
     known = [one.gpu_percent for one in seen.samples if one.gpu_percent is not None and _computes(one)]
     if not known:
-        return None, "the GPU use was not measured while it trained"
+        return None, "GPU utilisation was not measured while it trained"
     middle = median(known)
     why = seen.samples[-1].waits_for
-    text = f"GPU use {middle:.0f} % (median of {len(known)})"
+    text = f"GPU utilisation {middle:.0f} % (median of {len(known)})"
     fits = middle >= LOW_UTILISATION_PERCENT
-    return fits, text if fits or why is None else f"{text}, it probably waits for: {why}"
+    return fits, text if fits or why is None else f"{text}, probably waiting for: {why}"
 
 
 def _memory(seen: PilotSeen) -> tuple[bool | None, str]:
     known = [one.gpu_memory_share for one in seen.samples if one.gpu_memory_share is not None and _computes(one)]
     if not known:
-        return None, "the GPU memory was not measured while it trained"
+        return None, "GPU memory was not measured while it trained"
     return max(known) <= FULL_MEMORY, f"at most {max(known):.0%} of the GPU memory in use ({len(known)} readings)"
 
 
 def _speed(seen: PilotSeen) -> tuple[bool | None, str]:
     known = [one.tokens_per_s for one in seen.samples if one.tokens_per_s is not None]
     if not known or not known[-1]:
-        return None, "it says no tokens/s"
+        return None, "it reports no tokens/s"
     return True, f"{known[-1]:,.0f} tokens/s"
 
 

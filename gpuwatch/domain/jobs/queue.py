@@ -24,7 +24,7 @@ class WaitReason(StrEnum):
     DEPENDS = "waits for another job"
     NO_MONEY = "nothing is left of max_usd"
     TURN = "waits for its turn"
-    SHARES = "goes on the instance of job"
+    SHARES = "runs on the instance of job"
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
 
 VARIATION = 1.1  # assumed: how far the mean speed of the rest lies from that so far
 _LINES_READ = 200
-_SMALL_BATCH = "small batch: less than half of the GPU memory is used; a larger batch keeps it busy"
+_SMALL_BATCH = "small batch: less than half of the GPU memory is used; try a larger batch"
 _FRACTION_KEYS = ("progress", "fraction")
 _STEP_KEYS = ("step", "global_step", "iter", "iteration")
 _TOTAL_KEYS = ("total_steps", "max_steps", "steps", "max_iters")
@@ -124,15 +124,15 @@ def bottleneck(
         return None
     has_room = memory_share is not None and memory_share < 0.5
     if io_wait is not None and io_wait >= 0.15:
-        return "disk: the processors wait for it; copy the data to the local disk, or read it in larger parts"
+        return "disk: the processors wait for it; copy the data to the local disk, or read it in larger blocks"
     if cpu_busy is not None and cpu_busy >= 0.85:
         return "CPU: all processors are busy; tokenise and decode the data beforehand"
     if cpu_busy is not None and cpus and cpu_busy * cpus <= 1.5:
-        loader = "data loader: one processor works; give it more workers, and pinned memory"
+        loader = "data loader: only one processor works; use more workers, and pinned memory"
         return f"{loader}; or a {_SMALL_BATCH}" if has_room else loader
     if has_room:
         return _SMALL_BATCH
-    return "data loader: the GPU waits for the next batch; more workers and prefetching help"
+    return "data loader: the GPU waits for the next batch; use more workers and prefetching"
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from gpuwatch.domain.jobs.job import JobDefinition
 
 _REMOTE = re.compile(r"rclone:[A-Za-z0-9_][\w.+@-]{0,63}:[^\x00-\x1f]*")
 _BUCKET = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9.-]{1,62}(/[^\x00-\x1f]*)?")
-EXPECTED = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without a key or an option in it"
+EXPECTED = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without keys or options"
 
 
 def is_remote(address: str) -> bool:
@@ -35,5 +35,5 @@ def kept_facts(definition: JobDefinition) -> list[tuple[str, str]]:
     facts = [("results", ", ".join(f"{source} to {target}" for source, target in places.items()))] if places else []
     if (checkpoint := definition.checkpoint) is not None:
         where = f"here and in {checkpoint.store}" if checkpoint.store else "here"
-        facts.append(("checkpoint", f"{checkpoint.path}, the newest {checkpoint.keep} are kept {where}"))
+        facts.append(("checkpoint", f"{checkpoint.path}; gpuwatch keeps the newest {checkpoint.keep} {where}"))
     return facts

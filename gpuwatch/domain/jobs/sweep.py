@@ -25,7 +25,7 @@ def parse_sweeps(texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
         if not given or not _KEY.fullmatch(key) or not all(parts):
             raise ValueError(f"--sweep {text!r}: expected KEY=VALUE,VALUE, such as lr=1e-4,2e-4")
         if key in found:
-            raise ValueError(f"--sweep {key}: given twice")
+            raise ValueError(f"--sweep {key}: expected only once")
         found[key] = parts
     return found
 

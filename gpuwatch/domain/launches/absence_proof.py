@@ -38,7 +38,7 @@ class EvidenceKind(StrEnum):
     """What speaks for an absence; two of one kind count once."""
 
     LISTS = "complete lists do not show it"
-    LOOKUP = "the provider says that its id is gone"
+    LOOKUP = "a lookup by id finds nothing"
     OFFER = "its offer can be rented again"
     BALANCE = "the balance does not pay for it"
 

@@ -119,7 +119,7 @@ def _first_free(
 ) -> Match | LaunchRefusal:
     """The cheapest match that may be ordered. A provider in cooldown does not hold up the others."""
     alive = alive_launches(known)
-    reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch of yours already has every matching offer")
+    reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another of your launches already has every matching offer")
     for match in (intent.match, *intent.others):
         if free_offer_slot(alive, match.offer, intent.watch) is None:
             continue

@@ -39,7 +39,7 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
         ValueError: the provider does not give a price, so no budget could count it.
     """
     if instance.listed_usd_hour is None:
-        raise ValueError("the provider does not give its price per hour")
+        raise ValueError("the provider does not report its price per hour")
     spec = watch.launch or LaunchSpec()
     rate = commission.on_top_rate(None)
     taken = {launch.slot for launch in alive}

@@ -121,5 +121,5 @@ def _bound(
 
 def _too_dear(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
     shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound a hair over the limit must not read as the limit
-    text = f"it could cost up to ${shown} {span} with what already runs, and {whose} says {reason.value} = {limit}"
+    text = f"it could cost up to ${shown} {span}, including running launches, and {whose} says {reason.value} = {limit}"
     return LaunchRefusal(reason, text)

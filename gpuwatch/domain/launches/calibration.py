@@ -150,5 +150,5 @@ def _pairs(final: Sequence[InvoiceLine]) -> list[BilledLaunch]:
 def _missing(found: Calibration) -> str:
     return (
         f"not enough data: {found.launches} launches and {found.billed_hours:.1f} billed hours in final days;"
-        f" {LEAST_LAUNCHES} launches and {LEAST_HOURS:g} hours are needed"
+        f" {LEAST_LAUNCHES} launches and {LEAST_HOURS:g} hours are required"
     )

@@ -15,20 +15,20 @@ from gpuwatch.domain.watches.watch import ChecklistPolicy, Watch
 # What is worth doing before you rent. Owners may add items of their own.
 KNOWN_ITEMS: Mapping[str, str] = MappingProxyType(
     {
-        "dry_epoch": "One epoch ran on 1 % of the data, from loading to a saved checkpoint, so the job does not "
-        "fail after hours of rent.",
-        "loss_falls": "The loss fell in that epoch: the rented job learns something.",
+        "dry_epoch": "One epoch ran on 1 % of the data, from loading to a saved checkpoint, so that the job does not "
+        "fail after hours of rental.",
+        "loss_falls": "The loss fell in that epoch, so the job learns.",
         "util_70": "The GPU was at 70 % or more during that epoch. If not, find what it waits for (data, disk, "
         "CPU) before you rent a more expensive one.",
         "amp": "Mixed precision (BF16 or FP16) is on: 2 to 3 times faster on cards with matrix units, half the memory.",
         "lora": "LoRA or QLoRA was considered instead of training all weights: it needs a fraction of the memory, so "
-        "smaller or fewer cards.",
+        "smaller or fewer cards suffice.",
         "grad_checkpoint": "Gradient checkpointing was considered: about a third of the activation memory for "
         "about 20 % more time.",
-        "memory_fits": "The job's memory fits on the card, with a little left, so it does not end in the middle.",
-        "tokens_per_s": "Its speed was measured, so hours and cost are known before the whole job is paid.",
-        "resume": "The job was killed once and resumed from its checkpoint, so a preempted or failed machine costs "
-        "one interval and not everything.",
+        "memory_fits": "The job fits in the card's memory with some headroom, so that it does not run out halfway.",
+        "tokens_per_s": "Its speed was measured, so that hours and cost are known before you pay for the whole job.",
+        "resume": "The job was killed once and resumed from its checkpoint, so that a preemption or failure costs "
+        "one checkpoint interval and not the whole job.",
     }
 )
 # What the pilot of a job measures and ticks by itself

@@ -55,7 +55,7 @@ class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Return one line for a person."""
-        return f"{self.why}; one launch is tried after {self.until:%Y-%m-%d %H:%M} UTC"
+        return f"{self.why}; gpuwatch retries once after {self.until:%Y-%m-%d %H:%M} UTC"
 
 
 def is_counted_failure(launch: Launch) -> bool:
@@ -86,7 +86,7 @@ def after_failure(
             watch=breaker.watch,
             at=breaker.at,
             until=now + OPEN_FOR,
-            why="the launch tried after the pause failed as well",
+            why="the retry after the pause failed as well",
         )
     since = None if breaker is None else breaker.at
     last = _counted_since(failed, since)[-FAILURE_THRESHOLD:]
@@ -118,11 +118,12 @@ def breaker_refusal(breaker: CircuitBreaker | None, mine: Sequence[Launch], now:
         return None
     resume = f"gpuwatch resume {shlex.quote(breaker.watch)}"
     if now < breaker.until:
-        return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; to rent at once: {resume}")
+        return LaunchRefusal(RefusalReason.BREAKER, f"{breaker.text()}; to resume now: {resume}")
     trying = [launch.launch_id for launch in mine if launch.intended_at >= breaker.until]
     if trying:
         return LaunchRefusal(
-            RefusalReason.BREAKER, f"after failures one launch is tried first: {trying[0]}; to rent as usual: {resume}"
+            RefusalReason.BREAKER,
+            f"after failures, one launch is tried first: {trying[0]}; to resume normally: {resume}",
         )
     return None
 

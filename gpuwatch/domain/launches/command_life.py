@@ -76,10 +76,10 @@ def _not_started(
 
 def _unknown(event: CommandEnded | CommandLost) -> TransitionResult:
     if isinstance(event, CommandLost):
-        return _held("gpuwatch ended between the reservation and the end of the command", "")
+        return _held("gpuwatch stopped between the reservation and the end of the command", "")
     if event.code is None:
-        return _held("the command was ended: its command_timeout was over, or gpuwatch stopped", event.words)
-    return _held(f"the command ended with code {event.code}", event.words)
+        return _held("the command was ended: command_timeout expired, or gpuwatch stopped", event.words)
+    return _held(f"the command exited with code {event.code}", event.words)
 
 
 def _started(launch: Launch, words: str, clock: ClockReading) -> TransitionResult:
@@ -93,12 +93,12 @@ def _started(launch: Launch, words: str, clock: ClockReading) -> TransitionResul
         "ended_at": None,
         "end_reason": None,
     }
-    why = "Exit code 0. gpuwatch does not see what it rented: it counts at the limit of the watch until max_runtime."
-    notify = Notification("its command has started it", why)
+    why = "Exit code 0. gpuwatch does not see what it rented, and counts the watch's limit until max_runtime."
+    notify = Notification("started by its command", why)
     return TransitionResult(
         Transition(
             to_state=S.RUNNING,
-            cause="the command ended with code 0",
+            cause="the command exited with code 0",
             words=words or None,
             changes=changes,
             notify=notify,
@@ -113,8 +113,10 @@ def _nothing_rented(reason: str, words: str, clock: ClockReading) -> TransitionR
 
 
 def _held(cause: str, words: str) -> TransitionResult:
-    why = f"{cause[0].upper()}{cause[1:]}. It may have rented, and is not run again. Its budget stays reserved."
-    notify = Notification("held", f"{why} Its last words: {words}" if words else why, NotificationTopic.HELD)
+    why = (
+        f"{cause[0].upper()}{cause[1:]}. It may have rented, so gpuwatch does not repeat it. Its budget stays reserved."
+    )
+    notify = Notification("held", f"{why} Last output: {words}" if words else why, NotificationTopic.HELD)
     return TransitionResult(Transition(to_state=S.HELD, cause=cause, words=words or None, notify=notify))
 
 
@@ -123,7 +125,7 @@ def _time_over(launch: Launch, clock: ClockReading) -> TransitionResult:
         return NO_TRANSITION
     if clock.at_least < launch.running_at + timedelta(seconds=launch.max_runtime_s):
         return NO_TRANSITION
-    why = "Its reservation is released. gpuwatch ended nothing: make sure that what the command rented is gone."
+    why = "Its reservation is released. gpuwatch ended nothing: check that what the command rented is gone."
     return _over(S.ENDED, EndReason.MAX_RUNTIME.text(), clock, Notification("its max_runtime is over", why))
 
 

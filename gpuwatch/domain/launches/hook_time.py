@@ -29,4 +29,4 @@ def hook_must_begin(launch: Launch, watch: Watch, now: datetime) -> EndCause | N
         ends_at = min(ends_at, launch.deadline)
     if early_s <= 0 or now < ends_at - timedelta(seconds=early_s):
         return None
-    return EndReason.MAX_RUNTIME, f"before_stop begins {early_s:.0f} s early, so that it is over in time"
+    return EndReason.MAX_RUNTIME, f"before_stop starts {early_s:.0f} s early, to finish in time"

@@ -102,9 +102,9 @@ def machine_refusal(
     if known is None:
         return None
     if known.by_owner:
-        text = f"machine {known.machine_id} is blocked by you: gpuwatch machines allow {known.machine_id}"
+        text = f"you blocked machine {known.machine_id}; unblock it with: gpuwatch machines allow {known.machine_id}"
         return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
-    text = f"machine {known.machine_id} is avoided: launch {known.launch_id} failed on it within a day ({known.why})"
+    text = f"machine {known.machine_id}: launch {known.launch_id} failed on it within a day ({known.why})"
     return LaunchRefusal(RefusalReason.MACHINE_FAILED, text)
 
 

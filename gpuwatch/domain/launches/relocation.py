@@ -80,9 +80,9 @@ def _compared(launch: Launch, watch: Watch, best: Match, now: datetime) -> Reloc
     moved = _cost(before - lived, launch.price_microusd_hour) + _cost(
         billed_time(new, setup + left), price.price_microusd_hour
     )
-    assumed = ["the new machine works as fast as this one", "its set-up takes as long as this one's did"]
+    assumed = ["the new machine is as fast as this one", "its set-up takes as long"]
     if ends_at is None:
-        assumed.append(f"it runs for another {NO_END.total_seconds() / 3600:g} h: it has no max_runtime")
+        assumed.append(f"it runs for another {NO_END.total_seconds() / 3600:g} h, as it has no max_runtime")
     return Relocation(
         match=best,
         stay_microusd=_cost(stays, launch.price_microusd_hour),

@@ -26,16 +26,16 @@ def may_reopen(launch: Launch, instance: Instance, now: datetime, within: timede
 
 def reopened(launch: Launch, event: InstanceReturned, clock: ClockReading) -> TransitionResult:
     """Back to its end if that was wanted; else it is resumed. It counts in budgets and limits from this moment on."""
-    was = f"it was over ({launch.end_reason})"
+    was = f"it had ended ({launch.end_reason})"
     changes: dict[str, Any] = {"ended_at": None, "instance_id": event.instance_id}
     if event.end_wanted:
-        notify = Notification("its instance is back after its end, and is ended again", was, NotificationTopic.RETURNED)
+        notify = Notification("its instance reappeared after its end; ending it again", was, NotificationTopic.RETURNED)
         step = Transition(
             to_state=LaunchState.STOPPING, cause="listed again after its end", changes=changes, notify=notify
         )
         return TransitionResult(step, (Destroy(event.instance_id),))
     changes |= {"end_reason": None, "condition": None, "condition_since": None}
-    notify = Notification("its instance is back, and is followed again", was, NotificationTopic.RETURNED)
+    notify = Notification("its instance reappeared; gpuwatch follows it again", was, NotificationTopic.RETURNED)
     if launch.running_at is not None:
         return TransitionResult(
             Transition(to_state=LaunchState.RUNNING, cause="listed again", changes=changes, notify=notify)

@@ -40,7 +40,7 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
         whose = "" if self.watch is None else f" of watch {self.watch}"
         limit, spent = usd(self.limit_microusd), usd(self.spent_microusd)
         if self.name == "max_usd_hour":
-            return f"{dollars(spent)} an hour is billed ({self.name} = {price_text(limit)}{whose})"
+            return f"{dollars(spent)} an hour ({self.name} = {price_text(limit)}{whose})"
         return f"{dollars(spent)} spent in {self.window} ({self.name} = {price_text(limit)}{whose})"
 
 

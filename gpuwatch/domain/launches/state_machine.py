@@ -125,8 +125,8 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
 def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
     """Found by its label. If its end was requested in the meantime, that still holds."""
     to_end = launch.end_reason is not None
-    why = "The answer to the request was lost; the instance was found by its label. Nothing was sent twice."
-    notify = Notification("found by its label; it is being ended" if to_end else "rented; found by its label", why)
+    why = "The answer to the request was lost; gpuwatch found the instance by its label. Nothing was sent twice."
+    notify = Notification("found by its label; ending it" if to_end else "rented; found by its label", why)
     changes = {"instance_id": instance.instance_id}
     state = S.STOPPING if to_end else S.STARTING
     words, effects = instance.status, (Destroy(instance.instance_id),) if to_end else ()
@@ -189,17 +189,17 @@ def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | Non
 _CONDITION_TEXTS = {
     InstanceCondition.OUTBID: (
         "outbid",
-        "Somebody bids more. The instance is stopped until its bid wins again; its disk is billed.",
+        "Somebody outbid it. The instance is stopped until its bid wins again; its disk is billed.",
     ),
     InstanceCondition.STOPPED: (
         "stopped at the provider",
-        "Somebody stopped it there, or the balance ran out. Its disk is billed until it is destroyed.",
+        "It was stopped there, or the balance ran out. Its disk is billed until it is destroyed.",
     ),
     InstanceCondition.OFFLINE: (
         "its host is offline",
         "The provider lost contact with the machine, which may come back.",
     ),
-    None: ("runs again", "The provider lists it as running."),
+    None: ("running again", "The provider lists it as running."),
 }
 
 
@@ -235,7 +235,7 @@ def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: Watc
         return TransitionResult(None, (RaiseBid(instance.instance_id, bid),))
     waited = clock.at_least - (launch.condition_since or clock.at_least)
     if terms.relaunch and waited >= OUTBID_PATIENCE:
-        return _ending(launch, EndReason.OUTBID, "it is rented elsewhere")
+        return _ending(launch, EndReason.OUTBID, "its watch rents elsewhere")
     return NO_TRANSITION
 
 
@@ -267,7 +267,7 @@ def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: Wa
     }
     headline = "its price rose" if listed > launch.listed_microusd_hour else "its price fell"
     cause = f"{headline}: {words}"
-    notify = Notification(headline, f"The provider's list says: {words}.", NotificationTopic.CONDITION_CHANGED)
+    notify = Notification(headline, f"The provider's list shows {words}.", NotificationTopic.CONDITION_CHANGED)
     return TransitionResult(Transition(to_state=S.RUNNING, cause=cause, changes=changes, notify=notify))
 
 
@@ -325,7 +325,7 @@ def _cannot_prove(launch: Launch, event: InstanceUnlisted, clock: ClockReading) 
         return _held(launch, event.words, event.candidate)
     if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
         return NO_TRANSITION
-    why = "An empty list is no proof: it may still run and be billed. gpuwatch leaves it alone; its slot stays taken."
+    why = "A missing entry is no proof: it may still run and be billed. gpuwatch does not touch it and keeps its slot."
     notify = Notification("the provider no longer lists it", why, NotificationTopic.UNLISTED)
     changes = {"condition": InstanceCondition.UNLISTED, "condition_since": clock.now}
     return TransitionResult(Transition(to_state=S.RUNNING, cause="no list shows it", changes=changes, notify=notify))
@@ -337,11 +337,11 @@ def _held(launch: Launch, words: str = "", candidate: str | None = None) -> Tran
         return NO_TRANSITION
     if launch.state is S.REQUESTED:
         return TransitionResult(Transition(to_state=S.UNKNOWN, cause="its answer is not known to this process"))
-    why = "The request may have succeeded: nothing proves that it did not. Its budget stays reserved."
+    why = "The request may have succeeded; nothing proves that it did not. Its budget stays reserved."
     if candidate is not None:
         words = f"instance {candidate} belongs to no launch and may be it"
     if words:
-        why = f"{why} What was found: {words}."
+        why = f"{why} Evidence: {words}."
     notify = Notification("held: nothing proves that no instance was created", why, NotificationTopic.HELD, candidate)
     return TransitionResult(
         Transition(to_state=S.HELD, cause="absence could not be proven", words=words or None, notify=notify)
@@ -371,7 +371,7 @@ def _end_wanted(launch: Launch, event: EndRequested, clock: ClockReading, terms:
 
 def _ending(launch: Launch, end: EndReason, words: str) -> TransitionResult:
     reason = end.text(words)
-    notify = Notification(f"is being ended: {end.value}", reason)
+    notify = Notification(f"ending: {end.value}", reason)
     step = Transition(to_state=S.STOPPING, cause=end.value, words=words, changes={"end_reason": reason}, notify=notify)
     return TransitionResult(step, () if launch.instance_id is None else (Destroy(launch.instance_id),))
 

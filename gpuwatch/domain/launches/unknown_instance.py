@@ -29,6 +29,6 @@ def unknown_refusal(provider: str, instance_ids: Sequence[str]) -> LaunchRefusal
     """Why nothing is rented at a provider that listed these instances."""
     return LaunchRefusal(
         RefusalReason.STRANGERS,  # word-check: allow - a stored value
-        f"{provider} lists instances with a gpuwatch label that this database does not know "
-        f"({', '.join(instance_ids[:3])}); gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine",
+        f"{provider} lists instances with a gpuwatch label that are not in this database "
+        f"({', '.join(instance_ids[:3])}); run gpuwatch adopt INSTANCE, or gpuwatch adopt INSTANCE --not-mine",
     )

@@ -44,7 +44,7 @@ def idle_cause(samples: Sequence[UtilisationSample], below: float, for_s: float,
         low.append(sample)
     if len(low) < 2 or now - low[-1].at < span:
         return None
-    return EndReason.IDLE, f"{low[0].percent:g} % GPU use, under {below:g} % since {low[-1].at:%H:%M} UTC"
+    return EndReason.IDLE, f"GPU utilisation {low[0].percent:g} %, under {below:g} % since {low[-1].at:%H:%M} UTC"
 
 
 def mean_utilisation(samples: Sequence[UtilisationSample], for_s: float, now: datetime) -> float | None:

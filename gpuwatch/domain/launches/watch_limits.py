@@ -37,11 +37,12 @@ def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) 
     free = [slot for slot in range(spec.max_active) if slot not in taken]
     if not free or len(mine) >= spec.max_active:
         return LaunchRefusal(
-            RefusalReason.MAX_ACTIVE, f"watch {watch!r} has {len(mine)} alive (max_active = {spec.max_active})"
+            RefusalReason.MAX_ACTIVE,
+            f"active launches of watch {watch!r}: {len(mine)} (max_active = {spec.max_active})",
         )
     if spec.max_total and total >= spec.max_total:
         return LaunchRefusal(
-            RefusalReason.MAX_TOTAL, f"watch {watch!r} has rented {total} (max_total = {spec.max_total})"
+            RefusalReason.MAX_TOTAL, f"watch {watch!r} has rented {total} in total (max_total = {spec.max_total})"
         )
     return free[0]
 
@@ -60,7 +61,7 @@ def per_day_refusal(watch: Watch, known: Sequence[Launch], now: datetime) -> Lau
         return None
     return LaunchRefusal(
         RefusalReason.MAX_PER_DAY,
-        f"watch {watch.name!r} has made {made} today, failed ones included (max_per_day = {watch.max_per_day}); "
+        f"launches of watch {watch.name!r} today: {made}, including failed ones (max_per_day = {watch.max_per_day}); "
         "the next day begins at 00:00 UTC",
     )
 
@@ -81,7 +82,7 @@ def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: d
         ours = launch.watch == watch and launch.ended_because(EndReason.BAD_ORDER)
         if theirs or ours:
             return LaunchRefusal(
-                RefusalReason.COOLING, f"launch {launch.launch_id} failed: {launch.end_reason}; retried hourly"
+                RefusalReason.COOLING, f"launch {launch.launch_id} failed: {launch.end_reason}; retrying hourly"
             )
     mine = [launch.ended_at for launch in recent if launch.watch == watch and launch.ended_at is not None]
     if len(mine) < 2:
@@ -92,7 +93,7 @@ def cooldown_refusal(failed: Sequence[Launch], watch: str, provider: str, now: d
         return None
     return LaunchRefusal(
         RefusalReason.COOLING,
-        f"{len(mine)} launches failed within an hour; the next try is at {again_at:%H:%M:%S} UTC",
+        f"{len(mine)} launches failed within an hour; the next attempt is at {again_at:%H:%M:%S} UTC",
     )
 
 

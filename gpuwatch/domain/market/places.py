@@ -115,7 +115,7 @@ def unknown_country(text: str) -> str | None:
     if (fault := unknown_place(text)) is not None:
         return fault
     is_one = wanted_place(text).countries
-    return None if is_one else f"{text[:60]!r} is no country; expected its ISO code or name, or EU, EEA, NA or APAC"
+    return None if is_one else f"unknown country {text[:60]!r}; expected an ISO code or name, or EU, EEA, NA or APAC"
 
 
 def words_of(text: str) -> str:

@@ -196,21 +196,21 @@ def _choice(
 ) -> ClassChoice | str:
     """The cheapest fitting offer, or why none fits."""
     if gpu is None:
-        return "in no data sheet of ours"
+        return "not in our data sheets"
     if needs.task is not GpuTask.ANY and gpu.architecture in _DROPPED:
-        return "too old for today's CUDA"
+        return "too old for current CUDA"
     if needs.task is GpuTask.TRAINING and not gpu.has_tensor_cores:
         return "no Tensor cores"
     needed = cards_needed(needs, gpu)
     if needed is None:
-        return "bandwidth not known" if gpu.bandwidth_gb_s is None else "holds nothing"
+        return "bandwidth unknown" if gpu.bandwidth_gb_s is None else "does not hold it"
     if needed > needs.max_cards:
         return f"more than {needs.max_cards} cards"
     if needs.task is GpuTask.TRAINING and needed > 1 and not (gpu.nvlink or needs.any_link):
         return "several cards without NVLink"
     fitting = [one for offer in offers if needed <= (one := offer.of(needed)).cards <= needs.max_cards]
     if not fitting:
-        return "no offer with so many cards"
+        return "no offer with that many cards"
     cheapest = min(fitting, key=lambda one: (is_too_cheap(one, floors), one.usd_hour, one.cards))
     return ClassChoice(
         gpu=gpu,
@@ -267,7 +267,7 @@ def remarks(needs: TaskNeeds, gpu: GpuSpecs) -> list[str]:
     if gpu.nvlink:
         found.append("NVLink")
     if gpu.name not in gpu_specs():
-        found.append("which card is open: the weakest counts")
+        found.append("card not specified: the weakest counts")
     return found
 
 

@@ -125,7 +125,7 @@ def _holds(gb: float, priced_gpus: PricedGpus) -> bool:
 def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCost | str:
     """The cost of a job on these GPUs; or why it is unknown or impossible, as one clause."""
     if job.memory_gb and priced_gpus.memory_gib is None:
-        return f"the memory of {priced_gpus.gpu} is not known"
+        return f"the memory of {priced_gpus.gpu} is unknown"
     if job.memory_gb and not _holds(job.memory_gb, priced_gpus):
         return f"{priced_gpus.count} × {priced_gpus.memory_gib:.4g} GiB do not hold {job.memory_gb:,.4g} GB"
     hours = hours_on(job, priced_gpus.gpu, priced_gpus.count, priced_gpus.nvlink)
@@ -143,7 +143,7 @@ def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCo
             job, priced_gpus, hours.value.high, pull_h + job.load_s.high / HOUR_S, job.setup_s.high / HOUR_S, traffic
         )
     if high is None or low is None:
-        return "it would never be done: too many interruptions for so few checkpoints"
+        return "it would never finish: too many interruptions for so few checkpoints"
     if job.within_s is not None and high.hours * HOUR_S > job.within_s * (1 + 1e-9):
         return f"it takes longer than {job.within_s / HOUR_S:,.4g} h"
     low = msgspec.structs.replace(low, labour_usd=job.labour_usd, prepare_usd=job.prepare_usd.low)
@@ -205,11 +205,11 @@ def _beyond(hours: float, runs: float, priced_gpus: PricedGpus) -> float:
 def _unknown(priced_gpus: PricedGpus, down_gb: float, mbps: float | None, traffic: JobTraffic) -> list[str]:
     found = []
     if down_gb and not mbps:
-        found.append("the time of its downloads")
+        found.append("download time")
     if down_gb and priced_gpus.download_usd_gb is None:
-        found.append("what downloads cost")
+        found.append("download cost")
     if traffic.upload_gb and priced_gpus.upload_usd_gb is None:
-        found.append("what uploads cost")
+        found.append("upload cost")
     return found
 
 

@@ -158,13 +158,13 @@ def _cost(job: JobSpec, offer: Offer, price: OfferPrice, traffic: JobTraffic, di
     if offer.kind is OfferKind.HISTORY or not offer.rentable:
         return "not for rent now"
     if offer.terms.prepaid:
-        return "paid for a term at once"
+        return "prepaid for a term"
     if disk_gb is not None and offer.disk_free_gb is not None and offer.disk_free_gb < disk_gb:
-        return f"less than {disk_gb:g} GB of disk are free"
+        return f"less than {disk_gb:g} GB of free disk"
     cost = cost_on(job, priced_gpus_of(offer, price, disk_gb), traffic)
     until = offer.available_until
     if until is not None and isinstance(cost, JobCost) and _ends_after(offer.observed_at, cost, until):
-        return "the host takes the machine back before the job ends"
+        return "the host reclaims the machine before the job ends"
     return cost
 
 

@@ -89,19 +89,19 @@ def hours_on(job: JobSpec, gpu: str, count: int, nvlink: bool | None = None) -> 
     if job.hours is not None:
         return _by_reference(job, job.hours, gpu, count)
     if job.tokens is None:
-        return "neither hours nor tokens are given"
+        return "neither hours nor tokens are set"
     if (rate := _nearest(job.tokens_per_s, gpu, count)) is not None:
         factor = _factor(rate, gpu, count, job)
         per_s = FigureRange(rate.value.low * factor, rate.value.high * factor)
         hours = FigureRange(job.tokens / per_s.high / HOUR_S, job.tokens / per_s.low / HOUR_S)
-        return JobHours(hours, f"{_span(per_s)} tok/s, from those of {rate.on.text}")
+        return JobHours(hours, f"{_span(per_s)} tok/s, scaled from {rate.on.text}")
     if job.speed is not None and job.utilisation is None:
         return _by_measurements(job, job.tokens, job.speed, gpu, count, nvlink)
     if job.decoding is not None and job.utilisation is not None:
         return _by_roofline(job, job.tokens, job.decoding, job.utilisation, gpu, count)
     if job.flop is not None and job.utilisation is not None:
         return _by_flops(job, job.flop, job.utilisation, gpu, count)
-    return f"no tokens_per_s of {gpu} is said, nor the model's size with a utilisation"
+    return f"neither tokens_per_s of {gpu} nor a model size with a utilisation is set"
 
 
 def scaling_gain(count: int, scaling: float) -> float:
@@ -120,12 +120,12 @@ def _by_reference(job: JobSpec, hours: FigureRange, gpu: str, count: int) -> Job
     if (rate := _nearest(job.speedup, gpu, count)) is not None:
         return _sped_up(job, hours, rate, count)
     if job.utilisation is None:
-        return f"neither a speedup of {gpu} is said, nor a utilisation"
+        return f"neither a speedup of {gpu} nor a utilisation is set"
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
     mine, theirs = peak_flops(gpu, fp8=job.fp8), peak_flops(job.on.gpus[0], fp8=job.fp8)
     if not mine or not theirs:
-        return f"no data sheet says the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
+        return f"no data sheet lists the FLOP/s of {gpu if not mine else job.on.gpus[0]}"
     factor = theirs * scaling_gain(own, job.scaling) / (mine * scaling_gain(count, job.scaling))
     return JobHours(FigureRange(hours.low * factor, hours.high * factor), f"by FLOP/s, from {job.on.text}")
 
@@ -146,13 +146,13 @@ def _by_measurements(
         return _NO_BF16.format(gpu=gpu)
     found = speed.on(gpu, count, nvlink)
     if found is None:
-        return f"no data sheet says the FLOP/s and the memory bandwidth of {gpu}"
+        return f"no data sheet lists the FLOP/s and the memory bandwidth of {gpu}"
     share = scaling_gain(count, job.scaling) / count
     hours = _hours_of(tokens, found.tokens_per_s, share)
     if job.prompts is not None:
         read = job.prompts.speed.on(gpu, count, nvlink)
         if read is None:
-            return f"no data sheet says the FLOP/s and the memory bandwidth of {gpu}"
+            return f"no data sheet lists the FLOP/s and the memory bandwidth of {gpu}"
         more = _hours_of(job.prompts.tokens, read.tokens_per_s, share)
         hours = FigureRange(hours.low + more.low, hours.high + more.high)
     return JobHours(hours, found.how)
@@ -167,7 +167,7 @@ def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, cou
         return _NO_BF16.format(gpu=gpu)
     peak = peak_flops(gpu, fp8=job.fp8)
     if not peak:
-        return f"no data sheet says the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
+        return f"no data sheet lists the FLOP/s of {gpu}{' in 8 bits' if job.fp8 else ''}"
     seconds = flop / (peak * scaling_gain(count, job.scaling))
     hours = FigureRange(seconds / utilisation.high / HOUR_S, seconds / utilisation.low / HOUR_S)
     return JobHours(hours, f"{peak / 1e12:g} TFLOP/s × {_span(_percent(utilisation))} %")
@@ -182,7 +182,7 @@ def _by_roofline(
     specs, peak = specs_of(gpu), peak_flops(gpu, fp8=job.fp8)
     bandwidth = None if specs is None else specs.bandwidth_gb_s
     if not peak or not bandwidth:
-        return f"no data sheet says the {'FLOP/s' if bandwidth else 'memory bandwidth'} of {gpu}"
+        return f"no data sheet lists the {'FLOP/s' if bandwidth else 'memory bandwidth'} of {gpu}"
     gain = scaling_gain(count, job.scaling)
 
     def per_s(reached: float, used: float) -> float:
@@ -192,7 +192,7 @@ def _by_roofline(
 
     rate = FigureRange(per_s(BANDWIDTH_REACHED.low, utilisation.low), per_s(BANDWIDTH_REACHED.high, utilisation.high))
     hours = FigureRange(tokens / rate.high / HOUR_S, tokens / rate.low / HOUR_S)
-    reads = f"{decoding.read_gb:,.4g} GB a step of {decoding.batch} tokens"
+    reads = f"{decoding.read_gb:,.4g} GB per step of {decoding.batch} tokens"
     return JobHours(
         hours, f"{_span(rate)} tok/s: {reads} at {bandwidth:,.4g} GB/s × {_span(_percent(BANDWIDTH_REACHED))} %"
     )

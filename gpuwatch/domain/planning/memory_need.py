@@ -146,9 +146,9 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
 def memory_need(work: Workload) -> MemoryNeed:
     """The memory that a workload needs. Raises ValueError: the combination is impossible."""
     if work.method is TrainingMethod.FULL and work.precision in (Precision.INT8, Precision.INT4):
-        raise ValueError(f"weights in {work.precision.value} cannot be trained: method qlora or lora, or bf16")
+        raise ValueError(f"weights in {work.precision.value} cannot be trained: use method qlora or lora, or bf16")
     if not work.trains and (work.offload or work.micro_batch is not None):
-        raise ValueError("CPU offload and micro-batches are about training")
+        raise ValueError("CPU offload and micro-batches apply to training only")
     parts = [_weights(work)]
     if work.trains:
         parts += _trained(work)
@@ -223,7 +223,7 @@ def _held(work: Workload) -> Precision:
 def _weights(work: Workload) -> MemoryPart:
     held, gb = _held(work), work.model.params * bytes_per_weight(work) / GB
     if held is Precision.INT4:
-        return MemoryPart("weights", gb, "0.5 bytes a parameter, and 0.127 bits of constants")
+        return MemoryPart("weights", gb, "0.5 bytes per parameter, and 0.127 bits of constants")
     return MemoryPart("weights", gb, f"{BYTES_PER_WEIGHT[held]:g} bytes a parameter ({held.value})")
 
 
@@ -233,18 +233,16 @@ def _trained(work: Workload) -> list[MemoryPart]:
         count, each = work.model.params, max(2.0, BYTES_PER_WEIGHT[work.precision])
         parts = [MemoryPart("gradients", count * each / GB, f"{each:g} bytes a parameter")]
         if work.master and BYTES_PER_WEIGHT[work.precision] < BYTES_PER_WEIGHT[Precision.FP32]:
-            parts.append(
-                MemoryPart("master copy", count * 4 / GB, "4 bytes a parameter: the optimizer changes this one")
-            )
+            parts.append(MemoryPart("master copy", count * 4 / GB, "4 bytes per parameter, updated by the optimizer"))
     else:
         count = lora_params(work.model.shape, work.rank, work.targets)
         trained = f"{count / 1e6:,.1f} M trained parameters, 4 bytes each"
         parts = [
             MemoryPart("adapters", count * 4 / GB, trained),
-            MemoryPart("gradients", count * 4 / GB, "4 bytes each of these"),
+            MemoryPart("gradients", count * 4 / GB, "4 bytes per trained parameter"),
         ]
     parts.append(
-        MemoryPart("optimizer", count * states / GB, f"{work.optimizer}: {states:g} bytes a trained parameter")
+        MemoryPart("optimizer", count * states / GB, f"{work.optimizer}: {states:g} bytes per trained parameter")
     )
     return parts
 
@@ -255,7 +253,9 @@ def _offloaded(work: Workload, parts: list[MemoryPart]) -> list[MemoryPart]:
         return [part for part in parts if part.name not in {"master copy", "optimizer"}]
     weights, *others = parts
     layers = work.model.shape.layers
-    two = MemoryPart("weights", weights.gb * min(1.0, 2 / layers), f"2 of {layers} layers at a time; the CPU holds all")
+    two = MemoryPart(
+        "weights", weights.gb * min(1.0, 2 / layers), f"2 of {layers} layers at a time; the rest is in CPU memory"
+    )
     return [two, *others]
 
 
@@ -267,14 +267,14 @@ def _activations(work: Workload) -> MemoryPart:
         layer += 5.0 * shape.heads * work.context * tokens * width
     if work.recompute:
         gb = (2.0 * tokens * shape.hidden * width * shape.layers + layer) / GB
-        return MemoryPart("activations", gb, f"{tokens:,} tokens, each layer's input and one layer whole (recomputed)")
+        return MemoryPart("activations", gb, f"{tokens:,} tokens, inputs of all layers and one full layer (recomputed)")
     return MemoryPart("activations", layer * shape.layers / GB, f"{tokens:,} tokens, all {shape.layers} layers kept")
 
 
 def _logits(work: Workload) -> MemoryPart:
     tokens, vocab = work.at_once * work.context, work.model.shape.vocab
     return MemoryPart(
-        "logits", 8.0 * tokens * vocab / GB, f"{vocab:,} words a token, and their gradients, 4 bytes each"
+        "logits", 8.0 * tokens * vocab / GB, f"{vocab:,} words per token, and their gradients, 4 bytes each"
     )
 
 
@@ -289,7 +289,7 @@ def _kv_cache(work: Workload) -> MemoryPart:
 def _prefill(work: Workload) -> MemoryPart:
     shape, tokens = work.model.shape, min(work.batch * work.context, _PREFILL)
     gb = 2.0 * tokens * (2 * shape.hidden + 3 * shape.inner_width) / GB + 4.0 * work.batch * shape.vocab / GB
-    return MemoryPart("activations", gb, f"one layer for {tokens:,} tokens read in at once")
+    return MemoryPart("activations", gb, f"one layer for {tokens:,} prompt tokens")
 
 
 # --- which cards hold it ----------------------------------------------------------------------------------------------

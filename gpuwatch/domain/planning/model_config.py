@@ -28,7 +28,7 @@ def shape_from_config(fields: Mapping[str, Any]) -> TransformerShape:
     text = fields.get("text_config")
     own = dict(text) if isinstance(text, Mapping) else dict(fields)
     if other := next((key for key in _OTHER_LAYERS if own.get(key)), None):
-        raise ValueError(f"{other}: its layers are not all alike; give its size instead, such as 70B")
+        raise ValueError(f"{other}: its layers differ; pass its size instead, such as 70B")
     kind = str(own.get("model_type") or fields.get("model_type") or "")
     hidden = _whole(own, "hidden_size", "n_embd")
     heads = _whole(own, "num_attention_heads", "n_head")

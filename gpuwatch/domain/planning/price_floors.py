@@ -15,7 +15,7 @@ from gpuwatch.domain.planning.card_specs import peak_flops
 TOO_CHEAP: Final = 0.5  # of the lower quartile
 TOO_CHEAP_TEXT: Final = (
     "too cheap: under half of the lower quartile of that GPU's prices; a mistake, a trap, or a failing machine "
-    "(--any-price ranks it with the others)"
+    "(include it with --any-price)"
 )
 _LEAST_OFFERS: Final = 5  # that make a quartile
 

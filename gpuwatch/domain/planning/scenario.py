@@ -140,14 +140,14 @@ def _fault(step: ScenarioStep, before: Sequence[str]) -> str | None:
         return fault
     if ways[0] in ("usd", "percent"):
         if step.hours is not None:
-            return f"hours mean nothing beside {ways[0]}"
+            return f"hours cannot be combined with {ways[0]}"
     elif step.hours is None:
         return "hours are missing"
     if step.percent is None:
-        return "`of` goes with percent" if step.base else None
+        return "`of` requires percent" if step.base else None
     unknown = [name for name in step.base if name not in before]
     if not step.base or unknown:
-        return f"`of` must name steps before it: {', '.join(before) or 'there is none'}"
+        return f"`of` must name earlier steps: {', '.join(before) or 'there are none'}"
     return None
 
 
@@ -158,7 +158,7 @@ def _figure_fault(step: ScenarioStep) -> str | None:
         if value is not None and not (value.is_finite() and least <= value <= _MOST):
             return f"{key}: expected a number from {least:,} to {_MOST:,}"
     if step.percent is not None and not (step.percent.is_finite() and -100 <= step.percent <= _MOST):
-        return "percent: expected a number from -100 on"
+        return "percent: expected a number of at least -100"
     return None if 1 <= step.gpus <= 100_000 else "gpus: expected a number from 1 to 100,000"
 
 

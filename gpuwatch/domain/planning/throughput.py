@@ -64,7 +64,7 @@ class SpeedEstimate(msgspec.Struct, frozen=True):
         if self.is_measured:
             return f"{speed}, as measured: {self.rows[0].publication}"
         if not self.rows:
-            return f"{speed}, by the roofline alone: nothing like it was published"
+            return f"{speed}, by the roofline alone: no similar measurement was published"
         return f"{speed}, from {self.rows[0].text}"
 
 

@@ -35,7 +35,7 @@ class OfferComparison(msgspec.Struct, frozen=True, kw_only=True):
 _PREFERRED: Final = {
     Prefer.CHEAPEST_GPU: "the lower GPU price",
     Prefer.CHEAPEST_TOTAL: "the lower total price",
-    Prefer.FASTEST_PER_DOLLAR: "more TFLOP/s for a dollar",
+    Prefer.FASTEST_PER_DOLLAR: "more TFLOP/s per dollar",
 }
 
 
@@ -74,7 +74,7 @@ def compare(watch: Watch, found: Iterable[Match]) -> OfferComparison:
     figures = [match.figure if is_job else preferred(watch, match) for match in ordered]
     most = min(figures) * (1 + (0.0 if is_job else tie_of(watch))) + 1e-6
     tied = sum(figure <= most for figure in figures)
-    what = "the lower cost of the whole job" if is_job else _PREFERRED[watch.prefer]
+    what = "the lower total job cost" if is_job else _PREFERRED[watch.prefer]
     if tied < 2:
         return OfferComparison(ordered=ordered, tied=1, rule=what)
     first, second = ordered[:2]
@@ -90,7 +90,7 @@ def compare(watch: Watch, found: Iterable[Match]) -> OfferComparison:
 def _by_rank(one: Match, other: Match) -> str:
     if (one.offer.reliability or 0.0) > (other.offer.reliability or 0.0):
         return _QUALITIES[1]
-    return "the order of their names, as nothing else tells them apart"
+    return "the order of their names, as nothing else distinguishes them"
 
 
 def preferred(watch: Watch, match: Match) -> float:

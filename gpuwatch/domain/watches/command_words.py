@@ -62,11 +62,11 @@ def word_faults(words: Sequence[str]) -> Iterator[str]:
         yield "expected a program as the first word, without a placeholder"
     for name in dict.fromkeys(name for word in words for name in _PLACEHOLDER.findall(word)):
         if name not in PLACEHOLDERS:
-            yield f"there is no placeholder {{{name}}}; expected one of: {', '.join(PLACEHOLDERS)}"
+            yield f"unknown placeholder {{{name}}}; expected one of: {', '.join(PLACEHOLDERS)}"
     for before, word in pairwise(words):
         is_script = PurePath(words[0]).name in _SHELLS and re.fullmatch(r"-[a-z]*c", before)
         if is_script and _PLACEHOLDER.search(word):
-            yield 'expected no placeholder in a shell script; pass it on: ["sh", "-c", "… \\"$1\\"", "sh", "{region}"]'
+            yield 'no placeholder in a script; pass it as an argument: ["sh", "-c", "… \\"$1\\"", "sh", "{region}"]'
 
 
 def uses_task_file(words: Sequence[str]) -> bool:

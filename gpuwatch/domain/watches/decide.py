@@ -31,11 +31,11 @@ class DecisionReason(StrEnum):
 # as sentences, with the watch's own figures filled in
 REASON_TEXTS = {
     DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
-    DecisionReason.RESTOCKED: "On offer again: complete polls showed nothing before",
+    DecisionReason.RESTOCKED: "In stock again: earlier complete polls showed no offers",
     DecisionReason.CHEAPER: "Cheaper by at least {improve_by} than in the last alert",
     DecisionReason.REPEAT_DUE: "Still at or under the threshold; reminder every {repeat_every}",
     DecisionReason.NOTHING_NEW: "Still at or under the threshold",
-    DecisionReason.IN_STOCK: "On offer, but it was not seen to be sold out shortly before",
+    DecisionReason.IN_STOCK: "On offer, but it was not out of stock in recent complete polls",
     DecisionReason.HOLDING: "At or under the threshold, but not for long enough yet",
     DecisionReason.OUTSIDE_WINDOW: "Outside the watch's active windows",
     DecisionReason.NO_OFFER: "No offer is at or under the threshold",

@@ -101,7 +101,7 @@ def _text(value: Any) -> str:
 def _line(value: Any) -> str:
     value = _text(value).strip()
     if not value or not value.isprintable():
-        raise ValueError("expected one line of text, not empty")
+        raise ValueError("expected one non-empty line of text")
     return str(value)
 
 

@@ -95,13 +95,13 @@ AModel = Annotated[LanguageModel, PlainValidator(_model), _json("number", "strin
 class JobTable(SpecTable):
     """`[watch.job]`: the job that `max_job_cost` refers to."""
 
-    hours: Figures | None = Field(default=None, description='Hours of work: 72, or "60-80"; on which GPUs: see on.')
+    hours: Figures | None = Field(default=None, description='Hours of work on the GPUs of `on`: 72, or "60-80".')
     on: GpuConfig | None = Field(
-        default=None, description='GPUs on which it takes those hours, such as "4x A100". Default: those of the watch.'
+        default=None, description='GPUs that hours refers to, such as "4x A100". Default: those of the watch.'
     )
     speedup: Rates | None = Field(
         default=None,
-        description='How many times as fast other GPUs are: { "4x H100" = 2.5 }; without a count: per GPU.',
+        description='Speed of other GPUs relative to `on`: { "4x H100" = 2.5 }; without a count: per GPU.',
     )
     tokens: Figure | None = Field(default=None, description='Tokens of the whole job, instead of hours: 1e9 or "10B".')
     tokens_per_s: Rates | None = Field(
@@ -109,46 +109,46 @@ class JobTable(SpecTable):
     )
     model: AModel | None = Field(
         default=None,
-        description='Parameters ("70B") or name of the model; sets the memory it needs and the FLOPs per token.',
+        description='Size ("70B") or name of the model; sets the memory it needs and the FLOPs per token.',
     )
     method: Literal["full", "lora", "qlora", "inference"] = Field(
-        default="full", description="What the job does with the model."
+        default="full", description="Training method, or inference."
     )
     precision: Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"] = Field(
-        default="bf16", description="How weights are stored."
+        default="bf16", description="Precision of the stored weights."
     )
     optimizer: Literal["adamw", "adamw8bit", "lion", "sgd-momentum", "sgd", "adafactor"] = Field(
         default="adamw", description="Optimizer for training; affects memory."
     )
     batch: Whole = Field(
-        default=1, ge=1, le=1_000_000, description="Sequences at once; affects memory, and the speed of inference."
+        default=1, ge=1, le=1_000_000, description="Sequences per batch; affects memory, and the speed of inference."
     )
     context: Whole = Field(default=4096, ge=1, le=100_000_000, description="Tokens per sequence; affects memory.")
     utilisation: Shares | None = Field(
         default=None,
-        description='Share of the data sheet\'s FLOP/s reached: 0.4, or "0.35-0.45"; for GPUs without a given speed.',
+        description='Share of the nominal FLOP/s reached: 0.4, or "0.35-0.45"; for GPUs without a measured speed.',
     )
     scaling: Annotated[Number, Field(gt=0, le=1)] = Field(
         default=Decimal(1), description="Speed that each further GPU of an offer adds, as a share of one GPU."
     )
     memory_gb: Measure | None = Field(
-        default=None, description="GB that all GPUs together must have. Default: what the model needs. 0: any."
+        default=None, description="Total GPU memory in GB. Default: what the model needs. 0: any."
     )
-    setup: Spans | None = Field(default=None, description='Duration of the one-time set-up: "10m", or "5m-15m".')
-    load: Spans | None = Field(default=None, description='Duration of loading the model at every start: "5m-7m".')
+    setup: Spans | None = Field(default=None, description='Time of the one-time set-up: "10m", or "5m-15m".')
+    load: Spans | None = Field(default=None, description='Time to load the model at every start: "5m-7m".')
     image_gb: Measure = Field(default=Decimal(0), description="Image size in GB, pulled at every start.")
     download_mbps: Annotated[Measure, Field(gt=0)] | None = Field(
-        default=None, description="Mbit/s to assume where an offer does not say."
+        default=None, description="Mbit/s to assume if an offer does not state it."
     )
     checkpoint_every: SpanFrom1s | None = Field(
-        default=None, description="Duration between two checkpoints: the most work that an interruption loses."
+        default=None, description="Checkpoint interval: the most work that an interruption loses."
     )
     within: SpanFrom1s | None = Field(
-        default=None, description="Longest duration of the whole job; slower offers are rejected."
+        default=None, description="Maximum duration of the whole job; slower offers are rejected."
     )
     interruptions_per_day: Measure | None = Field(
         default=None,
-        description="Expected interruptions per day of running on interruptible offers. Required with spot.",
+        description="Expected interruptions per day on interruptible offers. Required with spot.",
     )
 
     @model_validator(mode="after")

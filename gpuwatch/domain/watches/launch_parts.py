@@ -30,9 +30,9 @@ _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/tcp|/udp)?")
 class Reference(Table):
     """`{ from_env = "NAME" }` or `{ from_file = "/run/secrets/name" }`: text that is not written in the file."""
 
-    from_env: Line | None = Field(default=None, description="The environment variable that holds the text.")
+    from_env: Line | None = Field(default=None, description="Environment variable with the text.")
     from_file: Line | None = Field(
-        default=None, description="The file that holds the text; a relative path is relative to the settings file."
+        default=None, description="File with the text; a relative path is relative to the settings file."
     )
 
 
@@ -53,7 +53,7 @@ def _variable(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("expected names of environment variables: letters, digits and _")
     if value in OWN_VARIABLES:
-        raise ValueError("expected another name: gpuwatch sets this variable itself")
+        raise ValueError("reserved name: gpuwatch sets this variable itself")
     return value
 
 
@@ -74,7 +74,7 @@ def _ports(value: Any) -> Any:
 
 def _label(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isascii() or not value.isprintable():
-        raise ValueError("expected one line of printable ASCII, not empty")
+        raise ValueError("expected one non-empty line of printable ASCII")
     if len(value.strip()) > LABEL_EXTRA_MAX:
         raise ValueError(f"expected at most {LABEL_EXTRA_MAX} characters")
     return value.strip()
@@ -104,7 +104,7 @@ def _hook(value: Any) -> Any:
 def shell_command(value: Any) -> str:
     """A command that is not empty. Raises ValueError."""
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
-        raise ValueError("expected a shell command in quotes, not empty")
+        raise ValueError("expected a non-empty shell command in quotes")
     return value
 
 
@@ -138,9 +138,9 @@ Script = Annotated[str, BeforeValidator(_script), WithJsonSchema({"type": "strin
 class BidTable(SpecTable):
     """`bid = { max = 1.20, step = 0.05 }`."""
 
-    max: Usd = Field(description="The highest bid in USD per GPU-hour, with commission.")
+    max: Usd = Field(description="Maximum bid in USD per GPU-hour, commission included.")
     step: Usd = Field(
-        default=Decimal("0.05"), description="How much a bid is raised after it was outbid, in USD per GPU-hour."
+        default=Decimal("0.05"), description="Increment of a bid after it was outbid, in USD per GPU-hour."
     )
 
     @model_validator(mode="after")
@@ -157,9 +157,9 @@ class BidTable(SpecTable):
 class RegistryTable(SpecTable):
     """`registry = { server = "ghcr.io", username = "me", password = { from_env = "GHCR_TOKEN" } }`."""
 
-    server: Word = Field(description="Host of the private registry that the image comes from: ghcr.io.")
+    server: Word = Field(description="Host of the private registry, such as ghcr.io.")
     username: Word = Field(description="User at the registry.")
-    password: Password = Field(description="Secret: the user's password or token, or a reference to it.")
+    password: Password = Field(description="Secret: password or token of the user, or a reference to it.")
 
     def value(self) -> RegistrySpec:
         """Return the value that the engine uses."""
@@ -171,10 +171,10 @@ class VolumeTable(SpecTable):
 
     mount: Annotated[str, BeforeValidator(_mount)] = Field(description="Mount point on the instance.")
     volume_id: VolumeId = Field(
-        description="The provider's id of an existing volume, or with size_gb of the volume offer for a new one."
+        description="The provider's id of an existing volume; with size_gb, of the volume offer for a new one."
     )
     size_gb: Annotated[Measure, Field(ge=1)] | None = Field(
-        default=None, description="GB of a new volume, on the machine of that volume offer."
+        default=None, description="Size of a new volume in GB, on the machine of that volume offer."
     )
 
     def value(self) -> VolumeSpec:
@@ -186,19 +186,17 @@ class HookTable(SpecTable):
     """A shell command, or `{ url = "https://…", secret = "…" }`."""
 
     command: Annotated[str, BeforeValidator(shell_command)] | None = Field(
-        default=None, repr=False, description="Shell command that receives the launch as JSON."
+        default=None, repr=False, description="Shell command that receives the launch as JSON on standard input."
     )
-    url: HookUrl | None = Field(default=None, description="URL that the launch is sent to as JSON, or a reference.")
-    secret: Signature | None = Field(
-        default=None, description="Secret that the message is signed with, or a reference."
-    )
+    url: HookUrl | None = Field(default=None, description="URL that receives the launch as JSON, or a reference.")
+    secret: Signature | None = Field(default=None, description="Secret that signs the message, or a reference.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> HookTable:
         if (self.command is None) == (self.url is None):
             raise ValueError('expected a command in quotes, or { url = "https://…", secret = "…" }')
         if self.secret is not None and self.url is None:
-            raise ValueError("expected secret beside url alone")
+            raise ValueError("expected secret only with url")
         return self
 
     def value(self) -> HookSpec:
@@ -216,8 +214,8 @@ Hook = Annotated[HookTable, BeforeValidator(_hook, json_schema_input_type=str | 
 class HandoverTable(SpecTable):
     """`handover = { to = "skypilot", run = "python train.py" }`."""
 
-    to: Literal["skypilot", "dstack"] = Field(description="The orchestrator that the task is for.")
-    run: Line = Field(description="What runs on the machine.")
+    to: Literal["skypilot", "dstack"] = Field(description="Orchestrator of the task.")
+    run: Line = Field(description="Command to run on the machine.")
 
     def value(self) -> HandoverSpec:
         """Return the value that the engine uses."""
@@ -228,9 +226,9 @@ class RelocateTable(SpecTable):
     """`relocate = { min_saving = "15%", after = "2h" }`."""
 
     min_saving: Share = Field(
-        default=Decimal("0.15"), description="What moving must save of the rest's cost, set-up included (default 15%)."
+        default=Decimal("0.15"), description="Minimum saving on the remaining cost, including set-up (default 15%)."
     )
-    after: Span = Field(default=7200.0, description="How long a launch must have run before (default 2h).")
+    after: Span = Field(default=7200.0, description="Minimum runtime of a launch before it is reported (default 2h).")
 
     def value(self) -> RelocateSpec:
         """Return the value that the engine uses."""

@@ -29,14 +29,14 @@ class LaunchTable(SpecTable):
     image: Line = Field(
         default="vastai/pytorch", description="Container image. Default with a template: the template's."
     )
-    template: Line | None = Field(default=None, description="A template of the provider, by its hash or id.")
+    template: Line | None = Field(default=None, description="Template of the provider, by hash or id.")
     onstart: Script | None = Field(
         default=None,
         repr=False,
-        description="Shell commands that run when the instance starts; at most 4,000 characters.",
+        description="Shell commands to run when the instance starts; at most 4,000 characters.",
     )
     onstart_file: Line | None = Field(
-        default=None, description="File that holds onstart instead; a relative path is relative to the settings file."
+        default=None, description="File with onstart; a relative path is relative to the settings file."
     )
     env: dict[EnvName, EnvValue] = Field(
         default_factory=dict,
@@ -46,79 +46,84 @@ class LaunchTable(SpecTable):
     ports: Ports = Field(default=(), description='Ports to open: 8000, "8080:8000" (outside:inside), "53/udp".')
     runtype: Literal["ssh", "ssh_direct", "ssh_proxy", "jupyter", "jupyter_direct", "jupyter_proxy", "args"] = Field(
         default="ssh",
-        description='How to connect: "ssh", "jupyter" (or with _direct, _proxy), "args"; a template has its own.',
+        description='Connection: "ssh", "jupyter" (or with _direct, _proxy), "args"; a template sets its own.',
     )
-    registry: RegistryTable | None = Field(default=None, description="Login of a private image registry.")
-    volume: VolumeTable | None = Field(default=None, description="A volume to mount.")
+    registry: RegistryTable | None = Field(default=None, description="Login for a private image registry.")
+    volume: VolumeTable | None = Field(default=None, description="Volume to mount.")
     label_extra: Label | None = Field(
-        default=None, description="Text after gpuwatch's own label; printable ASCII, at most 38 characters."
+        default=None, description="Text appended to gpuwatch's label; printable ASCII, at most 38 characters."
     )
-    max_active: Whole = Field(default=1, ge=1, le=1000, description="Instances of this watch alive at the same time.")
+    max_active: Whole = Field(default=1, ge=1, le=1000, description="Launches of this watch active at the same time.")
     max_total: Whole = Field(
-        default=1, ge=0, le=1_000_000, description="Instances of this watch in total; 0: no limit."
+        default=1, ge=0, le=1_000_000, description="Launches of this watch in total; 0: unlimited."
     )
     max_runtime: SpanFrom1s | None = Field(
-        None, description="Duration after which the instance is destroyed. Required while dry_run = false."
+        None, description="Runtime after which the instance is destroyed. Required while dry_run = false."
     )
     ready_within: SpanFrom1s = Field(
         900.0,
-        description="Duration to start within; else it is destroyed and the next offer tried (default 15m).",
+        description="Time to start; after that the instance is destroyed and the next offer tried (default 15m).",
     )
-    max_tries: Whole = Field(default=5, ge=1, le=100, description="Offers tried within one firing.")
-    try_for: SpanFrom1s = Field(default=120.0, description="Total duration of these tries (default 2m).")
+    max_tries: Whole = Field(
+        default=5, ge=1, le=100, description="Maximum number of offers to try when the watch fires."
+    )
+    try_for: SpanFrom1s = Field(default=120.0, description="Maximum total time of these tries (default 2m).")
     quote_ttl: Span = Field(
         default=5.0,
-        description="Duration for which an answer is not checked again before the order (default 5s).",
+        description="Maximum age of an answer that is not requoted before the order (default 5s).",
     )
     approve_within: SpanFrom1s = Field(
-        default=900.0, description='Duration for which a quote of action = "ask" can be approved (default 15m).'
+        default=900.0, description='How long a quote of action = "ask" can be approved (default 15m).'
     )
-    bid: BidTable | None = Field(default=None, description='Bid for interruptible offers; needs spot "only" or "any".')
+    bid: BidTable | None = Field(
+        default=None, description='Bid for interruptible offers; requires spot "only" or "any".'
+    )
     relaunch: Switch = Field(
-        default=False, description="true: after a preemption rent elsewhere, not on the same machine; needs spot."
+        default=False,
+        description="true: after a preemption, rent elsewhere instead of on the same machine; requires spot.",
     )
     self_destruct: Switch = Field(
         default=False,
-        description="true: the instance ends itself at its deadline, even if gpuwatch is gone; needs max_runtime.",
+        description="true: the instance ends itself at its deadline, even if gpuwatch is down; requires max_runtime.",
     )
     verify: Literal["none", "listed", "ssh"] = Field(
         default=Verify.LISTED.value,
         description='Check before it counts as running: "none", "listed" (the provider\'s list), "ssh" (its SSH port).',
     )
     ssh_key: Line | None = Field(
-        default=None, description='File of the private key for verify = "ssh"; relative to the settings file.'
+        default=None, description='Private key file for verify = "ssh"; relative to the settings file.'
     )
     wasteful_below: Percent | None = Field(
-        default=None, description="Percent of GPU utilisation under which you get an alert."
+        default=None, description="GPU utilisation in percent; below it, gpuwatch sends an alert."
     )
     wasteful_for: SpanFrom1s = Field(
-        default=1800.0, description="Duration under wasteful_below before you get an alert (default 30m)."
+        default=1800.0, description="Time below wasteful_below before the alert (default 30m)."
     )
-    idle_below: Percent | None = Field(default=None, description="Percent of GPU utilisation; used with idle_for.")
+    idle_below: Percent | None = Field(default=None, description="GPU utilisation in percent; requires idle_for.")
     idle_for: SpanFrom1s | None = Field(
-        None, description="Duration under idle_below after which the instance is destroyed."
+        None, description="Time below idle_below after which the instance is destroyed."
     )
     stop_outside: Switch = Field(
-        default=False, description="true: destroyed when the windows of `active` close; needs active."
+        default=False, description="true: destroy the instance when the `active` windows close; requires active."
     )
     on_price_increase: Literal["alert", "stop", "accept_under"] = Field(
         default=OnIncrease.ALERT.value,
-        description='When the host raises the price: "alert", "stop", or "accept_under" (while at or under max_price).',
+        description='If the host raises the price: "alert", "stop", or "accept_under" (while at or under max_price).',
     )
     on_running: Hook | None = Field(
         default=None,
-        description='Hook to run once it runs: "command", or { url = "https://…", secret = "…" }; gets JSON.',
+        description='Hook to run once it is running: "command", or { url = "https://…", secret = "…" }; receives JSON.',
     )
     before_stop: Hook | None = Field(
-        default=None, description="Hook to run before it is destroyed; delays that by its time-out at most."
+        default=None, description="Hook to run before it is destroyed; delays that by at most its timeout."
     )
-    on_ended: Hook | None = Field(default=None, description="Hook to run when it is over.")
-    hook_timeout: HookSpan = Field(default=30.0, description="Longest duration of one hook, 1s to 5m (default 30s).")
+    on_ended: Hook | None = Field(default=None, description="Hook to run after it has ended.")
+    hook_timeout: HookSpan = Field(default=30.0, description="Timeout of a hook, 1s to 5m (default 30s).")
 
     @model_validator(mode="after")
     def _idle_pair(self) -> LaunchTable:
         if (self.idle_below is None) != (self.idle_for is None):
-            raise ValueError("expected idle_below and idle_for together")
+            raise ValueError("expected both idle_below and idle_for")
         return self
 
     def value(self) -> LaunchSpec:
@@ -135,11 +140,11 @@ class BudgetTable(SpecTable):
     max_usd_day: Usd | None = Field(default=None, description="USD per day (UTC).")
     max_usd_month: Usd | None = Field(default=None, description="USD per month (UTC).")
     max_instances: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description="Instances alive at the same time."
+        default=None, description="Maximum number of active instances."
     )
     on_reached: Literal["warn", "stop"] = Field(
         default=OnBudget.WARN.value,
-        description='"warn": an alert when it is reached; "stop": launches end as well. Also an alert at 80 %.',
+        description='"warn": send an alert when it is reached; "stop": also end launches. Also alerts at 80 %.',
     )
 
     def value(self) -> Budget:

@@ -18,9 +18,9 @@ _SHELL: Final = r"#!.*\b(?:ba|da|a|k|z)?sh\b.*"
 def check_onstart(text: str) -> str:
     """A script: not empty and not too long."""
     if not text.strip() or "\x00" in text:
-        raise ValueError("expected a script in text, not empty")
+        raise ValueError("expected a non-empty script")
     if len(text) > MAX_ONSTART:
-        raise ValueError(f"expected a script of at most {MAX_ONSTART} characters; let it fetch what is longer")
+        raise ValueError(f"expected a script of at most {MAX_ONSTART} characters; let it download a longer one")
     return text
 
 
@@ -28,11 +28,11 @@ def check_self_destruct(text: str) -> str:
     """A script that shell lines can be put in front of."""
     first = text.partition("\n")[0].strip()
     if first.startswith("#!") and not re.fullmatch(_SHELL, first):
-        raise ValueError("expected a shell script beside self_destruct, which puts lines of shell in front")
+        raise ValueError("expected a shell script with self_destruct, which prepends shell lines")
     if len(text) > MAX_ONSTART_SELF_DESTRUCT:
         raise ValueError(
-            f"expected a script of at most {MAX_ONSTART_SELF_DESTRUCT} characters beside self_destruct, "
-            "which puts lines in front"
+            f"expected a script of at most {MAX_ONSTART_SELF_DESTRUCT} characters with self_destruct, "
+            "which prepends lines"
         )
     return text
 
@@ -47,14 +47,14 @@ def check_value(text: str) -> str:
 def check_word(text: str) -> str:
     """One word: a marketplace takes a registry login as words separated by spaces, and has no quoting."""
     if not text or not text.isascii() or not text.isprintable() or set(text) & set(" \"'"):
-        raise ValueError("expected printable ASCII without blanks and quotes")
+        raise ValueError("expected printable ASCII without spaces and quotes")
     return text
 
 
 def check_secret(text: str) -> str:
     """The secret that signs a webhook."""
     if not text or not text.isprintable():
-        raise ValueError("expected text on one line, not empty")
+        raise ValueError("expected one non-empty line of text")
     return text
 
 

@@ -133,7 +133,9 @@ def _kind(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fai
     if offer.kind is OfferKind.HISTORY:
         return Failure("kind", "kind: it is a price of the past")
     if watch.action is not Action.ALERT:
-        return Failure("kind", f'kind: it is a list price, and action = "{watch.action.value}" takes live offers only')
+        return Failure(
+            "kind", f'kind: it is a list price, and action = "{watch.action.value}" accepts live offers only'
+        )
     return None if watch.listed else Failure("kind", "kind: it is a list price, and listed = false")
 
 
@@ -142,7 +144,7 @@ def _prepaid(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> 
     if not offer.terms.prepaid or watch.action is Action.ALERT:
         return None
     return Failure(
-        "prepaid", f'prepaid: it is charged for a term at once, and action = "{watch.action.value}" takes none such'
+        "prepaid", f'prepaid: it is charged for a whole term, and action = "{watch.action.value}" does not accept that'
     )
 
 
@@ -153,7 +155,7 @@ def _cpu_arch(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) ->
         return None
     arch = arch_of(offer)
     if wanted is None:
-        text = 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"'
+        text = 'cpu_arch: it is arm64, which requires cpu_arch = "arm64" or "any"'
         return Failure("cpu_arch", text) if arch == CpuArch.ARM64 else None
     return None if arch == wanted else Failure("cpu_arch", f"cpu_arch: {arch or 'unknown'} is not {wanted.value}")
 
@@ -196,7 +198,7 @@ def _job(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failu
 def _spot(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
     if watch.spot is SpotPolicy.ANY or offer.spot is (watch.spot is SpotPolicy.ONLY):
         return None
-    return Failure("spot", "spot: it can be interrupted" if offer.spot else "spot: it is not a spot offer")
+    return Failure("spot", "spot: it is interruptible" if offer.spot else "spot: it is not a spot offer")
 
 
 def _memory(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:

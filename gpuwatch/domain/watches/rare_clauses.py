@@ -65,7 +65,7 @@ def reputation_basis(watch: Watch, offer: Offer) -> str:
     """What the reputation of an offer's machine rests on."""
     record, shown = record_of(offer, watch.records), offer.reliability
     said = "unknown" if shown is None else f"{shown:.4g}"
-    return f"reliability {said}; your launches there: {record.good} went well, {record.bad} failed"
+    return f"reliability {said}; your launches there: {record.good} succeeded, {record.bad} failed"
 
 
 def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:

@@ -163,13 +163,13 @@ ConditionTexts = Annotated[
 class WatchTable(SpecTable):
     """One `[[watch]]`: which offers, the threshold, when, and what to do."""
 
-    name: Line = Field(description="Unique name; shown in alerts and in the history.")
+    name: Line = Field(description="Unique name, shown in alerts and in the history.")
     renamed_from: Line | Literal[""] | None = Field(
         default=None,
-        description='Its name before a rename: it keeps its launches, limits and history. "": a new watch.',
+        description='Previous name: the watch keeps its launches, limits and history. "": a new watch.',
     )
     gpu: Lines = Field(
-        description="Family or canonical name, one or several; any spelling a provider uses is understood."
+        description="GPU family or canonical name, one or several, in any spelling that a provider uses."
     )
     gpu_count: Annotated[GpuCount, BeforeValidator(_gpu_count, json_schema_input_type=int | GpuCount)] = Field(
         default=GpuCount(min=1, max=1), description="GPUs of one offer: a number, or { min = 1, max = 8 }."
@@ -181,49 +181,49 @@ class WatchTable(SpecTable):
         description='USD per GPU-hour, commission included; fires at or under it. "auto": computed from the history.',
     )
     max_price_cap: Usd | None = Field(
-        default=None, description='USD per GPU-hour that max_price = "auto" never exceeds.'
+        default=None, description='Upper limit of max_price = "auto", in USD per GPU-hour.'
     )
     deadline: Deadline | None = Field(
         default=None,
-        description='When max_price = "auto" must have rented: a duration from the first poll, or a time with zone.',
+        description='Time by which max_price = "auto" must rent: a duration from the first poll, or a time with zone.',
     )
     max_job_cost: Usd | None = Field(
         default=None, description="USD for the whole job of [watch.job], instead of max_price; fires at or under it."
     )
-    job: JobTable | None = Field(default=None, description="The job that max_job_cost refers to.")
+    job: JobTable | None = Field(default=None, description="Job for max_job_cost.")
     action: Literal["alert", "ask", "launch", "command"] = Field(
-        default="alert", description="What to do when it fires."
+        default="alert", description="What to do when the watch fires."
     )
     command: Annotated[tuple[Line, ...], Field(min_length=1, max_length=100)] | None = Field(
         default=None,
-        description='For action "command": program and arguments, no shell; {region}, {max_price}, … are filled.',
+        description='For action "command": program and arguments, no shell; {region}, {max_price}, … are substituted.',
     )
-    command_timeout: SpanFrom1s = Field(default=600.0, description="Longest duration of the command (default 10m).")
+    command_timeout: SpanFrom1s = Field(default=600.0, description="Timeout of the command (default 10m).")
     handover: HandoverTable | None = Field(
-        default=None, description='Task file that {task_file} names: { to = "skypilot" or "dstack", run = "…" }.'
+        default=None, description='Task file for {task_file}: { to = "skypilot" or "dstack", run = "…" }.'
     )
     providers: Lines | None = Field(default=None, description="Providers to poll. Default: all enabled ones.")
     spot: Literal["no", "only", "any"] = Field(default="no", description="Whether to accept interruptible offers.")
     listed: Switch = Field(
         default=True,
-        description="Accept list prices without proof of stock too (marked); false: live offers only. For alert.",
+        description="Also accept list prices (marked; stock unknown); false: live offers only. For action alert.",
     )
     cpu_arch: Literal["x86_64", "arm64", "any"] | None = Field(
-        default=None, description="Processor of the machine. Default: any for alert, all but arm64 for launch and ask."
+        default=None, description="CPU architecture. Default: any for alert, all but arm64 for launch and ask."
     )
     disk_gb: Annotated[Measure, Field(ge=1)] | None = Field(
         None, description="GB of disk to rent; part of the price. Default: the provider's quote."
     )
     download_gb: Measure = Field(
-        default=Decimal(0), description="GB that one job downloads; its cost is shown separately."
+        default=Decimal(0), description="GB that one job downloads; the cost is shown separately."
     )
-    upload_gb: Measure = Field(default=Decimal(0), description="GB that one job uploads; its cost is shown separately.")
-    min_vram_gib: Measure | None = Field(default=None, description="Minimum memory of one GPU in GiB.")
+    upload_gb: Measure = Field(default=Decimal(0), description="GB that one job uploads; the cost is shown separately.")
+    min_vram_gib: Measure | None = Field(default=None, description="Minimum memory per GPU in GiB.")
     min_reliability: Fraction | None = Field(default=None, description="Minimum reliability of the host, 0 to 1.")
     min_reputation: Fraction | None = Field(
         default=None, description="Minimum reputation of the machine, 0 to 1: its reliability and your launches there."
     )
-    verified: Switch | None = Field(default=None, description="true: only hosts that the provider has verified.")
+    verified: Switch | None = Field(default=None, description="true: only hosts verified by the provider.")
     datacenter: Switch | None = Field(default=None, description="true: only hosts in data centers.")
     regions: Words = Field(
         default=(),
@@ -235,7 +235,7 @@ class WatchTable(SpecTable):
     min_download_mbps: Measure | None = Field(default=None, description="Minimum download speed in Mbit/s.")
     min_upload_mbps: Measure | None = Field(default=None, description="Minimum upload speed in Mbit/s.")
     min_disk_gb: Measure | None = Field(
-        default=None, description="Minimum free disk at the host in GB (besides disk_gb)."
+        default=None, description="Minimum free disk at the host in GB (in addition to disk_gb)."
     )
     min_vcpu: Measure | None = Field(default=None, description="Minimum vCPUs of the offer.")
     min_ram_gib: Measure | None = Field(default=None, description="Minimum main memory of the offer in GiB.")
@@ -245,76 +245,77 @@ class WatchTable(SpecTable):
     min_dlperf: Measure | None = Field(default=None, description="Minimum DLPerf score of the provider.")
     nvlink: Switch | None = Field(default=None, description="true: only with NVLink.")
     static_ip: Switch | None = Field(default=None, description="true: only with a static IP address.")
-    available_for: Span | None = Field(default=None, description="Minimum duration for which the host stays available.")
+    available_for: Span | None = Field(default=None, description="Minimum time that the host stays available.")
     usd_per_tflop_hour: Usd | None = Field(
-        default=None, description="Highest GPU price in USD per hour and TFLOP/s (dense FP16, by the data sheet)."
+        default=None, description="Maximum GPU price in USD per hour and TFLOP/s (dense FP16, from the data sheet)."
     )
     usd_per_gib_hour: Usd | None = Field(
-        default=None, description="Highest GPU price in USD per hour and GiB of the GPU's memory."
+        default=None, description="Maximum GPU price in USD per hour and GiB of GPU memory."
     )
     when: ConditionText | None = Field(
         default=None,
-        description='A condition on the offer: "gpu_ram >= 80 and (nvlink or gpu_count == 1)".',
+        description='Condition on the offer: "gpu_ram >= 80 and (nvlink or gpu_count == 1)".',
     )
     any: ConditionTexts = Field(
-        default=(), description='Conditions of which one must hold: ["nvlink", "gpu_count == 1"].'
+        default=(), description='Conditions, at least one of which must hold: ["nvlink", "gpu_count == 1"].'
     )
     new_low: SpanFrom1d | None = Field(
         default=None,
-        description="Only a price under everything stored of this GPU and rental type within that time: 30d.",
+        description="Fire only for a price below all stored prices of this GPU and rental type in this time: 30d.",
     )
     drop_by: Annotated[Share, Field(gt=0, lt=1)] | None = Field(
-        default=None, description='Only a price this far under the median of what fits: "20%".'
+        default=None, description='Fire only for a price this far below the median of matching offers: "20%".'
     )
     restock: Switch = Field(
-        default=False, description="true: only when complete polls showed nothing that fits, and now something does."
+        default=False, description="true: fire only when a matching offer appears after complete polls without one."
     )
-    drop_over: SpanFrom1d = Field(default=604_800.0, description="The time that drop_by takes the median of.")
+    drop_over: SpanFrom1d = Field(default=604_800.0, description="Time over which drop_by takes the median.")
     percentile: Annotated[Number, Field(gt=0, lt=100)] | None = Field(
-        default=None, description="Only a price within the lowest so many percent of what fits: 5."
+        default=None, description="Fire only for a price in the lowest N percent of matching offers: 5."
     )
-    percentile_over: SpanFrom1d = Field(default=2_592_000.0, description="The time that percentile looks back.")
+    percentile_over: SpanFrom1d = Field(default=2_592_000.0, description="Time over which percentile compares.")
     hold_for: Span = Field(
-        default=0.0, description="Duration that an offer must stay under the threshold before it fires (default 0s)."
+        default=0.0, description="Time that an offer must stay at or under the threshold before it fires (default 0s)."
     )
-    active: Windows = Field(default=(), description="Windows of local time in which it may fire. Default: always.")
+    active: Windows = Field(default=(), description="Local time windows in which it may fire. Default: always.")
     repeat_every: Annotated[
         float | Literal["never"],
         BeforeValidator(_repeat),
         WithJsonSchema({"type": "string", "pattern": f"^never$|{DURATION_PATTERN}", "examples": ["6h", "never"]}),
-    ] = Field(default=21_600.0, description='Duration between reminders while it fires, or "never" (default 6h).')
+    ] = Field(default=21_600.0, description='Reminder interval while it fires, or "never" (default 6h).')
     improve_by: Fraction = Field(
-        default=Decimal("0.05"), description="How much cheaper an offer must be to alert again, as a fraction."
+        default=Decimal("0.05"), description="How much cheaper an offer must be for another alert, as a fraction."
     )
     tie: Share | None = Field(
         default=None,
-        description="GPU prices this close count as equal: the smaller total decides, then quality. "
+        description="GPU prices within this share count as equal: the lower total decides, then quality. "
         "Default: 1% for launch and ask.",
     )
     prefer: Literal["cheapest-gpu", "cheapest-total", "fastest-per-dollar"] = Field(
         default="cheapest-gpu",
-        description="What the best offer is: lowest GPU price, lowest total price, or most TFLOP/s for a dollar.",
+        description="How to rank offers: lowest GPU price, lowest total price, or most TFLOP/s per dollar.",
     )
     rearm: Annotated[Number, Field(ge=1, le=10)] = Field(
-        default=Decimal(1), description="Re-arm when no offer is under max_price times this in two polls."
+        default=Decimal(1), description="Re-arm after two polls without an offer under max_price times this."
     )
-    notify: Lines | None = Field(default=None, description="Channels. Default: all configured ones.")
+    notify: Lines | None = Field(default=None, description="Alert channels. Default: all configured ones.")
     max_per_day: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None, description="Instances made within a UTC day, failed ones too. Default: no limit."
+        default=None, description="Launches per UTC day, including failed ones. Default: unlimited."
     )
     relocate: RelocateTable | None = Field(
         default=None,
-        description="Report a cheaper offer for a running launch: { min_saving, after }. Nothing is moved.",
+        description="Report a cheaper offer for a running launch: { min_saving, after }. gpuwatch does not move it.",
     )
     require: Annotated[
         tuple[Annotated[Line, Field(max_length=200)], ...],
         BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
-    ] = Field(default=(), description="Items to tick (gpuwatch checklist tick) before it rents.")
+    ] = Field(default=(), description="Checklist items required before it rents (gpuwatch checklist tick).")
     require_policy: Literal["block", "warn"] = Field(
-        default="block", description="While an item is not ticked: block rents nothing, warn rents and says so."
+        default="block",
+        description="If an item is not ticked: block does not rent; warn rents and names it in the alert.",
     )
     launch: LaunchTable | None = Field(default=None, description="What to rent, for the actions launch and ask.")
-    budget: BudgetTable = Field(default=BudgetTable(), description="Limits for what this watch rents.")
+    budget: BudgetTable = Field(default=BudgetTable(), description="Limits for the launches of this watch.")
 
     @field_validator("gpu")
     @classmethod

@@ -59,7 +59,7 @@ def parse_window(text: str) -> Window:
         return Window(days)
     start, end = _minute(found[2], found[3]), _minute(found[4], found[5])
     if start in {end, _DAY_MINUTES}:
-        raise ValueError(f"expected {EXPECTED}: this one is never open")
+        raise ValueError(f"expected {EXPECTED}; this one is never open")
     return Window(days, start, end)
 
 
@@ -89,7 +89,7 @@ def _zone(name: str) -> tzinfo:
 def _minute(hour: str, minute: str) -> int:
     total = int(hour) * 60 + int(minute)
     if int(minute) > 59 or total > _DAY_MINUTES:
-        raise ValueError(f"expected {EXPECTED}: {hour}:{minute} is not a time of day")
+        raise ValueError(f"expected {EXPECTED}; {hour}:{minute} is not a time of day")
     return total
 
 
@@ -108,4 +108,4 @@ def _day(word: str) -> int:
         for number, day in enumerate(("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")):
             if day.startswith(word):
                 return number
-    raise ValueError(f"expected {EXPECTED}: {word!r} is not a day of the week")
+    raise ValueError(f"expected {EXPECTED}; {word!r} is not a day of the week")

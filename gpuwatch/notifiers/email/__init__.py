@@ -46,39 +46,37 @@ def _address(value: object) -> str:
 
 def _check(values: Mapping[str, Option]) -> None:
     if (values.get("username") is None) != (values.get("password") is None):
-        raise ValueError("expected username and password together, or neither")
+        raise ValueError("expected both username and password, or neither")
 
 
 INFO = ChannelInfo(
     name="email",
     title="Mail",
     options=(
-        OptionSpec(name="host", kind="text", about="The mail server.", needed=True, parse=parse_line),
+        OptionSpec(name="host", kind="text", about="Mail server.", needed=True, parse=parse_line),
         OptionSpec(
             name="port",
             kind="integer",
-            about="Its port; default 587 with starttls, 465 with tls, 25 with none.",
+            about="Port; default 587 with starttls, 465 with tls, 25 with none.",
             least=1,
             most=65_535,
         ),
         OptionSpec(
             name="security",
             kind="text",
-            about="How the connection is encrypted.",
+            about="Encryption of the connection.",
             default="starttls",
             choices=tuple(_PORTS),
         ),
+        OptionSpec(name="username", kind="text", about="User at the mail server; requires password.", parse=parse_line),
         OptionSpec(
-            name="username", kind="text", about="User at the mail server; goes with password.", parse=parse_line
+            name="password", kind="text", about="Secret; password of the user.", secret=True, parse=parse_password
         ),
-        OptionSpec(
-            name="password", kind="text", about="Secret; the user's password.", secret=True, parse=parse_password
-        ),
-        OptionSpec(name="sender", kind="text", about="Address that alerts come from.", needed=True, parse=_address),
+        OptionSpec(name="sender", kind="text", about="Sender address of the alerts.", needed=True, parse=_address),
         OptionSpec(
             name="recipients",
             kind="texts",
-            about="Addresses that alerts go to.",
+            about="Recipient addresses.",
             needed=True,
             parse=parse_list(_address),
         ),
@@ -171,7 +169,7 @@ class EmailChannel:
         with self._translating(min(self._deadline_s, CHECK_S)) as ends_at:
             self._kept = self._connect(ends_at)
         self._drop()
-        login = "takes the connection" if self._settings.username is None else "takes the login"
+        login = "accepts the connection" if self._settings.username is None else "accepts the login"
         return f"{self._settings.host} {login}"
 
     @contextmanager
@@ -235,8 +233,8 @@ class EmailChannel:
         if settings.security == "starttls":
             if not connection.has_extn("starttls"):
                 raise DeliveryRefused(
-                    f"email: {settings.host} offers no STARTTLS; nothing was sent in clear. "
-                    'Set [notify.email] security = "tls" (port 465), or "none" if that is meant'
+                    f"email: {settings.host} offers no STARTTLS, so nothing was sent. "
+                    'Set [notify.email] security = "tls" (port 465), or "none" to send without encryption'
                 )
             connection.starttls(context=context)
             connection.ehlo_or_helo_if_needed()

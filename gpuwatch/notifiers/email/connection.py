@@ -86,7 +86,7 @@ class BoundedSmtp(smtplib.SMTP):
         """How long the next step may take. Raises TimeoutError: no time is left."""
         left_s = self.ends_at - self._monotonic()
         if left_s <= 0:
-            raise TimeoutError("the deadline is over")
+            raise TimeoutError("the deadline has passed")
         return min(left_s, _STEP_S)
 
 

@@ -34,7 +34,7 @@ def _chat_id(value: object) -> str:
 
 def _user_ids(value: object) -> tuple[str, ...]:
     """Whole numbers, alone or in a list; in the environment also as text. Raises ValueError."""
-    wrong = ValueError("expected ids of users, whole numbers as @userinfobot shows them, such as [123456789]")
+    wrong = ValueError("expected user ids, whole numbers as shown by @userinfobot, such as [123456789]")
     given = value.strip("[] ").split(",") if isinstance(value, str) else value
     found = [given] if isinstance(given, int) and not isinstance(given, bool) else given
     if not isinstance(found, list | tuple) or any(isinstance(one, bool) for one in found):
@@ -48,7 +48,7 @@ def _user_ids(value: object) -> tuple[str, ...]:
 
 def _check(values: Mapping[str, Option]) -> None:
     if values.get("users") and str(values.get("chat_id", "")).startswith("@"):
-        raise ValueError("a channel takes no commands: users needs the id of a private chat or a group as chat_id")
+        raise ValueError("a channel accepts no commands: users requires a private chat or a group as chat_id")
 
 
 INFO = ChannelInfo(
@@ -58,7 +58,7 @@ INFO = ChannelInfo(
         OptionSpec(
             name="bot_token",
             kind="text",
-            about="Secret; the bot's token from @BotFather.",
+            about="Secret; bot token from @BotFather.",
             secret=True,
             needed=True,
             parse=parse_token,
@@ -66,7 +66,7 @@ INFO = ChannelInfo(
         OptionSpec(
             name="chat_id",
             kind="id",
-            about="Chat that gets the alerts: a number, or @channel.",
+            about="Chat that receives the alerts: a number, or @channel.",
             needed=True,
             parse=_chat_id,
         ),
@@ -81,14 +81,14 @@ INFO = ChannelInfo(
         OptionSpec(
             name="users",
             kind="ids",
-            about="Ids of users who may press buttons and send commands; default: the private chat's own user.",
+            about="Ids of users who may press buttons and send commands; default: the private chat's user.",
             default=(),
             parse=_user_ids,
         ),
         OptionSpec(
             name="webhook",
             kind="text",
-            about="Public https address of gpuwatch's web server, to get updates there instead of polling.",
+            about="Public https address of gpuwatch's web server; receives updates there instead of polling.",
             default="",
             parse=parse_webhook,
         ),
@@ -97,7 +97,7 @@ INFO = ChannelInfo(
     check=_check,
     template="""\
 chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_TOKEN
-# users = [123456789]           # who may press buttons and send /commands; default: the private chat's own user
+# users = [123456789]           # who may press buttons and send /commands; default: the private chat's user
 """,
     docs="alerts.md#telegram",
     doctor=lambda settings, http: _findings(build(settings, http)),
@@ -116,7 +116,7 @@ def _findings(channel: TelegramChannel) -> Iterator[Finding]:
     yield from checked("telegram", channel.check)
     area = "commands by telegram"
     if not channel.users:
-        mend = "name who may: users = [ID] in [notify.telegram]; a channel (@name) takes none"
+        mend = "list authorised users in [notify.telegram]: users = [ID]; a channel (@name) accepts no commands"
         yield Finding(area=area, state="note", text="nobody may press buttons or send commands", mend=mend)
     elif (fault := channel.webhook_fault()) is not None:
         yield Finding(area=area, state="fault", text=fault[0], mend=fault[1])
@@ -211,10 +211,10 @@ class TelegramChannel:
             return None
         if found.url and not found.url.endswith(self._api.webhook_path):
             text = f"the bot has a webhook ({redact(found.url)}): commands and presses go there, not to gpuwatch"
-            return text, "remove it: deleteWebhook of the Bot API"
+            return text, "remove it with deleteWebhook of the Bot API"
         if self.webhook and found.last_error_message and found.pending_update_count:
             text = f"Telegram cannot reach {self.webhook_address}: {redact(found.last_error_message)}"
-            return text, "look at the proxy, its certificate and the name; docs/telegram.md#a-webhook"
+            return text, "check the proxy, its certificate and the name; docs/telegram.md#a-webhook"
         return None
 
     def _post(self, message: dict[str, object]) -> BotApiReply:

@@ -118,7 +118,7 @@ def _read(answered: HttpReply) -> BotApiReply:
     try:
         answer = msgspec.json.decode(answered.body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        answer = _Answer(description="an answer that is not Telegram's")
+        answer = _Answer(description="not an answer of Telegram")
     parameters = answer.parameters or _Parameters()
     moved_to = parameters.migrate_to_chat_id
     return BotApiReply(

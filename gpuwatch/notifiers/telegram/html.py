@@ -13,7 +13,7 @@ from gpuwatch.notifiers.toolkit import Line, Piece, Role, footer, lines, own_tex
 from gpuwatch.ports import Alert
 
 MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
-_MORE = Line(Role.ITEM, (Piece("… truncated; the whole alert: gpuwatch alerts"),))
+_MORE = Line(Role.ITEM, (Piece("… truncated; full alert: gpuwatch alerts"),))
 
 
 def render(alert: Alert, templates: Mapping[str, str] | None = None) -> str:

@@ -73,9 +73,9 @@ def checked(channel: str, check: Callable[[], str]) -> Iterator[Finding]:
     """
     area = f"alerts by {channel}"
     try:
-        yield Finding(area=area, state="ok", text=f"{check()}; gpuwatch notify sends a test message")
+        yield Finding(area=area, state="ok", text=f"{check()}; send a test message with gpuwatch notify")
     except DeliveryError as error:
-        mend = f"mend [notify.{channel}], then gpuwatch notify"
+        mend = f"fix [notify.{channel}], then run gpuwatch notify"
         if isinstance(error, DeliverLater):
-            mend = "check its address and the network; gpuwatch notify sends a test message"
+            mend = "check its address and the network; send a test message with gpuwatch notify"
         yield Finding(area=area, state="fault", text=str(error).removeprefix(f"{channel}: "), mend=mend)

@@ -115,7 +115,7 @@ def _parts(parts: Sequence[Alert]) -> Iterator[Line]:
     if len(parts) > _FULL_PARTS:
         yield from (_short(part) for part in parts[:_SHORT_PARTS])
         if len(parts) > _SHORT_PARTS:
-            yield _hint(f"{len(parts) - _SHORT_PARTS} more; see them all: gpuwatch alerts")
+            yield _hint(f"{len(parts) - _SHORT_PARTS} more; see all: gpuwatch alerts")
         return
     for part in parts:
         yield GAP

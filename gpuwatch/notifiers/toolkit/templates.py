@@ -44,10 +44,10 @@ def _parse(value: object) -> dict[str, str]:
     if isinstance(value, str):  # as the environment gives a table
         value = plain_json(value)
     if not isinstance(value, dict):
-        raise ValueError('expected a table of texts by kind of alert, such as match = "$headline"')  # noqa: TRY004
+        raise ValueError('expected a table of texts by alert kind, such as match = "$headline"')  # noqa: TRY004
     for kind, text in value.items():
         if kind not in _KINDS:
-            raise ValueError(f"there is no alert of kind {kind!r}; expected one of {', '.join(_KINDS)}")
+            raise ValueError(f"unknown alert kind {kind!r}; expected one of {', '.join(_KINDS)}")
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEMPLATE:
             raise ValueError(f"{kind}: expected a text of at most {MAX_TEMPLATE} characters")
     return dict(value)
@@ -56,7 +56,7 @@ def _parse(value: object) -> dict[str, str]:
 TEMPLATES = OptionSpec(
     name="templates",
     kind="templates",
-    about="Own texts by kind of alert, in place of the built-in ones.",
+    about="Custom texts by alert kind, instead of the built-in ones.",
     parse=_parse,
 )
 
@@ -88,9 +88,9 @@ def own_text(templates: Mapping[str, str] | None, alert: Alert, render: Callable
 def _fault(text: str) -> str | None:
     template = Template(text)
     if not template.is_valid():
-        return "a $ stands alone; write $$ for a dollar sign"
+        return "a single $; write $$ for a dollar sign"
     unknown = sorted(set(template.get_identifiers()) - _NAMES)
-    return f"there is no ${unknown[0]}" if unknown else None
+    return f"unknown variable ${unknown[0]}" if unknown else None
 
 
 def _values(alert: Alert, render: Callable[[Line], str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Body = TypeVar("Body")
 _FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
-_Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own record.")]
+_Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your own records.")]
 
 
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,19 +116,19 @@ def _resume(settings: Settings, _id: str, body: ResumeBody, actor: str) -> dict[
 
 
 ACTIONS = (
-    ApiAction(path="/approvals/{id}/approve", summary="Rent what was quoted, at its price or less, or nothing.",
+    ApiAction(path="/approvals/{id}/approve", summary="Approve a quote: rent at its price or less, or not at all.",
               scope="approve", body=EmptyBody, run=_approve),
     ApiAction(path="/approvals/{id}/deny", summary="Decline a quote; it is not offered again for a day.",
               scope="approve", body=DenyBody, run=_deny),
     ApiAction(path="/launches/{id}/stop", summary="End a launch; its end is confirmed later.",
               scope="manage", body=EmptyBody, run=_stop),
-    ApiAction(path="/jobs/{id}/cancel", summary="Cancel a job, by its id or name; its instance is ended.",
+    ApiAction(path="/jobs/{id}/cancel", summary="Cancel a job by its id or name, and end its instance.",
               scope="manage", body=EmptyBody, run=_cancel),
-    ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; it may rent.",
+    ApiAction(path="/jobs/{id}/retry", summary="Queue a failed, cancelled or paused job again; may rent.",
               scope="manage", body=EmptyBody, run=_retry),
-    ApiAction(path="/pause", summary="Rent nothing new, at all or for one watch.",
+    ApiAction(path="/pause", summary="Stop renting, for all watches or for one.",
               scope="manage", body=PauseBody, run=_pause),
-    ApiAction(path="/resume", summary="Allow renting again.", scope="manage", body=ResumeBody, run=_resume),
+    ApiAction(path="/resume", summary="Resume renting.", scope="manage", body=ResumeBody, run=_resume),
 )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def _acts(context: WebContext, action: ApiAction) -> Callable[[Request], Awaitab
         form = await form_fields(request) if kind in _FORMS else {}
         require_csrf_token(access, [form.pop("csrf_token", None), *map(request.headers.get, CSRF_HEADERS)])
         if request.query_params:
-            raise HttpProblem(400, "this address takes no parameters")
+            raise HttpProblem(400, "this path accepts no parameters")
         body = _body(msgspec.json.encode(form) if kind in _FORMS else await request.body(), kind, action.body)
         actor = f"API ({access.name})"
         identity = str(request.path_params.get("id", ""))

@@ -61,7 +61,7 @@ class EventFanout:
     async def join(self, last_event_id: str | None) -> tuple[asyncio.Queue[SentEvent | None], list[SentEvent]]:
         """A queue of what happens from now on, and what the client missed. Raises HttpProblem: 503, too many."""
         if len(self._clients) >= MAX_CLIENTS:
-            raise HttpProblem(503, f"there are {MAX_CLIENTS} clients already")
+            raise HttpProblem(503, f"too many clients: {MAX_CLIENTS} are connected")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._read, name="web events", daemon=True).start()
@@ -100,7 +100,7 @@ class EventFanout:
             except GpuwatchError as error:
                 log.debug("web events: %s", error)
             except Exception:
-                log.exception("the web page's events failed; they are tried again")
+                log.exception("the event stream of the web page failed; retrying")
             self._context.stopping.wait(_AGAIN_S)
 
     def _sleep(self, seconds: float) -> None:

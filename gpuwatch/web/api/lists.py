@@ -42,12 +42,12 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
     """The query, by its type. Raises HttpProblem: 400 (a secret in it), 422."""
     pairs = request.query_params.multi_items()
     if any(name.lower() in _IN_QUERY for name, _ in pairs):
-        raise HttpProblem(400, "a secret does not belong in an address: send Authorization: Bearer TOKEN")
+        raise HttpProblem(400, "do not send a secret in the URL: use Authorization: Bearer TOKEN")
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise HttpProblem(422, "expected each parameter once")
+        raise HttpProblem(422, "expected each parameter only once")
     if any(value.lower() == "null" for value in given.values()):  # to the decoder it would be a value left out
-        raise HttpProblem(422, "expected a value; leave a parameter out for none")
+        raise HttpProblem(422, "expected a value; omit the parameter for none")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:

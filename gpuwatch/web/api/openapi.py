@@ -13,10 +13,10 @@ from gpuwatch.web.api.lists import PREFIX
 from gpuwatch.web.api.resources import RESOURCES, Resource
 
 _STATUS_TEXTS = {
-    "400": "Not understood.", "401": "Log in, or send a token.", "403": "The token lacks the scope.",
-    "404": "There is no such thing.", "409": "Decided otherwise already, or refused.",
-    "413": "The body is too large.", "421": "The Host is not trusted.", "422": "A value is wrong.",
-    "429": "Too many wrong passwords.", "503": "The database or the provider cannot be used now.",
+    "400": "Malformed request.", "401": "Log in, or send a token.", "403": "The token lacks the scope.",
+    "404": "Not found.", "409": "Already decided the other way, or refused.",
+    "413": "The body is too large.", "421": "The Host is not trusted.", "422": "A value is invalid.",
+    "429": "Too many wrong passwords.", "503": "The database or the provider is unavailable.",
 }  # fmt: skip
 _PROBLEM = {
     "type": "object",
@@ -38,7 +38,7 @@ def openapi() -> dict[str, Any]:
         "info": {
             "title": "gpuwatch",
             "version": __version__,
-            "description": "What gpuwatch's commands print as JSON, and what they do. docs/web.md",
+            "description": "The JSON that gpuwatch's commands print, and their actions. docs/web.md",
         },
         "paths": paths,
         "components": {
@@ -56,7 +56,7 @@ def _list(resource: Resource) -> dict[str, Any]:
         "required": ["items", "next"],
         "properties": {
             "items": {"type": "array", "items": items},
-            "next": {"type": ["string", "null"], "description": "Address of the next page; null: there is none."},
+            "next": {"type": ["string", "null"], "description": "URL of the next page; null on the last one."},
         },
     }
     not_modified = {"304": {"description": "The client's copy is current (If-None-Match)."}}
@@ -115,7 +115,7 @@ def _action(action: ApiAction) -> dict[str, Any]:
 def _events() -> dict[str, Any]:
     return {
         "operationId": "events",
-        "summary": "Events as they happen: id, event = kind, data = JSON of an alert. Last-Event-ID resumes.",
+        "summary": "Server-sent events: id, event = kind, data = JSON of an alert. Last-Event-ID resumes.",
         "responses": {
             "200": {"description": "A stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
             **_problems("401", "403", "421"),

@@ -36,8 +36,8 @@ _Span = Annotated[str, msgspec.Meta(pattern=DURATION_PATTERN, max_length=60, exa
 class ListParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters of every list."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="Items at most.")] = DEFAULT_LIMIT
-    offset: Annotated[int, msgspec.Meta(ge=0, le=10**9, description="Items to skip; `next` holds it.")] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="Maximum number of items.")] = DEFAULT_LIMIT
+    offset: Annotated[int, msgspec.Meta(ge=0, le=10**9, description="Items to skip; see `next`.")] = 0
 
 
 class OfferParameters(ListParameters, frozen=True, kw_only=True):
@@ -193,21 +193,21 @@ _JOB_KEYS = (
     "started_at", "ended_at", "exit_code",
 )  # fmt: skip
 RESOURCES = (
-    Resource(name="offers", summary="The offers on sale, as the store has them; cheapest GPU first.",
+    Resource(name="offers", summary="Offers on sale, from the store; cheapest GPU first.",
              parameters=OfferParameters, read=_offers, keys=_OFFER_KEYS),
-    Resource(name="watches", summary="Each watch: state, best offer, distance to the limit.",
+    Resource(name="watches", summary="Watches: state, best offer, distance to the limit.",
              parameters=ListParameters, read=_watches, keys=("name", "max_price", "matched", "offers", "state", "why")),
-    Resource(name="launches", summary="What was rented, newest first.",
+    Resource(name="launches", summary="Launches, newest first.",
              parameters=ListParameters, read=_launches, keys=_LAUNCH_KEYS),
-    Resource(name="approvals", summary="Quotes that wait for a decision, and those of the last week.",
+    Resource(name="approvals", summary="Quotes that await a decision, and those of the last week.",
              parameters=ListParameters, read=_approvals,
              keys=("ask_id", "watch", "state", "deadline", "launch_id", "offer")),
-    Resource(name="alerts", summary="What happened, newest last.", parameters=AlertParameters, read=_alerts,
+    Resource(name="alerts", summary="Events, newest last.", parameters=AlertParameters, read=_alerts,
              keys=("alert_id", "at", "kind", "severity", "subject", "headline", "facts", "delivered")),
-    Resource(name="providers", summary="Each provider: status, health, quota.",
+    Resource(name="providers", summary="Providers: status, health, quota.",
              parameters=ListParameters, read=_providers,
              keys=("provider", "status", "enabled", "complete_at", "blind_since")),
-    Resource(name="costs", summary="What was spent in a month.", parameters=CostParameters, read=_costs,
+    Resource(name="costs", summary="Spending of a month.", parameters=CostParameters, read=_costs,
              keys=("launches", "billed_hours", "listed_usd", "effective_usd")),
     Resource(name="history", summary="Prices over time.", parameters=HistoryParameters, read=_history,
              keys=("gpu", "starts_at", "looked", "offers", "min_price_usd_gpu_hour")),

@@ -28,7 +28,7 @@ def _approve(view: View) -> FormResult:
             ("GPU", f"{offer.gpu_count}× {offer.gpu}"),
             ("Provider", f"{offer.provider}, machine {offer.machine_id or 'unknown'}"),
             ("Watch", found.watch),
-            ("Dry run", "yes: nothing is rented" if view.settings.dry_run else "no: this costs money"),
+            ("Dry run", "yes: gpuwatch rents nothing" if view.settings.dry_run else "no: this costs money"),
         )
         question = f"Rent it for {price.price_microusd_hour / MICRO:.3f} $ per hour, or less?"
         return Confirm(question=question, button="Approve", back=f"/approvals/{found.ask_id}", facts=facts)

@@ -81,7 +81,7 @@ def _cancel(view: View) -> FormResult:
     job = job_actions.job_of(view.settings, view.path["id"])
     here = f"/jobs/{job.job_id}"
     if job.is_over:
-        return Done(text=f"It is {job.state.value} already; nothing was changed.", to=here)
+        return Done(text=f"It is already {job.state.value}; nothing changed.", to=here)
     if not is_confirmed(view):
         facts = (
             *_money(job),
@@ -92,7 +92,7 @@ def _cancel(view: View) -> FormResult:
         _, changed = job_actions.request_cancel(view.settings, job.job_id, actor=view.actor)
     except (JobConflict, UsageError) as error:
         return Done(text=str(error), to=here, is_error=True)
-    text = "It is cancelled; its instance, if it has one, is being ended." if changed else "It is cancelled already."
+    text = "It is cancelled; its instance, if any, is being ended." if changed else "It was already cancelled."
     return Done(text=text, to=here)
 
 
@@ -101,7 +101,7 @@ def _retry(view: View) -> FormResult:
     here = f"/jobs/{job.job_id}"
     as_of = view.form.get("version", "")
     if job.state not in job_actions.RETRIABLE:
-        return Done(text=f"It is {job.state.value}; nothing was changed.", to=here)
+        return Done(text=f"It is {job.state.value}; nothing changed.", to=here)
     if not is_confirmed(view):
         spec = job.definition
         facts = (*_money(job), ("Retries", str(spec.retries)), ("Reason", job.reason or "–"))
@@ -112,7 +112,7 @@ def _retry(view: View) -> FormResult:
         job_actions.request_retry(view.settings, job.job_id, actor=view.actor, as_of=version)
     except (JobConflict, UsageError) as error:
         return Done(text=str(error), to=here, is_error=True)
-    return Done(text="It is queued again; it resumes from its last whole checkpoint.", to=here)
+    return Done(text="It is queued again; it resumes from its last complete checkpoint.", to=here)
 
 
 def _money(job: Job) -> tuple[tuple[str, str], ...]:
@@ -123,7 +123,7 @@ def _money(job: Job) -> tuple[tuple[str, str], ...]:
         (limit.max_usd_hour, "$ per hour"),
     )
     said = ", ".join(f"{value} {unit}" for value, unit in limits if value is not None)
-    return ("Cost so far", f"{job.spent_microusd / MICRO:.2f} $"), ("Limit", said or "that of its resources")
+    return ("Cost so far", f"{job.spent_microusd / MICRO:.2f} $"), ("Limit", said or "as in its resources")
 
 
 PAGE = Page(

@@ -37,7 +37,7 @@ def _stop(view: View) -> FormResult:
     here = f"/launches/{launch_id}"
     launch = launch_details(view.settings, launch_id).launch
     if launch.is_over:
-        return Done(text="It is over already; nothing was changed.", to=here)
+        return Done(text="It has already ended; nothing changed.", to=here)
     if not is_confirmed(view):
         cost = cost_microusd(launch, view.now) / MICRO
         facts = (
@@ -48,7 +48,7 @@ def _stop(view: View) -> FormResult:
         )
         return Confirm(question=f"Stop launch {launch_id}?", button="Stop it", back=here, facts=facts)
     _, changed = owner_actions.request_stop(view.settings, launch_id, actor=view.actor)
-    text = "It is being ended; this page shows when the provider confirms it." if changed else "It is ending already."
+    text = "It is being ended; this page shows when the provider confirms it." if changed else "It is already ending."
     return Done(text=text, to=here)
 
 

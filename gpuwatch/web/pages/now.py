@@ -37,7 +37,7 @@ def _pause(view: View) -> Done:
     watch = view.form.get("watch") or None
     _, changed = owner_actions.pause(view.settings, watch, None, "", actor=view.actor)
     what = "Renting" if watch is None else f"Watch {watch}"
-    return Done(text=f"{what} is paused." if changed else f"{what} was paused already.", to="/")
+    return Done(text=f"{what} is paused." if changed else f"{what} was already paused.", to="/")
 
 
 def _resume(view: View) -> Done:

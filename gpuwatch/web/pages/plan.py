@@ -102,11 +102,11 @@ def _watch_of(view: View, asked: Mapping[str, str], name: str) -> str:
     from gpuwatch.app.plan_watch import implied_watch  # noqa: PLC0415
 
     if not name:
-        raise GpuwatchError("name: the watch needs one")
+        raise GpuwatchError("name: enter a name for the watch")
     request = _request(asked)
     watch = implied_watch(name, request, plan_on_offers(view.settings, request))
     if watch is None:
-        raise GpuwatchError("no offer fits: there is no watch to make of it")
+        raise GpuwatchError("no offer fits, so gpuwatch cannot create a watch")
     return watch
 
 
@@ -125,7 +125,7 @@ def _make(view: View) -> FormResult:
         return Shown(values={"problem": str(error)})
     view.owner.reload()
     record_audit(view.settings, view.actor, f"watch {name} added by a plan", subject=name, watch=name)
-    return Done(text=f"Added to {file}; it alerts. To let it rent, open it here.", to="/watches")
+    return Done(text=f"Added to {file}; it sends alerts. To let it rent, open it here.", to="/watches")
 
 
 PAGE = Page(

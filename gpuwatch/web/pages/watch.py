@@ -90,7 +90,7 @@ def _save(view: View) -> FormResult:
     try:
         draft = _draft(view)
         if not draft.diff:
-            return Done(text="Nothing was changed.", to="/watches")
+            return Done(text="Nothing changed.", to="/watches")
         if not draft.is_writable:
             return Shown(values={"draft": draft, "diff": draft.diff})
         watch = watch_named(draft.settings, draft.name)
@@ -101,7 +101,7 @@ def _save(view: View) -> FormResult:
         return _faults(error)
     view.owner.reload()
     record_audit(view.settings, view.actor, f"watch {draft.name} saved", subject=draft.name, watch=draft.name)
-    where = "the daemon reads it now" if view.owner.is_daemon else "tell the daemon: systemctl reload gpuwatch"
+    where = "the daemon reloads it now" if view.owner.is_daemon else "reload the daemon: systemctl reload gpuwatch"
     return Done(text=f"Saved in {draft.file}; {where}.", to="/watches")
 
 
@@ -114,10 +114,10 @@ def _question(watch: Watch) -> Confirm:
     facts = (
         ("Rents", f"{count}× {', '.join(watch.gpu)}"),
         ("At or under", limit),
-        ("At once, in all", f"{alive}, {total or 'no limit'}"),
+        ("Active at once, in total", f"{alive}, {total or 'no limit'}"),
     )
-    asks = "It asks you before it rents." if watch.action is Action.ASK else "It rents without asking."
-    asks = "Its command rents without asking." if watch.action is Action.COMMAND else asks
+    asks = "It requests your approval before it rents." if watch.action is Action.ASK else "It rents without approval."
+    asks = "Its command rents without approval." if watch.action is Action.COMMAND else asks
     return Confirm(question=f"Save watch {watch.name}? {asks}", button="Save it", back="/watches", facts=facts)
 
 

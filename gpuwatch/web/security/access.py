@@ -71,7 +71,7 @@ def require_encryption(origin: RequestOrigin) -> None:
     if not origin.is_local and not origin.is_encrypted:
         raise HttpProblem(
             403,
-            "plain HTTP is answered on this machine only: set web.tls_certificate and web.tls_key, or "
+            "plain HTTP is accepted from this machine only: set web.tls_certificate and web.tls_key, or "
             "web.trusted_proxies with a proxy that sends X-Forwarded-Proto: https",
         )
 
@@ -84,7 +84,7 @@ def access_of(
         kind, _, text = header.partition(" ")
         found = credentials.token(text.strip()) if kind.lower() == "bearer" and text.strip() else None
         if found is None:
-            raise HttpProblem(401, "this token is not known", CHALLENGE)
+            raise HttpProblem(401, "unknown token", CHALLENGE)
         return Access(name=f"token {found[0]}", scopes=found[1])
     session = sessions.get(connection.cookies.get(COOKIE))
     if session is not None:
@@ -101,7 +101,7 @@ def require_scope(access: Access, scope: str) -> None:
     if access.name is None:
         raise HttpProblem(401, "log in first, or send Authorization: Bearer TOKEN", CHALLENGE)
     has = ", ".join(sorted(access.scopes))
-    raise HttpProblem(403, f"the scope {scope!r} is needed; this token has {has}, and no scope includes another")
+    raise HttpProblem(403, f"this requires the scope {scope!r}; the token has {has}, and no scope includes another")
 
 
 def require_own_page(connection: HTTPConnection) -> None:

@@ -72,9 +72,7 @@ def _text_of(token: WebToken) -> str:
             text = opened.read(_MAX_TOKEN_FILE).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "expected ASCII text"
-        raise SettingsError(
-            [f"web.tokens: {token.name}: token_file {token.token_file} cannot be read: {why}"]
-        ) from None
+        raise SettingsError([f"web.tokens: {token.name}: cannot read token_file {token.token_file}: {why}"]) from None
     if len(text) < _LEAST_TOKEN or any(letter.isspace() for letter in text):
         wanted = f"expected one token of at least {_LEAST_TOKEN} characters"
         raise SettingsError([f"web.tokens: {token.name}: token_file {token.token_file}: {wanted}"])

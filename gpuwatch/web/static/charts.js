@@ -1,4 +1,4 @@
-// Draws every element with data-chart by uPlot; the same figures stand in a table of the page.
+// Draws every [data-chart] element with uPlot; a table on the page has the same figures.
 "use strict";
 (() => {
   const draw = () => {
@@ -10,7 +10,7 @@
       place.dataset.drawn = "yes";
       const given = JSON.parse(place.dataset.chart);
       const axis = { stroke: color("--text"), grid: { stroke: color("--line"), width: 1 } };
-      // for a single moment the library would draw an axis of years
+      // for a single point, the library would draw an axis of years
       const [first, last] = [given.x[0], given.x[given.x.length - 1]];
       const x = first === last ? { range: [first - 1800, first + 1800] } : {};
       const chart = new uPlot({

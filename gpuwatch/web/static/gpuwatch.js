@@ -1,4 +1,4 @@
-// Live updates: when something happened, the page is read again, and only its live part is replaced.
+// Live updates: on an event, fetch the page again and replace only its live part.
 "use strict";
 (() => {
   const live = document.getElementById("live");
@@ -7,7 +7,7 @@
   let waiting = null;
   let running = false;
 
-  // What a person is typing or reading by keyboard stays where it is.
+  // Do not replace the part that has the keyboard focus.
   const isBusy = () => main.contains(document.activeElement);
 
   async function refresh() {
@@ -25,7 +25,7 @@
         live.textContent = fresh.getElementById("live").textContent;
       }
     } catch (error) {
-      live.textContent = "not connected; the figures may be old";
+      live.textContent = "not connected; the figures may be outdated";
     } finally {
       running = false;
     }
@@ -35,7 +35,7 @@
   const source = new EventSource("/api/v1/events");
   for (const kind of ["match", "approval", "rent", "end", "held", "orphan", "budget", "refused", "blind", "recovered",
     "drift", "channel", "daemon", "audit"]) source.addEventListener(kind, () => soon(200));
-  source.onerror = () => { live.textContent = "not connected; the figures may be old"; };
+  source.onerror = () => { live.textContent = "not connected; the figures may be outdated"; };
   source.onopen = () => soon(0);
   setInterval(() => soon(0), 15000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(0); });

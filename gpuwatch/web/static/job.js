@@ -1,4 +1,4 @@
-// The log of a job as it grows: what is new of it is added below; who reads further up stays there.
+// Follow the log of a job: append new lines, and scroll only if the reader is at the end.
 "use strict";
 (() => {
   const place = document.querySelector("[data-log]");

@@ -114,7 +114,7 @@ def test_a_file_that_is_there_stays_unless_it_is_forced(audit: Auditor, tmp_path
     done = audit(written(tmp_path / "a.jsonl", [words([1])]))
     out = tmp_path / "out"
     out.write_text("mine")
-    with pytest.raises(UsageError, match="exists; name another file, or use --force"):
+    with pytest.raises(UsageError, match="exists; choose another file, or replace it with --force"):
         write_kept(done, out)
     assert out.read_text() == "mine"
     write_kept(done, out, force=True)
@@ -130,7 +130,7 @@ def test_a_file_that_comes_up_meanwhile_stays(audit: Auditor, tmp_path: Path, mo
         out.write_text("theirs")
 
     monkeypatch.setattr(module, "check_target", then_somebody_writes)
-    with pytest.raises(UsageError, match="was created meanwhile"):
+    with pytest.raises(UsageError, match="was created in the meantime"):
         write_kept(done, out)
     assert (out.read_text(), sorted(os.listdir(tmp_path))) == ("theirs", ["a.jsonl", "a.jsonl.audit", "out"])
 

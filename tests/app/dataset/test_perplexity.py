@@ -69,8 +69,8 @@ def test_rows_above_and_below_the_limits_go(audit: Auditor, tmp_path: Path) -> N
 
 
 def test_a_folder_that_is_no_language_model_is_reported_in_a_line(tiny_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no language model"):
+    with pytest.raises(UsageError, match="has no language model"):
         CausalModel(tmp_path, 1)
     folder = tiny_models.causal(tmp_path / "small", EVEN[:, :5])  # answers for five words alone
-    with pytest.raises(UsageError, match="the model knows 5 tokens"):
+    with pytest.raises(UsageError, match="the model has 5 tokens"):
         CausalModel(folder, 1).perplexities([words([1, 200])])

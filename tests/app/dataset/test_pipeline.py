@@ -80,7 +80,7 @@ def test_the_number_of_tasks_does_not_matter(source: Path, tasks: int) -> None:
 def test_a_folder_without_rows_and_the_input_as_output_are_refused(source: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UsageError, match="holds no file"):
+    with pytest.raises(UsageError, match="has no file"):
         run_pipeline(a_plan(empty))
     plan = PipelinePlan(
         source=source, out=source, fields=("text",), wording=True, executor="local", tasks=1, time="", partition=""

@@ -139,7 +139,7 @@ def test_a_state_that_cannot_be_read_is_none(data: Path, audit: Auditor) -> None
 def test_a_file_of_the_folder_that_was_cut_is_reported(data: Path, audit: Auditor) -> None:
     audit(data)
     os.truncate(data.with_name("a.jsonl.audit") / "vectors", 10)
-    with pytest.raises(GpuwatchError, match="shorter than before; --anew starts over"):
+    with pytest.raises(GpuwatchError, match="shorter than before; start over with --anew"):
         audit(data)
 
 
@@ -152,7 +152,7 @@ def test_one_audit_at_a_time_in_a_folder_and_in_one_of_its_own(tmp_path: Path) -
         pass
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(UsageError, match="holds other files"), open_work_folder(tmp_path / "mine"):
+    with pytest.raises(UsageError, match="contains other files"), open_work_folder(tmp_path / "mine"):
         pass
 
 
@@ -167,5 +167,5 @@ def test_a_file_that_grows_while_it_is_read_is_reported(
         return real(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "_measured", and_somebody_writes)
-    with pytest.raises(UsageError, match="changed while it was being read"):
+    with pytest.raises(UsageError, match="changed during the run"):
         audit(data)

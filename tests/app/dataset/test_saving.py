@@ -35,7 +35,7 @@ def test_hours_by_the_size_of_the_model(lora: bool, factor: int) -> None:
 def test_without_a_word_about_the_work_only_the_share_is_known() -> None:
     found = training_saving(10, 5, TrainingWork(), "H100 SXM", TWO)
     assert (found.share, found.gpu_hours_saved, found.saved_usd) == (0.5, None, None)
-    assert found.how == "not known: say --gpu-hours, --tokens-per-s, or --params with --gpu"
+    assert found.how == "GPU-hours unknown: pass --gpu-hours, --tokens-per-s, or --params with --gpu"
     assert training_saving(10, 5, TrainingWork(gpu_hours=1), None, None).saved_usd is None
 
 

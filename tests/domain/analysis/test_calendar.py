@@ -274,7 +274,7 @@ def test_hours_without_offers_are_counted_by_side() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("Mon-Sun", "no hour is left"), ("22:30-08:00", "on the hour"), ("00:00-24:00", "no hour is left")],
+    [("Mon-Sun", "there is no other hour"), ("22:30-08:00", "on the hour"), ("00:00-24:00", "there is no other hour")],
 )
 def test_a_part_leaves_something_and_lies_on_hours(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -48,7 +48,7 @@ def test_less_history_than_a_third_of_the_span_says_so_and_does_not_fire(hours: 
     """Of thirty days ten must be known, and a day is known once it was looked at."""
     found = low(a_series(*[2_000_000] * hours))
     assert (found.microusd_gpu_hour is not None) is fires
-    assert fires or found.basis == "too little history: 9d of 30d is known, 10d wanted"
+    assert fires or found.basis == "too little history: 9d of 30d is known, 10d required"
 
 
 def test_a_price_a_day_is_a_history_and_one_price_of_long_ago_is_none() -> None:
@@ -68,7 +68,7 @@ def only_looked_then(series: PriceSeries) -> PriceSeries:
 def test_a_span_without_offers_has_no_lowest_price() -> None:
     found = low(a_series(*[None] * 700))
     assert found.microusd_gpu_hour is None
-    assert "nothing was on offer within 30d" in found.basis
+    assert "no offers within 30d" in found.basis
     assert low(PriceSeries(first_hour=0, lows=(), polled=(), source="test")).basis.startswith("too little history: 0s")
 
 
@@ -93,7 +93,7 @@ def test_no_price_that_was_stored_within_the_span_is_a_new_low(lows: list[int | 
 def test_a_drop_is_measured_from_the_median_and_says_how_many_hours() -> None:
     found = drop(a_series(*[2_400_000] * 100, *[1_000_000] * 20))
     assert found.microusd_gpu_hour == pytest.approx(1_920_000)
-    assert found.basis.startswith("$1.92, 20 % under the median of $2.40 (n = 120 hours of 7d, since ")
+    assert found.basis.startswith("$1.92, 20 % below the median of $2.40 (n = 120 hours of 7d, since ")
     assert found.is_met_by(1_920_000, or_equal=True)
     assert not found.is_met_by(1_921_000, or_equal=True)
 

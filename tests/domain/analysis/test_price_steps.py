@@ -65,10 +65,10 @@ def test_a_history_by_the_hour_with_long_gaps_stays_by_the_hour() -> None:
         first_hour=0, lows=[2_000_000 if known else None for known in polled], polled=polled, source=""
     )
     assert on_own_step(series) is series
-    assert why_too_little_data(series, 24) == "somebody looked in 240 of 1440 hours only; a quarter of them is needed"
+    assert why_too_little_data(series, 24) == "polled in only 240 of 1440 hours; a quarter is required"
 
 
-@pytest.mark.parametrize(("days", "reported"), [(13, "somebody looked in 13 days; 14 are needed"), (14, None)])
+@pytest.mark.parametrize(("days", "reported"), [(13, "polled in 13 days; 14 are required"), (14, None)])
 def test_so_many_days_are_needed(days: int, reported: str | None) -> None:
     assert why_too_little_data(on_own_step(a_series([2.0] * days, DAY)), 48) == reported
 

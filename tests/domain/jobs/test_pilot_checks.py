@@ -70,7 +70,7 @@ def test_evidence_becomes_ticks_and_other_events_do_not() -> None:
     kept = JobEvent(job_id="a", run_number=2, at=NOW, kind="pilot", detail=findings_detail(found))
     (tick,) = pilot_ticks([msgspec.structs.replace(kept, kind="other"), kept])
     assert (tick.item, tick.at) == ("util_70", NOW)
-    assert tick.words == "measured by the pilot of run 2: GPU use 80 % (median of 1)"
+    assert tick.words == "measured by the pilot of run 2: GPU utilisation 80 % (median of 1)"
     assert pilot_ticks([msgspec.structs.replace(kept, detail={"checklist": "x"})]) == []
 
 

@@ -160,5 +160,5 @@ def test_who_waits_for_an_instance_looks_for_none_and_says_so() -> None:
     found = schedule([one, two], NOON, {}, shared=SharedInstances((), NOON))
     assert [(each.job.name, each.waits) for each in found] == [
         ("one", None),
-        ("two", "goes on the instance of job one"),
+        ("two", "runs on the instance of job one"),
     ]

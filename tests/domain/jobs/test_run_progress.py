@@ -70,9 +70,9 @@ def test_a_forecast_goes_on_at_the_speed_so_far() -> None:
         (None, {"cpu_busy": 1.0}, None),
         (40.0, {"io_wait": 0.3, "cpu_busy": 0.9}, "disk"),
         (40.0, {"cpu_busy": 0.95}, "CPU"),
-        (40.0, {"cpu_busy": 0.06, "cpus": 16}, "data loader: one"),
+        (40.0, {"cpu_busy": 0.06, "cpus": 16}, "data loader: only one"),
         (40.0, {"cpu_busy": 0.5, "cpus": 16, "memory_share": 0.2}, "small batch"),
-        (40.0, {"cpu_busy": 0.06, "cpus": 16, "memory_share": 0.9}, "data loader: one processor"),
+        (40.0, {"cpu_busy": 0.06, "cpus": 16, "memory_share": 0.9}, "data loader: only one processor"),
         (40.0, {}, "data loader: the GPU"),
     ],
 )
@@ -84,7 +84,7 @@ def test_what_an_idle_gpu_waits_for_is_named(gpu: float | None, more: dict[str, 
 
 def test_one_busy_processor_and_an_empty_gpu_memory_name_both() -> None:
     found = bottleneck(40.0, cpu_busy=0.06, cpus=16, memory_share=0.2) or ""
-    assert "data loader: one processor" in found
+    assert "data loader: only one processor" in found
     assert "small batch" in found
 
 

@@ -222,7 +222,7 @@ def test_the_rest_after_many_failures_is_an_hour_at_most() -> None:
     many = [a_failed(EndReason.OFFERS_GONE)] * 12
     refusal = cooldown_refusal(many, "h100", "vastai", NOON + timedelta(minutes=1))
     assert refusal is not None
-    assert "the next try is at 13:00:00 UTC" in refusal.text
+    assert "the next attempt is at 13:00:00 UTC" in refusal.text
 
 
 def test_a_launch_takes_over_what_its_watch_and_its_offer_say_of_the_disk() -> None:

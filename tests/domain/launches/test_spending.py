@@ -84,7 +84,7 @@ def test_an_hour_may_be_used_up_to_its_limit_and_the_newest_end_until_the_rest_f
     ]
     assert looked(launches[:2], budget, NOON) == []
     (over,) = looked(launches, budget, NOON)
-    assert over.words == "$12.00 an hour is billed (max_usd_hour = 8.00)"
+    assert over.words == "$12.00 an hour (max_usd_hour = 8.00)"
     assert set(launches_to_end([over], launches, budget, NOON)) == {"c"}
     ending = changed(launches[2], state=LaunchState.STOPPING)
     assert looked([*launches[:2], ending], budget, NOON) == []

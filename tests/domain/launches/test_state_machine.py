@@ -202,7 +202,7 @@ def test_outbid_for_good_it_goes_elsewhere_only_if_that_is_wanted(relaunch: bool
     )
     assert (outcome != NO_TRANSITION) == ends
     if ends:
-        assert after(launch, outcome).end_reason == "outbid: it is rented elsewhere"
+        assert after(launch, outcome).end_reason == "outbid: its watch rents elsewhere"
 
 
 @pytest.mark.parametrize(

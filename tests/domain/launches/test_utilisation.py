@@ -39,7 +39,7 @@ def test_idle_for_the_whole_span_is_idle_and_not_a_second_earlier() -> None:
 
 def test_the_words_say_how_idle_and_since_when() -> None:
     found = idle_cause([at(0, 3.0), at(1200, 2.5)], BELOW, FOR_S, NOON + timedelta(seconds=1200))
-    assert found == (EndReason.IDLE, "2.5 % GPU use, under 10 % since 12:00 UTC")
+    assert found == (EndReason.IDLE, "GPU utilisation 2.5 %, under 10 % since 12:00 UTC")
 
 
 def test_one_busy_sample_begins_the_count_anew() -> None:
@@ -135,4 +135,4 @@ def test_what_is_wasted_is_what_did_not_work() -> None:
 
 def test_the_idle_time_starts_at_the_oldest_low_sample() -> None:
     cause = idle_cause([at(0, 90), at(60, 3), at(120, 2), at(180, 1)], 10, 120, NOON + timedelta(seconds=180))
-    assert cause == (EndReason.IDLE, "1 % GPU use, under 10 % since 12:01 UTC")
+    assert cause == (EndReason.IDLE, "GPU utilisation 1 %, under 10 % since 12:01 UTC")

@@ -94,8 +94,8 @@ def test_what_does_not_fit_is_reported_with_its_reason() -> None:
         priced("T4", "0.1", cards=8),
     ]
     assert rank_classes(needs, offers).left_out == {
-        "no offer with so many cards": ("A100 SXM 80GB",),
-        "in no data sheet of ours": ("Nobody's GPU",),
+        "no offer with that many cards": ("A100 SXM 80GB",),
+        "not in our data sheets": ("Nobody's GPU",),
         "no Tensor cores": ("P100 PCIe",),
         "several cards without NVLink": ("RTX 4090", "T4"),
     }

@@ -110,7 +110,7 @@ def test_grouped_queries_cache_their_few_keys_at_their_own_width() -> None:
 
 @pytest.mark.parametrize("key", ["hybrid_override_pattern", "linear_num_value_heads", "block_configs"])
 def test_layers_that_are_not_all_alike_are_refused(key: str) -> None:
-    with pytest.raises(ValueError, match=f"{key}: its layers are not all alike"):
+    with pytest.raises(ValueError, match=f"{key}: its layers differ"):
         model_from_config({**_GPT_OSS, key: 1}, "hybrid")
 
 

@@ -52,7 +52,7 @@ def test_a_watch_that_only_alerts_names_the_cheapest_unless_it_says_how_close_is
         (RENTS, [("eight", 18.31, {"gpu_count": 8}), ("one", 2.293, {})], 2, "the lower total price"),
         (RENTS, [("a", 2.0, {"reliability": 0.9}), ("b", 2.0, {"reliability": 0.99})], 2, "the higher reliability"),
         (RENTS, [("a", 2.0, {"download_mbps": 10.0}), ("b", 2.0, {"download_mbps": 90.0})], 2, "the faster download"),
-        (RENTS, [("a", 2.0, {}), ("b", 2.0, {})], 2, "the order of their names, as nothing else tells them apart"),
+        (RENTS, [("a", 2.0, {}), ("b", 2.0, {})], 2, "the order of their names, as nothing else distinguishes them"),
         (
             RENTS,
             [("a", 2.0, {}), ("b", 2.0, {"terms": OfferTerms(placement_score=9)})],

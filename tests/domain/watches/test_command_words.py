@@ -69,9 +69,9 @@ def test_no_hostile_text_becomes_an_option_a_path_or_a_line(written: str) -> Non
     ("words", "fault"),
     [
         (("{provider}", "x"), "expected a program as the first word, without a placeholder"),
-        (("rent", "{place}"), "there is no placeholder {place}"),
-        (("sh", "-c", "rent {region}"), "expected no placeholder in a shell script"),
-        (("/bin/bash", "-ec", "rent {region}"), "expected no placeholder in a shell script"),
+        (("rent", "{place}"), "unknown placeholder {place}"),
+        (("sh", "-c", "rent {region}"), "no placeholder in a script"),
+        (("/bin/bash", "-ec", "rent {region}"), "no placeholder in a script"),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_a_fault(words: tuple[str, ...], fault: str) -> None:

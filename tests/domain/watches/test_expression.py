@@ -78,7 +78,7 @@ def test_a_condition_is_true_false_or_unknown(text: str, expected: bool | None) 
         ("gpus > 1", "at character 1: unknown name gpus; did you mean gpu_count?"),
         ("count > 1", "at character 1: unknown name count; did you mean gpu_count?"),
         ("reputation > 0.9", "at character 1: unknown name reputation. There are gpu,"),
-        ("gpu_ram >= '80'", "at character 12: gpu_ram is a number (GiB of one GPU, as it is sold)"),
+        ("gpu_ram >= '80'", "at character 12: gpu_ram is a number (GiB per GPU, as advertised)"),
         ("gpu > 'H100'", "at character 7: gpu is a text: expected ==, != or in"),
         ("gpu_ram", "at character 1: gpu_ram is a number"),
         ("nvlink == 1", "at character 11: nvlink is a yes or no"),

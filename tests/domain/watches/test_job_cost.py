@@ -92,7 +92,7 @@ def test_a_gpu_whose_pace_nobody_said_is_never_taken_and_reported() -> None:
     watch = a_job_watch()
     assert ids(watch, offer) == []
     (failure,) = failures(watch, offer, price_for(watch, offer, FREE), NOON)
-    assert failure.text == "job: neither a speedup of RTX 4090 is said, nor a utilisation"
+    assert failure.text == "job: neither a speedup of RTX 4090 nor a utilisation is set"
 
 
 def test_what_is_too_dear_says_by_how_much_and_only_once() -> None:

@@ -75,7 +75,7 @@ def test_a_provider_without_a_commission_has_none() -> None:
 SO = Verification.VERIFIED
 LISTED, PAST = OfferKind.LISTED, OfferKind.HISTORY
 SEVENTH = OfferTerms(gpu_fraction=1 / 7)
-NO_ARM = 'cpu_arch: it is arm64, and the watch does not say cpu_arch = "arm64" or "any"'
+NO_ARM = 'cpu_arch: it is arm64, which requires cpu_arch = "arm64" or "any"'
 # clause of the watch, what an offer must have, what is too little, what the refusal says
 CLAUSES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({"providers": ("vastai",)}, {}, {"provider": "runpod", "quoted_usd_hour": 3.0}, "providers: runpod is not one of vastai"),
@@ -83,17 +83,17 @@ CLAUSES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
     ({}, {}, {"terms": SEVENTH}, "gpu: it is a slice of H100 SXM (1/7)"),
     ({}, {"kind": LISTED}, {"kind": PAST}, "kind: it is a price of the past"),
     ({"listed": False}, {}, {"kind": LISTED}, "kind: it is a list price, and listed = false"),
-    ({"action": Action.LAUNCH}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "launch" takes live offers only'),
-    ({"action": Action.ASK}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "ask" takes live offers only'),
+    ({"action": Action.LAUNCH}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "launch" accepts live offers only'),
+    ({"action": Action.ASK}, {}, {"kind": LISTED}, 'kind: it is a list price, and action = "ask" accepts live offers only'),
     ({"action": Action.ASK}, {}, {"kind": PAST}, "kind: it is a price of the past"),
-    ({"action": Action.LAUNCH}, {"terms": OfferTerms(prepaid=False)}, {"terms": OfferTerms(prepaid=True)}, 'prepaid: it is charged for a term at once, and action = "launch" takes none such'),
+    ({"action": Action.LAUNCH}, {"terms": OfferTerms(prepaid=False)}, {"terms": OfferTerms(prepaid=True)}, 'prepaid: it is charged for a whole term, and action = "launch" does not accept that'),
     ({"cpu_arch": CpuArch.X86_64}, {"cpu_arch": "amd64"}, {"cpu_arch": None}, "cpu_arch: unknown is not x86_64"),
     ({"cpu_arch": CpuArch.X86_64}, {"cpu_arch": "x86-64"}, {"cpu_arch": "aarch64"}, "cpu_arch: arm64 is not x86_64"),
     ({"cpu_arch": CpuArch.ARM64}, {"gpu_family": "GH200"}, {"gpu_family": "H100"}, "cpu_arch: unknown is not arm64"),
     ({"action": Action.LAUNCH}, {"cpu_arch": None}, {"cpu_arch": "arm64"}, NO_ARM),
     ({"action": Action.ASK}, {"cpu_arch": "amd64"}, {"cpu_arch": None, "gpu_family": "GB200"}, NO_ARM),
     ({}, {"rentable": True}, {"rentable": False}, "rentable: it cannot be rented now"),
-    ({"spot": SpotPolicy.NO}, {"spot": False}, {"spot": True}, "spot: it can be interrupted"),
+    ({"spot": SpotPolicy.NO}, {"spot": False}, {"spot": True}, "spot: it is interruptible"),
     ({"spot": SpotPolicy.ONLY}, {"spot": True}, {"spot": False}, "spot: it is not a spot offer"),
     ({"min_vram_gib": 79.0}, {"gpu_memory_gib": 79.6}, {"gpu_memory_gib": 40.0}, "min_vram_gib: 40 < 79"),
     ({"min_vram_gib": 79.0}, {"gpu_memory_gib": 79.6}, {"gpu_memory_gib": None}, "min_vram_gib: unknown, 79 wanted"),

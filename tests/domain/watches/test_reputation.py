@@ -44,7 +44,7 @@ def test_a_machine_that_failed_you_is_refused_and_the_reason_says_how_often() ->
     watch = wanting(0.95, good=1, bad=2)
     assert not matches(watch, [offer], {}, NOON)
     (found,) = failures(watch, offer, price_for(watch, offer, {}), NOON)
-    assert found.text == ("min_reputation: 0.709 < 0.95 (reliability 0.99; your launches there: 1 went well, 2 failed)")
+    assert found.text == ("min_reputation: 0.709 < 0.95 (reliability 0.99; your launches there: 1 succeeded, 2 failed)")
     assert matches(watch, [an_offer(reliability=0.99, machine_id="78")], {}, NOON)
 
 

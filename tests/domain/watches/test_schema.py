@@ -320,7 +320,7 @@ def test_a_condition_on_gpus_knows_the_same_names_as_gpu() -> None:
     ("condition", "said"),
     [
         ("country == 'Germny'", "is called 'Germny'; did you mean Germany"),
-        ("nvlink or country in ('DE', 'Texas')", "'Texas' is no country; expected its ISO code or name, or EU"),
+        ("nvlink or country in ('DE', 'Texas')", "unknown country 'Texas'; expected an ISO code or name, or EU"),
         ("not cpu_arch == 'x86'", "cpu_arch is 'x86_64' or 'arm64'"),
     ],
 )

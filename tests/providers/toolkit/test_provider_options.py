@@ -71,7 +71,7 @@ def test_choices_and_checks_bind() -> None:
 
 def test_what_is_needed_and_not_given_is_a_fault() -> None:
     info = ProviderInfo(name="acme", title="Acme", base_url="https://x", options=(option("text", needed=True),))
-    assert read_options(info, {})[1] == [("x", "it is missing; expected: What it is.")]
+    assert read_options(info, {})[1] == [("x", "required key is missing; expected: What it is.")]
     assert read_options(info, {"x": "a"}) == ({"x": "a"}, [])
 
 
