@@ -1,6 +1,6 @@
-"""The composition root: builds the real parts and joins them. Importing it does nothing; it alone reads the clock.
+"""The composition root: builds and connects the real parts. Importing it has no effect; it alone reads the clock.
 
-Imports stand inside functions: a command loads only the parts that it uses (docs/decisions/0058).
+Imports are inside functions: a command loads only the parts that it uses (docs/decisions/0058).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
-_ID_OF_BYTE = b"abcdefghijklmnopqrstuvwxyz234567" * 8  # each letter stands for 8 of the 256 bytes
+_ID_OF_BYTE = b"abcdefghijklmnopqrstuvwxyz234567" * 8  # each letter is used for 8 of the 256 byte values
 
 
 def real_now() -> datetime:
@@ -35,17 +35,17 @@ def real_now() -> datetime:
 
 
 def monotonic() -> float:
-    """Seconds that never go back, for waits and for the spacing of requests; a test may speed them up, see `pace`."""
+    """Monotonic seconds, for waits and for the spacing of requests; tests may speed them up, see `pace`."""
     return time.monotonic() * pace()
 
 
 def real_monotonic() -> float:
-    """Seconds that never go back, at their real pace."""
+    """Monotonic seconds at real pace."""
     return time.monotonic()
 
 
 def pace() -> float:
-    """How many times faster waits pass. Only tests set it: GPUWATCH_TEST_PACE=60 makes a minute a second."""
+    """Speed-up of waits. Only tests set it: GPUWATCH_TEST_PACE=60 turns a minute into a second."""
     return float(os.environ.get("GPUWATCH_TEST_PACE") or 1)
 
 
@@ -54,12 +54,12 @@ def _wait(stop: threading.Event, seconds: float) -> None:
 
 
 class TimeSource(NamedTuple):
-    """Where the daemon's parts take their time from; a simulation passes its own.
+    """The source of time for the daemon's parts; a simulation passes its own.
 
     Attributes:
         now: the wall clock: aware, UTC.
-        monotonic: seconds that never go back.
-        wait: sleeps so many seconds; ends early when the event is set.
+        monotonic: monotonic seconds.
+        wait: sleeps for the given seconds; ends early when the event is set.
     """
 
     now: Now
@@ -99,7 +99,7 @@ def http_client(settings: Settings) -> Iterator[PooledHttpClient]:
         http.close()
 
 
-def build_adapters(  # noqa: PLR0913 each is said by one caller or another
+def build_adapters(  # noqa: PLR0913 every argument has a caller
     settings: Settings,
     http: HttpClient,
     names: Iterable[str] | None = None,
@@ -112,13 +112,13 @@ def build_adapters(  # noqa: PLR0913 each is said by one caller or another
     """The adapters of providers.
 
     Args:
-        names: None: all enabled providers; one whose extra is not installed is left out and logged.
+        names: None: all enabled providers; one whose extra is not installed is skipped and logged.
         stop: ends waits for the next request.
-        is_patient: False: a person waits for the answer; a server without a connection is tried once.
-        holds: what providers want no more of for now; None: what the store holds of that, and nothing is added.
+        is_patient: False: a person is waiting; an unreachable server is tried only once.
+        holds: current holds of providers; None: the stored holds, read only.
 
     Raises:
-        UsageError: a named provider needs an extra that is not installed.
+        UsageError: a named provider requires an extra that is not installed.
     """
     from gpuwatch import providers
     from gpuwatch.ports.declarations import Tools
@@ -145,14 +145,14 @@ def build_adapters(  # noqa: PLR0913 each is said by one caller or another
 
 
 def light_holds(settings: Settings, keep: bool = False) -> HoldStore:
-    """The stored holds, for a command; the store is opened only when one is needed. `keep`: it may also write them."""
+    """The stored holds for a command; the store is opened only when needed. `keep`: may also write them."""
     from gpuwatch.storage.provider_holds import LightHolds
 
     return LightHolds(settings.database_url, keep)
 
 
 def missing_extra_hint(name: str) -> str | None:
-    """What to install before a provider can be used, in one line; None: nothing."""
+    """One line: what to install before a provider can be used; None: nothing."""
     from gpuwatch import providers
 
     if providers.info(name).extra is None:
@@ -188,13 +188,13 @@ def build_channels(settings: Settings, http: HttpClient) -> dict[str, Channel]:
 
 @contextmanager
 def open_store(settings: Settings, prepare: Callable[[Database], object] | None = None) -> Iterator[Database]:
-    """The store for a command that writes: created if there is none, closed at the end.
+    """The store for a command that writes: created if missing, closed at the end.
 
     Args:
         prepare: called first. None: an older schema is an error, because a daemon of an older version may be using it;
             `run`, `import` and `demo` upgrade it (docs/decisions/0061).
 
-    Raises:
+    StoreNotReady: its schema is older; the message names the command to run.
         StoreNotReady: its schema is older; the message says what to run.
         StoreError: it cannot be opened, or a newer gpuwatch wrote it.
     """
@@ -211,10 +211,10 @@ def open_store(settings: Settings, prepare: Callable[[Database], object] | None 
 
 @contextmanager
 def open_store_read_only(settings: Settings) -> Iterator[Database]:
-    """The store for a command that only reads: creates, upgrades and writes nothing; closed at the end.
+    """The store for a command that only reads: never creates, upgrades or writes; closed at the end.
 
     Raises:
-        StoreNotReady: there is no database, or its schema is older; the message says what to run.
+        StoreNotReady: there is no database, or its schema is older; the message names the command to run.
         StoreError: it cannot be read, or a newer gpuwatch wrote it.
     """
     from gpuwatch.storage.migrate import open_read_only
@@ -230,7 +230,7 @@ def open_store_read_only(settings: Settings) -> Iterator[Database]:
 
 
 class _SharedStores:
-    """What `open_store_read_only` has opened in a block of `sharing_stores`, by address."""
+    """Stores that `open_store_read_only` opened in a block of `sharing_stores`, by address."""
 
     def __init__(self, until: ExitStack) -> None:
         self.until = until
@@ -242,9 +242,9 @@ _SHARED: ContextVar[_SharedStores | None] = ContextVar("shared stores", default=
 
 @contextmanager
 def sharing_stores() -> Iterator[None]:
-    """Within the block, on this thread, a store is opened for reading once, however many use cases read it.
+    """Within the block, on this thread, a store is opened for reading only once.
 
-    For a page that shows the answers of several: opening, checking the schema and compiling the same queries took
+    For pages that combine several use cases: opening, checking the schema and compiling the same queries took
     longer than reading.
     """
     with ExitStack() as until:

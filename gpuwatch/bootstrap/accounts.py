@@ -1,4 +1,4 @@
-"""The accounts that the keys in the settings belong to, and what that means for living launches."""
+"""The accounts of the configured keys, and what they mean for active launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_previous_keys(settings: Settings) -> Settings:
-    """The providers that have a previous key, each with that key alone."""
+    """The providers with a previous key, each with only that key."""
     former = {
         name: msgspec.structs.replace(one, api_key=one.previous_api_key, previous_api_key=None)
         for name, one in settings.providers.items()
@@ -34,18 +34,18 @@ def with_previous_keys(settings: Settings) -> Settings:
 def provider_account(
     settings: Settings, store: Database, launcher: Launcher, *, takes_older: bool = False
 ) -> ProviderAccount:
-    """The account that a launcher works for. Sends no request.
+    """The account that a launcher uses. Sends no request.
 
     Args:
-        takes_older: launches of an older gpuwatch, which kept no account, are of this one.
+        takes_older: launches of an older gpuwatch, which stored no account, belong to this one.
     """
     known = settings.providers.get(launcher.name)
-    key = None if known is None else known.api_key  # an engine has none
+    key = None if known is None else known.api_key  # a cluster engine has none
     return ProviderAccount(launcher, SqlAccountRepository(store), key, takes_older=takes_older)
 
 
 def identified_account(settings: Settings, store: Database, launcher: Launcher, now: datetime) -> ProviderAccount:
-    """The same, known; the provider is asked if its key was never seen.
+    """The same as an id; asks the provider if its key was never seen.
 
     Raises:
         ProviderStateUnknown: it does not answer.
@@ -61,10 +61,10 @@ def identified_account(settings: Settings, store: Database, launcher: Launcher, 
 def account_faults(
     settings: Settings, store: Database, http: HttpClient, launches: Sequence[Launch], now: datetime
 ) -> list[str]:
-    """Why living launches could not be reached with these settings, one line a provider. It may send requests.
+    """Why active launches could not be reached with these settings, one line per provider. May send requests.
 
     Raises:
-        StoreError: what is known of accounts cannot be read.
+        StoreError: the known accounts cannot be read.
     """
     return [
         fault
@@ -78,7 +78,7 @@ def _faults_at(
 ) -> Iterator[str]:
     name, first = launches[0].provider, launches[0].launch_id
     if name not in settings.providers or missing_extra_hint(name) is not None:
-        return  # nothing can reach it at all: another fault says so
+        return  # unreachable for another reason, which is reported elsewhere
     accounts = [
         provider_account(each, store, launcher)
         for each in (settings, with_previous_keys(settings))

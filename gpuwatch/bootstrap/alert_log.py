@@ -1,4 +1,4 @@
-"""Every alert in the log, whole: in the journal, on a terminal, or as JSON, whatever channels there are."""
+"""Logs every alert completely: in the journal, on a terminal, or as JSON, whatever channels there are."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Sever
 
 
 def log_alert(alert: Alert) -> None:
-    """Write its headline as the message, and all that a channel would show below it."""
+    """Log its headline as the message, with all details below it."""
     rest = [text for line in lines(alert)[1:] if (text := plain(line))]
     about = {"alert_id": alert.alert_id, "kind": alert.kind.value, "subject": alert.subject, "details": rest}
     level = _LEVELS[alert.severity]
-    if alert.kind is AlertKind.BLIND:  # nothing is seen: it does not wait for the morning on any screen
+    if alert.kind is AlertKind.BLIND:  # blindness is urgent in every log, whatever its severity
         level = max(level, logging.ERROR)
     log.log(level, "%s", alert.headline, extra=about)

@@ -1,4 +1,4 @@
-"""What signs the buttons of a channel, and which alerts bear them."""
+"""Signing of channel buttons, and which alerts have them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NONCE = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
-    """Signs with what only this installation has: the channel's secret, and the salt in the database.
+    """A signer with secrets of this installation only: the channel's secret, and the salt in the database.
 
     Raises:
         StoreError: the installation cannot be read.
@@ -32,14 +32,14 @@ def button_signer(channel: ButtonChannel, store: Database) -> ButtonSigner:
 
 
 def webhook_secret(channel: ButtonChannel, store: Database) -> str:
-    """What a service behind a channel sends with each request to this installation. Raises StoreError."""
+    """The secret that a channel's service sends with each request to this installation. Raises StoreError."""
     secret = _key(channel, store, "webhook").hex()
     register_secret(secret)
     return secret
 
 
 def give_buttons(store: Database, channels: Iterable[Channel]) -> None:
-    """Let alerts bear buttons where somebody may press them. Raises StoreError."""
+    """Add buttons to alerts on channels whose users may press them. Raises StoreError."""
     for channel in channels:
         if isinstance(channel, ButtonChannel) and channel.users:
             channel.buttons = AlertButtons(button_signer(channel, store), SqlApprovalRepository(store).get, real_now)

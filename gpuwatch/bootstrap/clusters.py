@@ -1,4 +1,4 @@
-"""Builds what gives jobs on several machines to an engine."""
+"""Builds the parts that submit multi-node jobs to an engine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def orchestrator(
     settings: Settings, name: str = TOOL, alive: Callable[[], Mapping[str, LaunchState]] = dict
 ) -> Dstack | None:
-    """The engine of this name; None: the settings name another one, or none.
+    """The engine of this name; None: not configured.
 
     Args:
-        alive: the states of living launches, by label.
+        alive: the states of active launches, by label.
     """
     found = settings.orchestrator
     if not found.tool or found.tool != name:
@@ -35,17 +35,17 @@ def orchestrator(
 
 
 def cluster_states(launches: LaunchRepository) -> dict[str, LaunchState]:
-    """The states of the living launches of clusters, by label. Raises StoreError."""
+    """The states of active cluster launches, by label. Raises StoreError."""
     return {one.label: one.state for one in launches.alive(TOOL)}
 
 
 def build_cluster_jobs(
     settings: Settings, engine: Launcher | None, reconciler: LaunchReconciler | None, **ports: Any
 ) -> ClusterJobs | None:
-    """The jobs on several machines in the daemon; None: no engine is set up.
+    """The multi-node jobs of the daemon; None: no engine is configured.
 
     Args:
-        ports: the other fields of `ClusterParts`.
+        ports: other fields of `ClusterParts`.
     """
     if not isinstance(engine, Dstack) or reconciler is None:
         return None

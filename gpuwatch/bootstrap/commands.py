@@ -24,7 +24,7 @@ def build_commands(
     stopping: threading.Event,
     time_source: TimeSource,
 ) -> LaunchCommands:
-    """The commands of launches; setting `stopping` ends those that run."""
+    """The commands of launches; setting `stopping` ends running ones."""
     from gpuwatch.storage.database import sqlite_path
 
     return LaunchCommands(

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
     from gpuwatch.storage.database import Database
 
-WORKERS = 16  # rounds at the same time: a machine that hangs takes one of them for its time limit
-COPIES = 8  # to stores at the same time
+WORKERS = 16  # concurrent rounds: a hanging machine occupies one of them until its timeout
+COPIES = 8  # concurrent copies to stores
 
 
 def jobs_folder(settings: Settings) -> Path:
-    """Where logs, results on their way and checkpoints of jobs lie: beside the database, else in the state folder."""
+    """Where logs, pending results and checkpoints of jobs are stored: next to the database or in the state folder."""
     from gpuwatch.settings.secrets import state_folder
     from gpuwatch.storage.database import sqlite_path
 
@@ -52,7 +52,7 @@ def job_shells(settings: Settings) -> OpenSshShells:
 
 
 def least_billing_h(settings: Settings) -> float:
-    """Hours that an instance is billed at least, wherever it is rented."""
+    """Minimum billed hours of an instance, at any provider."""
     return min((one.commission.min_billing_s for one in settings.providers.values()), default=0.0) / 3600
 
 
@@ -62,7 +62,7 @@ def build_job_queue(
     launches: LaunchRepository,
     best_usd_gpu_hour: Callable[[str], float | None],
 ) -> JobQueue:
-    """The queue of jobs in the daemon. `best_usd_gpu_hour`: the lowest price that a watch, by its name, saw last."""
+    """The job queue of the daemon. `best_usd_gpu_hour`: the lowest price last seen by a watch, by its name."""
 
     def price_of(job: Job) -> float | None:
         return best_usd_gpu_hour(WATCH_PREFIX + job.name)
@@ -80,11 +80,11 @@ def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
     shown: Callable[[str], Sequence[Match]],
     with_limit: Callable[[Watch, datetime], Watch],
 ) -> JobRunner:
-    """The runner of jobs in the daemon.
+    """The job runner of the daemon.
 
     Args:
         shown: what a watch, by its name, saw last.
-        with_limit: a watch with the limit of a moment.
+        with_limit: a watch with its current limit.
     """
     checklists = SqlChecklistRepository(store)
     parts = JobParts(
@@ -108,10 +108,10 @@ def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
 
 
 def job_variables(job: Job) -> dict[str, str]:
-    """A job's variables, its references resolved at this moment; they are stored nowhere.
+    """A job's variables with references resolved now; they are never stored.
 
     Raises:
-        SettingsError: a reference leads nowhere.
+        SettingsError: a reference cannot be resolved.
     """
     found = dict(job.definition.env)
     faults = []

@@ -1,4 +1,4 @@
-"""Builds the keeper from parts of its own: it shares no client, rate limit, channel or lock with the rest."""
+"""Builds the keeper from its own parts: it shares no client, rate limit, channel or lock with the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def obligations_at(provider: str, file: ObligationReader, store: Database) -> list[Obligation]:
-    """The open ones of this installation; a folder may hold the databases of several. Raises StoreError."""
+    """The open obligations of this installation; a folder may hold the databases of several. Raises StoreError."""
     from gpuwatch.storage.installation import READ_INSTALLATION
 
     with store.read() as connection:
@@ -46,7 +46,7 @@ def obligation_file(settings: Settings, now: Callable[[], datetime] = real_now) 
 
 
 def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
-    """Of a provider's key, salted with the launch's id; None: it has none in the settings."""
+    """A hash of the provider's key, salted with the launch id; None: no key is configured."""
     known = settings.providers.get(provider)
     if known is None or known.api_key is None:
         return None
@@ -54,11 +54,11 @@ def key_hash(settings: Settings, provider: str, launch_id: str) -> str | None:
 
 
 def build_keeper(settings: Settings, why_alone: Callable[[], str | None], is_followed: Callable[[str], bool]) -> Keeper:
-    """The keeper of the daemon with these settings. Opens no connection before an instance is overdue.
+    """The daemon's keeper for these settings. Opens no connection before an instance is overdue.
 
     Args:
-        why_alone: why the daemon itself may not be ending instances, in one line; None: it works.
-        is_followed: whether the daemon follows what is rented at a provider.
+        why_alone: one line: why the daemon itself may not be ending instances; None: it works.
+        is_followed: whether the daemon follows launches at a provider.
     """
     from gpuwatch.bootstrap import build_channels, new_id, open_http, real_monotonic
     from gpuwatch.bootstrap.alert_log import log_alert
@@ -91,14 +91,14 @@ def build_keeper(settings: Settings, why_alone: Callable[[], str | None], is_fol
 
 
 def build_heartbeat_client(settings: Settings) -> HttpClient:
-    """A client for the heartbeat alone."""
+    """A client for the heartbeat only."""
     from gpuwatch.bootstrap import open_http
 
     return open_http(settings)
 
 
 def _with_either_key(settings: Settings, http: Callable[[], HttpClient]) -> Callable[[Obligation], Launcher]:
-    """The launcher of an obligation: with the provider's key, or with its previous one."""
+    """The launcher for an obligation: with the provider's key, or with its previous one."""
     from gpuwatch.bootstrap.accounts import with_previous_keys
 
     former = with_previous_keys(settings)
@@ -116,7 +116,7 @@ def _with_either_key(settings: Settings, http: Callable[[], HttpClient]) -> Call
 
 
 class _Launchers:
-    """The keeper's own launchers, built when one is needed first."""
+    """The keeper's own launchers, built on first use."""
 
     def __init__(self, settings: Settings, http: Callable[[], HttpClient]) -> None:
         self._settings = settings
@@ -124,7 +124,7 @@ class _Launchers:
         self._built: dict[str, Launcher] = {}
 
     def __call__(self, obligation: Obligation) -> Launcher:
-        """The launcher for it. Raises UsageError (gpuwatch has no way to end it), ProviderError."""
+        """The launcher for it. Raises UsageError (gpuwatch cannot end it), ProviderError."""
         name = obligation.provider
         if name not in self._built:
             self._built[name] = self._build(name)
@@ -137,12 +137,12 @@ class _Launchers:
         return launcher
 
     def _reaches(self, launcher: Launcher, obligation: Obligation) -> bool:
-        """Whether its key is of the launch's account: a 404 under another key is no end. Raises ProviderError."""
+        """Does its key belong to the launch's account? A 404 under another key proves nothing. Raises ProviderError."""
         of_order, name = obligation.key_hash, obligation.provider
         if of_order is not None and of_order == key_hash(self._settings, name, obligation.launch_id):
             return True
         if obligation.account is None:
-            return of_order is None  # an older gpuwatch ordered it: there was one key
+            return of_order is None  # an older gpuwatch ordered it, when there was only one key
         return isinstance(launcher, AccountLookup) and launcher.account_id() == obligation.account
 
     def _build(self, name: str) -> Launcher:
@@ -161,7 +161,7 @@ class _Launchers:
 
 
 class _NoHolds:
-    """The keeper waits for no quota of the searches, and reads no database to learn of one."""
+    """The keeper ignores holds of searches, and does not read the database for them."""
 
     def load(self, provider: str) -> Sequence[Hold]:
         return ()

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def polling_plan(settings: Settings, name: str, store: Database | None = None) -> PollingPlan:
-    """The plan of one enabled provider, with sweeps as often as they may come.
+    """The plan of one enabled provider, with sweeps as often as possible.
 
     Args:
-        store: what is on sale there decides which queries are joined; None, or unreadable: nothing is known.
+        store: its offers decide which queries are merged; None, or unreadable: no offers are known.
     """
     provider = settings.providers[name]
     sweep_every_s = provider.sweep_every_s or max(SWEEP_EVERY_MIN_S, provider.poll_every_s)
@@ -44,12 +44,12 @@ def _expected_rows(name: str, store: Database | None) -> ExpectedRows | None:
     try:
         prices.begin_with(prices_on_sale(store, name))
     except StoreError:
-        return None  # who needs the store for more reports it
+        return None  # callers that need more from the store report the error
     return prices.expected_rows()
 
 
 def polling_warnings(settings: Settings, store: Database | None = None) -> Iterator[str]:
-    """One line for each provider whose watches need more searches than it allows."""
+    """One line for each provider whose watches need more searches than allowed."""
     for name in settings.providers:
         if (warning := polling_plan(settings, name, store).warning) is not None:
             yield warning

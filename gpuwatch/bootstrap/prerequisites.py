@@ -1,4 +1,4 @@
-"""The gates of the providers: built where a watch rents for real, and the provider can say what it wants before."""
+"""The prerequisite gates of the providers: built if a watch rents for real, and the provider can be probed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_gates(
     enqueue: Callable[[OutboxAlert], object],
     time_source: TimeSource,
 ) -> dict[str, PrerequisiteGate]:
-    """By provider. Where nothing is rented (dry run, rescue mode, no such watch) nobody is asked."""
+    """By provider. In dry run, in rescue mode, or without watches that rent, nothing is probed."""
     if settings.dry_run or settings.rescue:
         return {}
     renting = [watch for watch in settings.watches if watch.rents_itself]
@@ -42,7 +42,7 @@ def build_gates(
                 found = [
                     rehearsed_offers(one, adapter.market, commission, adapter.info, time_source.now) for one in mine
                 ]
-            except KeyRejected:  # of the offers; if it does not list instances either, nothing is rented there
+            except KeyRejected:  # for the offers; if listing instances fails as well, nothing is rented there
                 credentials = credentials_of(launcher, adapter.info)
                 if credentials.met is not False:
                     raise

@@ -1,4 +1,4 @@
-"""What gpuwatch may do at each provider, by the settings: search, rent, or neither. Sends no request."""
+"""What gpuwatch can do at each provider according to the settings: search, rent, or neither. Sends no request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def has_credentials(provider: ProviderSettings) -> bool:
-    """Whether there is a key, or the provider finds credentials itself."""
+    """Whether there is a key, or the provider finds credentials by itself."""
     return provider.api_key is not None or providers.info(provider.name).own_credentials is not None
 
 
@@ -31,7 +31,7 @@ def can_rent(provider: ProviderSettings) -> bool:
 
 
 def providers_with_key(settings: Settings) -> frozenset[str]:
-    """The providers whose account can be queried."""
+    """The providers with an account to query."""
     return frozenset(name for name, provider in settings.providers.items() if has_credentials(provider))
 
 
@@ -61,11 +61,11 @@ def unrentable(settings: Settings) -> UnavailableProviders:
 
 
 def is_polled_for(name: str, watch: Watch) -> bool:
-    """Whether a provider is polled for a watch. One with list prices alone is not, if only live prices count."""
+    """Whether a provider is polled for a watch. One with list prices only is not, if only live prices count."""
     if watch.providers is not None and name not in watch.providers:
         return False
     if watch.handover is not None and not names_at(name).get(watch.handover.to):
-        return False  # the tool rents nothing there
+        return False  # the tool does not rent there
     if watch.action is Action.ALERT and watch.listed:
         return True
     known = providers.info(name)
@@ -85,7 +85,7 @@ def providers_polled_for(watch: Watch, names: Iterable[str]) -> list[str]:
 
 @cache
 def missing_extra(name: str) -> str | None:
-    """The extra of gpuwatch that a provider needs and that is not installed; None: nothing is missing."""
+    """The gpuwatch extra that a provider requires and that is not installed; None: nothing is missing."""
     extra = providers.info(name).extra
     return None if extra is None or has_extra(extra) else extra
 
@@ -96,11 +96,11 @@ def has_extra(extra: str) -> bool:
 
 
 def _packages(extra: str) -> list[str]:
-    """What an extra brings, as gpuwatch's own metadata names it."""
+    """Packages of an extra, from gpuwatch's own metadata."""
     from gpuwatch.installation import installation  # it takes 40 ms, and few providers have an extra
 
     distribution = installation().distribution
-    lines = (distribution.requires or []) if distribution is not None else []  # None: a copy that is not installed
+    lines = (distribution.requires or []) if distribution is not None else []  # None: a copy without installation
     wanted = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
     named = [_PACKAGE.match(line) for line in lines if wanted.search(line)]
     return [found[0] for found in named if found]

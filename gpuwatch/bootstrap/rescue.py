@@ -1,6 +1,6 @@
-"""Rescue mode: with wrong settings, but launches alive, the daemon starts with what can be saved of the settings.
+"""Rescue mode: if the settings are invalid but launches are active, the daemon starts with the usable settings.
 
-It follows and ends what is rented, reports, and rents nothing (docs/decisions/0082).
+It follows and ends launches, sends alerts, and rents nothing (docs/decisions/0082).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from gpuwatch.settings import Settings
 
 
 class FirstSettings(msgspec.Struct, frozen=True):
-    """What a daemon starts with; `lines` say what is wrong and what was left out, one each, in rescue mode only."""
+    """The settings a daemon starts with; in rescue mode, `lines` name the errors and ignored parts, one each."""
 
     settings: Settings
     lines: tuple[str, ...] = ()
 
 
 def first_settings(config: str | None) -> FirstSettings:
-    """The settings, or those of rescue mode if they are wrong and something rented is alive.
+    """The settings, or those of rescue mode if they are invalid and a launch is active.
 
     Raises:
-        SettingsError: they are wrong, and nothing is alive.
-        StoreError: they are wrong, and neither the database nor the keeper's file says whether something is alive.
+        SettingsError: they are invalid, and no launch is active.
+        StoreError: they are invalid, and neither the database nor the keeper's file shows whether a launch is active.
     """
     try:
         return FirstSettings(load_settings(config))
@@ -55,17 +55,17 @@ def _saved(config: str | None, error: SettingsError) -> FirstSettings | None:
 
 
 def _count_alive(settings: Settings) -> int:
-    """By the database; by the keeper's file while that does not answer.
+    """Number of active launches, from the database, or from the keeper's file if that does not answer.
 
     Raises:
-        StoreError: it does not answer, and the file names nothing.
+        StoreError: it does not answer, and the file lists nothing.
     """
     from gpuwatch.bootstrap.keeper import obligation_file
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.launch_repository import count_alive
 
     try:
-        store = open_database(settings.database_url, read_only=True)  # of any schema: the daemon upgrades it after this
+        store = open_database(settings.database_url, read_only=True)  # any schema: the daemon upgrades it later
         try:
             return count_alive(store)
         finally:

@@ -1,4 +1,4 @@
-"""The rules for all watches, from the settings: who is polled for what, how long an answer counts."""
+"""The rules for all watches, from the settings: which providers are polled, and how long an answer is valid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.ports import Channel
     from gpuwatch.settings import Settings
 
-_LOOKS_MISSED = 3  # this many polls may fail before the market counts as unknown
+_LOOKS_MISSED = 3  # this many polls may fail before the market is unknown
 _SLACK = timedelta(seconds=60)
 
 
@@ -37,8 +37,8 @@ def build_rules(
 
     Args:
         names: the providers that can be polled.
-        rank_of: the place of an offer's price in its history; None: not known.
-        accounts: by provider, those that are known by now.
+        rank_of: the rank of an offer's price in its history; None: unknown.
+        accounts: the accounts known so far, by provider.
     """
     ages = max_ages(settings, names)
 
@@ -65,7 +65,7 @@ def build_rules(
 
 
 def build_routing(settings: Settings, channels: Mapping[str, Channel]) -> AlertRouting:
-    """Which of these channels gets which alert, and when."""
+    """Which channels receive which alerts, and when."""
     return AlertRouting(
         channels=tuple(channels),
         watch_channels={watch.name: watch.notify for watch in settings.watches if watch.notify is not None},
@@ -88,7 +88,7 @@ def all_commissions(settings: Settings) -> Mapping[str, Commission]:
 
 
 def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedelta]:
-    """Provider → how old its answer may be: three of its rounds, whose queries are `search_interval` apart."""
+    """Provider → maximum age of its answer: three of its rounds, whose queries are `search_interval` apart."""
     ages = {}
     for name in names:
         provider = settings.providers[name]
@@ -100,6 +100,6 @@ def max_ages(settings: Settings, names: Collection[str]) -> Mapping[str, timedel
 
 
 def watched_gpus(settings: Settings) -> frozenset[str] | None:
-    """The GPUs that watches name; None: some watch takes any."""
+    """The GPUs of the watches; None: some watch accepts any."""
     named = [watch.gpu_names for watch in settings.watches]
     return frozenset(chain(*named)) if all(named) else None

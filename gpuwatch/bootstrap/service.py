@@ -1,4 +1,4 @@
-"""The daemon's parts, built from the settings and joined; `daemon/tasks.py` says what runs when."""
+"""Builds and connects the daemon's parts; `daemon/tasks.py` defines what runs when."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Service:
     """The daemon's parts over an open store.
 
     Args:
-        run_now: runs a periodic task, by its name, before its next time.
+        run_now: runs a periodic task, by name, before its next scheduled time.
     """
 
     def __init__(
@@ -174,11 +174,11 @@ class Service:
             transitions=TransitionExecutor(self.launch_repository, self.launch_alerts),
             account=lambda: self.accounts[TOOL].account_id,
         )
-        polled = {} if settings.rescue else self.adapters  # in rescue mode no market is polled: a filter may be missing
+        polled = {} if settings.rescue else self.adapters  # rescue mode polls no market: a filter may be missing
         self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
 
     def _follow_previous_keys(self, http: HttpClient) -> None:
-        """What is alive under the previous key of a provider is followed and ended with it; nothing is rented."""
+        """Follow and end launches under a provider's previous key; nothing is rented with it."""
         former = with_previous_keys(self.settings)
         adapters = build_adapters(former, http, stop=self.stopping, time_source=self.time_source)
         for name, adapter in adapters.items():
@@ -193,7 +193,7 @@ class Service:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _build_launchers(self) -> dict[str, Launcher]:
-        """By provider, where gpuwatch can rent: it has a launcher and credentials."""
+        """By provider, where gpuwatch can rent: those with a launcher and credentials."""
         found: dict[str, Launcher] = {
             name: adapter.launcher
             for name, adapter in self.adapters.items()
@@ -319,7 +319,7 @@ class Service:
         return Sweeper(adapter.market, targets, recorder.record_sweep, self.stopping, rows)
 
     def _ask_soon(self, provider: str, watch: str) -> None:
-        """Quotes are being compared: a provider is asked as soon as it may be."""
+        """Quotes are being compared: poll a provider as soon as it allows."""
         worker = self.workers.get(provider)
         if worker is None or worker.hunter is None or self.gathering.is_starting(provider):
             return
@@ -328,13 +328,13 @@ class Service:
         ).start()
 
     def _ask_for_quotes(self, hunter: Hunter, provider: str, watch: str) -> None:
-        """On a thread of its own: a slow provider may be in the middle of a long question."""
+        """On a separate thread: a slow provider may be in the middle of a long request."""
         if not hunter.ask_for_best(watch, self.settings.gather_s, self.time_source.now):
             hunter.ask_soon(watch)
             self.slots.run_now(f"hunt {provider}")
 
     def _decide_in(self, seconds: float) -> None:
-        """What waits for quotes is decided then, whoever has not answered."""
+        """Decide for watches that wait for quotes, even if providers have not answered."""
         timer = threading.Timer(seconds, self._decide_gathered)
         timer.daemon = True
         timer.start()
@@ -350,13 +350,13 @@ class Service:
     # --- launches -----------------------------------------------------------------------------------------------------
 
     def unmanaged(self, settings: Settings) -> list[Launch]:
-        """Living launches that these settings could not manage: the provider or its key is gone."""
+        """Active launches that these settings could not manage: the provider or its key is gone."""
         alive = self.launch_repository.alive()
         known = providers_to_follow(settings, self._http, {launch.provider for launch in alive})
         return [launch for launch in alive if launch.provider not in known and not launch.is_by_command]
 
     def account_faults(self, settings: Settings) -> list[str]:
-        """Why these settings could not reach launches that are reached now: their keys are of other accounts."""
+        """Why these settings could not reach launches that are reachable now: their keys belong to other accounts."""
         alive = self.launch_repository.alive()
         reached = [one for one in alive if one.provider in self.accounts and self._is_reached(one)]
         return account_faults(settings, self.store, self._http, reached, self.time_source.now())
@@ -366,7 +366,7 @@ class Service:
         return account.owns(launch) or (account.beside is not None and account.beside.owns(launch))
 
     def close(self) -> None:
-        """Give work in progress a short time to reach a point that its row records."""
+        """Give work in progress a short time to reach a recorded state."""
         self.stopping.set()
         self.job_runner.close()
         self.executor.shutdown()
@@ -387,7 +387,7 @@ def build_service(
 ) -> Iterator[Service]:
     """The service over an open, upgraded database; closed at the end."""
     with http_client(settings) as http:
-        if not settings.rescue:  # a watch that could not be saved of wrong settings is not gone
+        if not settings.rescue:  # a watch missing from rescued settings may still exist
             settle_watches(settings, store, time_source.now())
         service = Service(settings, store, http, extra_channels, run_now, time_source)
         try:

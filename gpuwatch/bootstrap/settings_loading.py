@@ -1,4 +1,4 @@
-"""Load the settings for a command: with GPU names from the store, and best-effort for commands that stop costs."""
+"""Loads the settings for a command: with GPU names from the store, and best-effort for commands that stop costs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ log = logging.getLogger(__name__)
 
 _UNKNOWN_GPU = "unknown GPU"
 _UNKNOWN_PLACE = "no country, group or provider's region"
-_SHOWN = 20  # of the instances to end by hand
+_SHOWN = 20  # maximum number of instances to list
 
 
 def load_settings(config: str | None, *, for_stopping: bool = False, content: bytes | None = None) -> Settings:
-    """The settings. GPU names and regions that only the store has recorded are known, too.
+    """The settings. Accepts GPU names and regions that only the store has recorded.
 
     Opens the store only if one is unknown.
 
     Args:
-        for_stopping: leave out what is wrong, with one warning each, as long as the database setting is right. For
+        for_stopping: ignore invalid parts, with one warning each, if the database setting is valid. For
             commands that end or prevent costs; nothing is rented with such settings.
-        content: judge the file as if it had this content.
+        content: validate the file as if it had this content.
 
     Raises:
-        SettingsError: they are wrong. With `for_stopping` the last lines say what to do by hand.
+        SettingsError: they are invalid. With `for_stopping` the last lines name the manual steps.
     """
     try:
         return _load(config, content)
@@ -52,22 +52,22 @@ def _load(config: str | None, content: bytes | None) -> Settings:
 
 
 def _met(url: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The GPU names and the regions that providers have shown."""
+    """GPU names and regions reported by providers."""
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.history_queries import known_gpu_names, known_places
 
     try:
-        store = open_database(url, read_only=True)  # of any schema: `run` upgrades it after this
+        store = open_database(url, read_only=True)  # any schema: `run` upgrades it later
         try:
             return known_gpu_names(store), known_places(store)
         finally:
             store.close()
     except StoreError:
-        return frozenset(), frozenset()  # no store yet: nothing is recorded
+        return frozenset(), frozenset()  # no store yet
 
 
 def end_by_hand_lines(url: str | None) -> list[str]:
-    """What may be running, from a store of any schema; else how to recognise it at the provider."""
+    """Active launches, from a store of any schema; else how to recognise their instances at the provider."""
     from gpuwatch.domain.launches.labels import LABEL_PREFIX
 
     lines = []
@@ -78,7 +78,7 @@ def end_by_hand_lines(url: str | None) -> list[str]:
 
 
 def _alive(url: str | None) -> list[tuple[str, str | None, str]]:
-    """Provider, instance id and label of what is alive."""
+    """Provider, instance id and label of active launches."""
     from gpuwatch.storage.database import open_database
     from gpuwatch.storage.launch_rows import alive_in_any_schema
 

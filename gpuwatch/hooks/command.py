@@ -1,4 +1,4 @@
-"""Runs a command of the owner: in a process group of its own, with a time limit and a small environment."""
+"""Runs a command of the owner: in its own process group, with a timeout and a minimal environment."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from contextlib import suppress
 
 import msgspec
 
-_KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")  # nothing that may hold a secret
+_KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")  # none of them holds a secret
 _TAIL_BYTES = 4096
 _LOOK_EVERY_S = 0.1
 _LAST_READS = 64
-_GRACE_S = 2.0  # from the request to end to the kill
+_GRACE_S = 2.0  # between SIGTERM and SIGKILL
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended. `code` None: it was killed, because its time was over or gpuwatch is stopping."""
+    """The result of a command. `code` None: it was killed, because it timed out or gpuwatch is stopping."""
 
     code: int | None
-    output: str  # the end of it, not yet cleaned
+    output: str  # end of its output, not cleaned yet
 
     @property
     def last_line(self) -> str:
-        """The last line that is not empty."""
+        """The last non-empty line."""
         return self.last_lines(1)
 
     def last_lines(self, count: int) -> str:
-        """The last lines that are not empty, as one."""
+        """The last non-empty lines, as one line."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         return " / ".join(lines[-count:])
 
 
 class CommandNotStarted(OSError):
-    """The program is not there, or cannot be executed: nothing of it ran."""
+    """The program does not exist or is not executable: nothing was run."""
 
 
 def run_command(
@@ -49,7 +49,7 @@ def run_command(
     stopping: threading.Event,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> CommandResult:
-    """Run a command; whatever it leaves in its process group is killed with it.
+    """Run a command; remaining processes of its group are killed with it.
 
     Args:
         words: the program and its arguments; no shell reads them.
@@ -58,7 +58,7 @@ def run_command(
         stopping: ends it early.
 
     Raises:
-        CommandNotStarted: nothing of it ran.
+        CommandNotStarted: nothing was run.
     """
     kept = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
     try:
@@ -82,7 +82,7 @@ def run_command(
 
 
 class _ProcessPipes:
-    """Writes a process its input and reads its output, whatever it does with its pipes; keeps the end of the output."""
+    """Writes a process's input and reads its output, whatever it does with its pipes; keeps the end of the output."""
 
     def __init__(self, process: subprocess.Popen[bytes], given: bytes) -> None:
         assert process.stdin is not None
@@ -95,7 +95,7 @@ class _ProcessPipes:
         os.set_blocking(self._stdout.fileno(), False)
 
     def until(self, ends_at: float, stopping: threading.Event, monotonic: Callable[[], float]) -> bytes:
-        """Until the process has ended, its time is over, or gpuwatch stops. Processes it left behind do not count."""
+        """Wait until the process has ended, its time is over, or gpuwatch stops. Ignores processes it left behind."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             selector.register(self._stdin, selectors.EVENT_WRITE)
@@ -107,8 +107,8 @@ class _ProcessPipes:
                         if key.fileobj is self._stdin:
                             self._stdin.close()
                 if not selector.get_map():
-                    stopping.wait(_LOOK_EVERY_S)  # it closed its pipes and goes on
-        for _ in range(_LAST_READS):  # what it left behind may write for ever
+                    stopping.wait(_LOOK_EVERY_S)  # it closed its pipes and continues
+        for _ in range(_LAST_READS):  # processes it left behind may write forever
             if not self._hear(waits=False):
                 break
         return self._tail
@@ -133,13 +133,13 @@ class _ProcessPipes:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without reaping it: until then no other process can have its id, which names its group."""
+    """Check without reaping it: until then no other process can get its id, which identifies its group."""
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return process.returncode is not None or os.waitid(os.P_PID, process.pid, how) is not None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the whole group: by SIGTERM first, then killed."""
+    """End the whole group: SIGTERM first, then SIGKILL."""
     _signal(process, signal.SIGTERM)
     for _ in range(round(_GRACE_S / _LOOK_EVERY_S)):
         if _has_ended(process):

@@ -1,4 +1,4 @@
-"""Runs the command of a launch: `action = "command"`. A file of its task is written beside it if it wants one."""
+"""Runs the command of a launch (`action = "command"`), with its task file if it needs one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LaunchCommandRunner:
         self._stopping = stopping
 
     def __call__(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
-        """Run it within its time; the launch is on its standard input. Whatever is raised, it may have run."""
+        """Run it within its timeout, with the launch on standard input. It may have run, whatever is raised."""
         with TemporaryDirectory(prefix="gpuwatch-", ignore_cleanup_errors=True) as folder:
             words = filled_words(watch, match, launch.launch_id, _task_file(Path(folder), watch, match))
             body = msgspec.json.encode({"event": "command", **launch_json(launch, now)}).decode()
@@ -53,7 +53,7 @@ class LaunchCommandRunner:
 
 
 def _task_file(folder: Path, watch: Watch, match: Match) -> str:
-    """The path of the task as `gpuwatch handover` prints it; "": none is wanted."""
+    """The path of the task as `gpuwatch handover` prints it; "": not needed."""
     if watch.handover is None:
         return ""
     path = folder / ("task.yaml" if watch.handover.to == "skypilot" else "task.dstack.yml")

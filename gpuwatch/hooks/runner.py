@@ -24,7 +24,7 @@ class HookRunner:
         self._stopping = stopping
 
     def __call__(self, call: HookCall) -> str | None:
-        """Run the command or send the webhook. Returns None, or one line that says what failed."""
+        """Run the command or send the webhook. Returns None on success, or one line about the failure."""
         if call.spec.url is not None:
             return post_signed(self._http, call)
         try:
@@ -40,7 +40,7 @@ class HookRunner:
 
 
 def launch_environment(event: str, body: str) -> dict[str, str]:
-    """Environment variables of a command; the whole launch is on its standard input."""
+    """Environment variables of a command; the launch is on its standard input."""
     launch = msgspec.json.decode(body, type=dict[str, object])
     variables = {"GPUWATCH_EVENT": event}
     for name in ("launch_id", "watch", "provider", "instance_id", "state"):

@@ -1,4 +1,4 @@
-"""Sends a signed message to an address of the owner: its receiver can check who sent it, what and when."""
+"""Sends a signed message to an address of the owner, so that the receiver can verify sender, content and time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANSWER_MAX = 65_536
 
 
 def post_signed(http: HttpClient, call: HookCall) -> str | None:
-    """POST a hook once; redirects are not followed. None: it was accepted (2xx), else one line with the reason.
+    """POST a hook once; redirects are not followed. None: accepted (2xx), else one line with the reason.
 
     Args:
         call: one with a `url`.
@@ -39,7 +39,7 @@ def post_signed(http: HttpClient, call: HookCall) -> str | None:
 def _posted(http: HttpClient, url: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> str | None:
     with http.stream("POST", url, headers=headers, content=body, deadline_s=timeout_s) as answer:
         if 200 <= answer.status < 300:
-            return None  # the body of a success does not matter
+            return None  # the body of a 2xx answer is ignored
         said = answer.read(_ANSWER_MAX).decode("utf-8", "replace").strip().splitlines()
     moved = "; redirects are not followed" if 300 <= answer.status < 400 else ""
     words = f": {said[-1].strip()}" if said else ""

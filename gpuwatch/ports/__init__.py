@@ -1,7 +1,7 @@
-"""Every way gpuwatch touches the world. Open this folder, and you have seen all effects.
+"""All ports: every way gpuwatch touches the outside world.
 
-The engine is written against these; `bootstrap` chooses what stands behind them. No error of a foreign library passes a
-port: each method names the errors of `gpuwatch.errors` that it may raise.
+The engine depends on these ports only; `bootstrap` chooses the implementations. No exception of a foreign library
+passes a port: each method names the errors of `gpuwatch.errors` that it may raise.
 """
 
 from __future__ import annotations
@@ -108,6 +108,6 @@ __all__ = [
 
 
 class Now(Protocol):
-    """The clock: aware, UTC. Only `bootstrap` reads the real one."""
+    """The clock: aware, UTC. Only `bootstrap` reads the real clock."""
 
     def __call__(self) -> datetime: ...

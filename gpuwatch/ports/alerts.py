@@ -1,4 +1,4 @@
-"""The ports to the owner: alerts, the channels that deliver them, and the outbox between."""
+"""The ports for alerts: the alerts, the channels that deliver them, and the outbox."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import msgspec
 
 
 class AlertKind(StrEnum):
-    """What an alert is about. A stored value."""
+    """The kind of an alert. A stored value."""
 
     MATCH = "match"  # a watch fired
-    APPROVAL = "approval"  # … and asks whether to rent
-    RENT = "rent"  # a launch: ordered, running, and what happens to it while it lives
-    END = "end"  # a launch is over, or ending
-    HELD = "held"  # a launch needs the owner
-    ORPHAN = "orphan"  # a labelled instance that the table does not know
-    BUDGET = "budget"  # refused or stopped for money
+    APPROVAL = "approval"  # a watch fired and requests approval to rent
+    RENT = "rent"  # a launch: ordered, running, and changes of its state
+    END = "end"  # a launch has ended, or is ending
+    HELD = "held"  # a launch needs a decision by the owner
+    ORPHAN = "orphan"  # a labelled instance that is not in the table
+    BUDGET = "budget"  # refused or stopped because of a budget
     REFUSED = "refused"  # a launch was refused for another reason
     BLIND = "blind"  # a provider stopped answering
-    RECOVERED = "recovered"  # … and is back
+    RECOVERED = "recovered"  # a provider answers again
     DRIFT = "drift"  # a provider's format changed
-    CHANNEL = "channel"  # a channel is broken
+    CHANNEL = "channel"  # a channel does not deliver
     DAEMON = "daemon"  # gpuwatch itself: a task hangs or fails
     AUDIT = "audit"  # the owner changed something through the page, the API or a chat; stored, not sent
     TEST = "test"
 
 
-# What gpuwatch spends or may be spending: such an alert is never given up before some channel has taken it.
+# Kinds about spending: such an alert never expires before a channel has accepted it.
 MONEY_KINDS = frozenset({AlertKind.RENT, AlertKind.END, AlertKind.HELD, AlertKind.ORPHAN, AlertKind.BUDGET})
 
 
 class Severity(StrEnum):
-    """How urgent an alert is, least first. A stored value."""
+    """How urgent an alert is, lowest first. A stored value."""
 
     INFO = "info"
     WARNING = "warning"  # something is wrong; it can wait until the morning
@@ -61,12 +61,12 @@ _SEVERITIES = {
 
 
 def severity_of(kind: AlertKind) -> Severity:
-    """The severity of a kind, where its alert states none of its own."""
+    """Default severity of a kind."""
     return _SEVERITIES.get(kind, Severity.INFO)
 
 
 class OfferLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One offer as an alert shows it. Money is decimal text in US dollars, finished for showing."""
+    """One offer in an alert. Money is decimal text in US dollars, ready for display."""
 
     gpu: str
     gpu_count: int
@@ -81,18 +81,18 @@ class OfferLine(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     verified: bool | None = None
     url: str | None = None
-    marks: tuple[str, ...] = ()  # what sets it apart: "listed", "via lambda", "also at runpod"
+    marks: tuple[str, ...] = ()  # labels such as "listed", "via lambda", "also at runpod"
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to the owner, in parts; each channel lays it out and escapes it in its own way.
+    """One message to the owner, in parts; each channel formats and escapes it.
 
-    All text may hold what a marketplace's host wrote: cleaned of control characters, not escaped.
+    All text may contain what a marketplace's host wrote: control characters are removed, but it is not escaped.
 
     Attributes:
-        severity: by default that of its kind.
-        subject: what it is about: a watch, a provider, a launch id, a channel; by default the watch.
-        approval_id: the approval that it asks for.
+        severity: default: that of its kind.
+        subject: a watch, a provider, a launch id, a channel; default: the watch.
+        approval_id: the approval that the alert requests.
     """
 
     alert_id: str
@@ -105,13 +105,13 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""  # why now
     did: str = ""  # what gpuwatch did
     can_do: tuple[str, ...] = ()  # what the owner can do
-    parts: tuple[Alert, ...] = ()  # several watches fired in one poll: one alert each, sent in one message
+    parts: tuple[Alert, ...] = ()  # several watches that fired in one poll: one alert each, sent in one message
     severity: Severity = None  # type: ignore[assignment]  # set by __post_init__: never None
     subject: str = ""
     approval_id: str | None = None
 
     def __post_init__(self) -> None:
-        """Fill what follows from the rest."""
+        """Set the defaults that depend on other fields."""
         if self.severity is None:
             msgspec.structs.force_setattr(self, "severity", severity_of(self.kind))
         if not self.subject and self.watch:
@@ -119,51 +119,51 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxAlert(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert on its way into the store."""
+    """An alert to be stored."""
 
     alert: Alert
     expires_at: datetime
-    once_key: str | None = None  # at most one alert ever bears it
-    channels: tuple[str, ...] = ()  # empty: as the routing decides
+    once_key: str | None = None  # unique: at most one alert has it
+    channels: tuple[str, ...] = ()  # empty: the routing decides
 
 
 class UnroutedAlert(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored alert that was neither logged nor given to channels yet."""
+    """A stored alert that has not been logged or assigned to channels yet."""
 
     alert: Alert
-    silenced: bool = False  # the owner silenced its watch before it came
+    silenced: bool = False  # its watch was silenced when it was stored
 
 
 class DueDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One alert that one channel is to send now; it is leased, so nobody else sends it meanwhile."""
+    """One alert to be sent on one channel; leased, so that no other sender sends it."""
 
     alert: Alert
     channel: str
-    attempts: int  # earlier ones, without this
-    taken: tuple[str, ...] = ()  # of several recipients, those that need no further try
-    missed: tuple[tuple[str, str], ...] = ()  # (alert_id, headline) of earlier ones that this channel never took
-    facts: tuple[tuple[str, str], ...] = ()  # label → value: what is so now, whatever the alert is about
+    attempts: int  # earlier attempts, without this one
+    taken: tuple[str, ...] = ()  # recipients that need no further attempt
+    missed: tuple[tuple[str, str], ...] = ()  # (alert_id, headline) of earlier alerts that this channel never accepted
+    facts: tuple[tuple[str, str], ...] = ()  # label → value: current facts, added to the alert
 
 
 class StalledChannel(msgspec.Struct, frozen=True, kw_only=True):
-    """A channel that takes nothing."""
+    """A channel that accepts nothing."""
 
     name: str
-    since: datetime  # the first try that did not succeed
-    error: str | None  # the channel's words; None: it did not answer at all
+    since: datetime  # first failed attempt
+    error: str | None  # the channel's error; None: it did not answer
 
 
 class WaitingAlert(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert that a channel should have taken by now."""
+    """An alert that a channel should have accepted by now."""
 
     alert_id: str
     kind: AlertKind
     severity: Severity
-    given: frozenset[str]  # the channels that have it, or are to send it
+    given: frozenset[str]  # channels that accepted it, or are about to send it
 
 
 class Channel(Protocol):
-    """Takes alerts to a person."""
+    """Delivers alerts to a person."""
 
     name: str
 
@@ -172,24 +172,24 @@ class Channel(Protocol):
 
         Raises:
             DeliverLater: try again later.
-            DeliveryRefused: this channel will not take it.
+            DeliveryRefused: this channel will never accept it.
         """
 
 
 @runtime_checkable
 class ManyRecipients(Protocol):
-    """A channel that mails several people, and remembers who needs no further try."""
+    """A channel with several recipients that remembers who needs no further attempt."""
 
     def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
-        """`send`, without those whose keys an earlier try raised as `taken`."""
+        """Like `send`, except for the recipients whose keys an earlier attempt raised as `taken`."""
 
 
 @runtime_checkable
 class SilentChannel(Protocol):
-    """A channel that can deliver without a sound: for alerts below its `min_severity`. Others do not get those."""
+    """A channel that can deliver silently: used for alerts below its `min_severity`. Other channels skip those."""
 
     def send_silently(self, alert: Alert, taken: Sequence[str] = ()) -> None:
-        """`send`, without a sound; `taken` as in `send_remaining`, if the channel has several recipients."""
+        """Like `send`, but silent; `taken` as in `send_remaining` if the channel has several recipients."""
 
 
 @runtime_checkable
@@ -197,56 +197,56 @@ class BatchingChannel(Protocol):
     """A channel that keeps its connection from one alert to the next."""
 
     def batch(self) -> AbstractContextManager[object]:
-        """Keeps it open inside the block."""
+        """Keep the connection open inside the block."""
 
 
 @runtime_checkable
 class OneByOneChannel(Protocol):
-    """A channel for programs: alerts are never put together for it."""
+    """A channel for programs: alerts are never grouped for it."""
 
     one_by_one: bool
 
 
 @runtime_checkable
 class MovableChannel(Protocol):
-    """A channel whose address may change while it is used; it goes on with the new one."""
+    """A channel whose address may change while in use; it continues with the new address."""
 
     name: str
-    address: str  # as the settings have it
-    address_option: str  # the key of [notify.NAME] that holds it
+    address: str  # as in the settings
+    address_option: str  # key of [notify.NAME] that holds the address
     new_address: str | None
 
 
 class UndeliveredAlerts(Protocol):
-    """The outbox as failover sees it. All methods raise StoreError."""
+    """The outbox as the failover uses it. All methods raise StoreError."""
 
     def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
-        """Channels that took nothing since a try at or before then."""
+        """Channels that have accepted nothing since an attempt at or before that time."""
 
     def waiting_too_long(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
-        """What waits in these channels, and what is about money and was tried in vain since then in any."""
+        """Deliveries waiting in these channels, and money alerts that failed on any channel since then."""
 
     def retry_untaken(self, now: datetime) -> None:
-        """What is about money, was refused and is taken by nobody is tried again."""
+        """Retry refused money alerts that no channel has accepted."""
 
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
-        """Send it on these channels too, where it is not already; how many were added."""
+        """Also send it on these channels, unless already assigned; returns how many deliveries were added."""
 
 
 class DeliveryQueue(UndeliveredAlerts, Protocol):
-    """The outbox as its sender sees it. `now` is given; all methods raise StoreError."""
+    """The outbox as its sender uses it. Takes `now`; all methods raise StoreError."""
 
     def start(self, channels: Sequence[str]) -> int:
-        """A sender begins, with these channels; how many deliveries it takes over from channels that are gone."""
+        """Start a sender with these channels; returns how many deliveries it takes over from removed channels."""
 
     def has_work(self) -> bool:
-        """Is anything new, waiting, or expired and not mentioned yet?"""
+        """Is any delivery new, waiting, or expired and not yet reported?"""
 
     def unrouted(self) -> Sequence[UnroutedAlert]:
-        """Alerts that were stored since `route`, oldest first; some of them, if there are many."""
+        """Alerts stored since the last `route`, oldest first; only some of them if there are many."""
 
     def route(self, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
-        """Give alerts, by their ids, to channels. What has channels already keeps those."""
+        """Assign alerts, by id, to channels. Alerts that have channels keep them."""
 
     def lease(
         self,
@@ -257,31 +257,31 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
         *,
         only_critical: bool = False,
     ) -> Sequence[DueDelivery]:
-        """Claim what is due, in order; None: of any channel."""
+        """Lease the due deliveries, in order; channel None: of any channel."""
 
     def release(self, due: DueDelivery) -> None:
-        """Give a lease back untouched: there was no time for it."""
+        """Release a lease unused, because time ran out."""
 
     def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
-        """The channel took it; `note`: what went wrong on the way, redacted."""
+        """Mark as sent; `note`: what went wrong on the way, redacted."""
 
     def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
-        """Not before `next_try_at`, for this and all that wait behind it."""
+        """Postpone this delivery, and all that wait behind it, until `next_try_at`."""
 
     def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
-        """The channel will not take it; nothing else is tried there before `probe_at`."""
+        """Mark as refused; try nothing else on this channel before `probe_at`."""
 
     def expire(self, now: datetime) -> int:
-        """Give up what is past its time; how many deliveries."""
+        """Expire overdue deliveries; returns how many."""
 
     def unreported_failures(self) -> Mapping[str, int]:
-        """Channel → deliveries given up there that no message has mentioned and none waiting will mention."""
+        """Channel → expired deliveries that no sent or waiting message mentions."""
 
     def new_address(self, channel: str, address: str) -> str | None:
-        """The newest address in place of this one; None: it has not changed."""
+        """The newest address that replaces this one; None: unchanged."""
 
     def note_new_address(self, channel: str, address: str, new: str, now: datetime) -> None:
-        """Keep it for the next start."""
+        """Store it for the next start."""
 
     def enqueue(self, news: OutboxAlert) -> bool:
-        """Put an alert in; False: an alert with this `once_key` is there already."""
+        """Store an alert; False: there is already an alert with this `once_key`."""

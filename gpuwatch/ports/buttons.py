@@ -1,4 +1,4 @@
-"""Buttons under a message: what a channel shows, and who says which an alert bears."""
+"""The ports for buttons under a message: what a channel shows, and which buttons an alert has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DATA_BYTES = 64  # of one button (source: core.telegram.org/bots/api#inlinekeybo
 
 
 class MessageButton(msgspec.Struct, frozen=True):
-    """One button; `data` comes back when it is pressed: at most `DATA_BYTES`, ASCII."""
+    """One button; `data` is returned when it is pressed: at most `DATA_BYTES`, ASCII."""
 
     label: str
     data: str
@@ -23,21 +23,21 @@ ButtonRows = Sequence[Sequence[MessageButton]]
 
 
 class ButtonSource(Protocol):
-    """Knows what the owner can do about an alert."""
+    """Decides which actions an alert offers as buttons."""
 
     def buttons_for(self, alert: Alert) -> ButtonRows:
-        """The buttons of its message, by row; empty: none. Never raises: an alert goes out without them then."""
+        """The buttons of an alert, by row; empty: none. Never raises: on error the alert is sent without buttons."""
 
 
 @runtime_checkable
 class ButtonChannel(Protocol):
-    """A channel whose messages can bear buttons.
+    """A channel whose messages can have buttons.
 
     Attributes:
-        address: where its messages go: a button of one place does nothing in another.
-        users: ids of those who may press; empty: nobody.
-        button_secret: what only this installation and the service behind the channel know.
-        buttons: says which an alert bears; None: none.
+        address: where its messages go; a button works only there.
+        users: ids of users who may press; empty: nobody.
+        button_secret: shared only by this installation and the channel's service.
+        buttons: decides which buttons an alert has; None: none.
     """
 
     address: str

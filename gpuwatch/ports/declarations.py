@@ -1,4 +1,4 @@
-"""What a provider or an alert channel declares about itself: its name, its settings, its lines for `gpuwatch init`.
+"""What a provider or an alert channel declares: its name, its settings, its lines for `gpuwatch init`.
 
 Settings, secrets, the JSON Schema, `init`, `doctor` and the help read these declarations. No other file names a
 provider or a channel.
@@ -32,23 +32,23 @@ _LINE_LENGTH = 500
 
 
 class Billing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a provider bills time. source: each provider's document."""
+    """How a provider bills time. Source: each provider's documentation."""
 
-    minimum_s: float = 0.0  # the shortest time that is billed
-    step_s: float = 0.0  # billed in whole steps: 60 is by the minute; 0: to the second
-    prepaid: bool = False  # from a balance that must be there before
+    minimum_s: float = 0.0  # minimum billed time
+    step_s: float = 0.0  # billing granularity: 60 is per minute; 0: per second
+    prepaid: bool = False  # deducted from a prepaid balance
 
 
 class SelfDestruct(msgspec.Struct, frozen=True, kw_only=True):
-    """What `self_destruct` does at a provider, and what is billed afterwards. source: each provider's document."""
+    """What `self_destruct` does at a provider, and what is billed afterwards. Source: each provider's documentation."""
 
-    how: str  # a clause: "a timer on the machine shuts it down"
-    needs_onstart: bool = False  # it is lines before a start script
-    leaves_disk: bool = False  # its disk is billed until the machine is deleted
-    may_leave_all: bool = False  # whether the rest is billed as well is not documented
+    how: str  # a clause, such as "a timer on the machine shuts it down"
+    needs_onstart: bool = False  # it is prepended to a start script
+    leaves_disk: bool = False  # the disk is billed until the machine is deleted
+    may_leave_all: bool = False  # it is not documented whether the rest is billed as well
 
     def text(self, disk_microusd_hour: int, price_microusd_hour: int) -> str:
-        """How, and what each hour costs afterwards, for a person."""
+        """A sentence on how it works, and what each hour costs afterwards."""
         if not self.leaves_disk:
             return f"{self.how}; billing stops"
         disk, price = (f"${price_text(usd(one))}" for one in (disk_microusd_hour, price_microusd_hour))
@@ -59,73 +59,77 @@ class SelfDestruct(msgspec.Struct, frozen=True, kw_only=True):
 class OptionSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One key of `[providers.NAME.options]` or of `[notify.NAME]`.
 
-    `kind`: an id is text, or a whole number as its digits; ids are whole numbers; templates are texts by kind of alert.
+    `kind`: id is text, or a whole number as digits; ids are whole numbers; templates are texts by alert kind.
     """
 
     name: str
     kind: Literal[
         "text", "id", "ids", "number", "integer", "switch", "texts", "templates"
-    ]  # id: text, or a whole number as its digits
-    about: str  # one line, for `config schema` and the documents
+    ]  # id: text, or a whole number as digits
+    about: str  # one line for `config schema` and the documentation
     default: Option = None
-    choices: tuple[str, ...] = ()  # for texts: the only values accepted
-    least: float | None = None  # for numbers
+    choices: tuple[str, ...] = ()  # for text: the accepted values
+    least: float | None = None  # minimum of a number
     most: float | None = None
     secret: bool = False
-    needed: bool = False  # an error if it is missing and its provider or channel is on
-    is_url: bool = False  # secrets are sent there: plain http gets a warning
-    parse: Callable[[object], Option] | None = None  # reads the raw value in place of `kind`; raises ValueError
-    check: Callable[[Option], None] | None = None  # a further rule for a given value; raises ValueError with one line
+    needed: bool = False  # required if its provider or channel is enabled
+    is_url: bool = False  # secrets are sent there: plain http causes a warning
+    parse: Callable[[object], Option] | None = None  # parses the raw value instead of `kind`; raises ValueError
+    check: Callable[[Option], None] | None = (
+        None  # additional validation of a given value; raises ValueError with one line
+    )
 
 
 class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What an alert channel declares. `check` reads all values together and raises ValueError with one line."""
+    """What an alert channel declares. `check` validates all values together and raises ValueError with one line."""
 
     name: str
-    title: str  # as its owners write it
+    title: str  # in the vendor's spelling
     options: tuple[OptionSpec, ...] = ()  # the keys of `[notify.NAME]`
     check: Callable[[Mapping[str, Option]], None] | None = None
-    extra: str | None = None  # that must be installed
-    template: str = ""  # what `gpuwatch init` writes, commented out, below `[notify.NAME]`; empty: made from `options`
-    docs: str | None = None  # page and heading of its documents: "alerts.md#telegram"
-    doctor: Callable[[ChannelSettings, HttpClient], Iterable[Finding]] | None = None  # more checks; it sends no alert
+    extra: str | None = None  # required extra
+    template: str = ""  # commented lines of `gpuwatch init` below `[notify.NAME]`; empty: generated from `options`
+    docs: str | None = None  # page and heading of its documentation: "alerts.md#telegram"
+    doctor: Callable[[ChannelSettings, HttpClient], Iterable[Finding]] | None = (
+        None  # additional checks; sends no alert
+    )
 
 
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider declares; the settings take their defaults from here."""
+    """What a provider declares; the settings take their defaults from it."""
 
     name: str
-    title: str  # as its owners write it
+    title: str  # in the vendor's spelling
     base_url: str
     commission: Commission = Commission()
     key_names: tuple[str, ...] = ()  # environment variables that the ecosystem uses for its key
     on_by_default: bool = False
     searches_without_key: bool = False
     launches: bool = False  # gpuwatch can rent there
-    no_lookup: str = ""  # why its launcher is no `InstanceLookup`, in a line; empty: it is one
+    no_lookup: str = ""  # one line: why its launcher is not an `InstanceLookup`; empty: it is one
     runs_images: bool = True  # False: it starts virtual machines and ignores `image`
     image_runtype: str = ""  # of virtual machines: the one runtype with which `image` runs there
-    runs_onstart: bool = True  # False: an order cannot bring commands, so no job could log in with its key
-    kinds: tuple[OfferKind, ...] = (OfferKind.LIVE,)  # of price that it gives
-    spots: tuple[bool, ...] = (False,)  # rental types that it has: (False, True) is on demand and spot
+    runs_onstart: bool = True  # False: an order cannot contain commands, so jobs cannot install their SSH key
+    kinds: tuple[OfferKind, ...] = (OfferKind.LIVE,)  # kinds of prices it offers
+    spots: tuple[bool, ...] = (False,)  # rental types it offers: (False, True) means on demand and spot
     billing: Billing = Billing()
     self_destruct: SelfDestruct | None = None  # None: an order with it is refused
-    own_credentials: str | None = None  # "the AWS credential chain": where they come from, if not from `api_key`
-    extra: str | None = None  # that must be installed
+    own_credentials: str | None = None  # source of credentials other than `api_key`: "the AWS credential chain"
+    extra: str | None = None  # required extra
     options: tuple[OptionSpec, ...] = ()
-    label_length: int = LABEL_LENGTH  # characters that an instance's label, name or tag may have
-    rates_hosts: bool = False  # its offers say whether their host is verified, and how reliable it is
-    default_disk_gb: float = 0.0  # what a quote includes if no disk is asked for
+    label_length: int = LABEL_LENGTH  # maximum length of an instance's label, name or tag
+    rates_hosts: bool = False  # its offers state whether the host is verified, and how reliable it is
+    default_disk_gb: float = 0.0  # disk included in a quote by default
     poll_every_s: float = 30.0
     search_interval_s: float = 6.0
     rows_per_day: int = 0  # 0: no quota
-    joins_gpus: bool = False  # one search may name several GPUs: the questions of several watches become one
-    console_url: str | None = None  # where a person rents by hand
-    prerequisites: tuple[PrerequisiteSpec, ...] = ()  # what must be in place before the first rent
-    key_rights: Mapping[str, str] = {}  # its names for what a key may do: "list", "rent", "credit", "charges"
-    template: str = ""  # its section of `gpuwatch init`, heading included; empty: it is not in the template
-    docs: str | None = None  # page of its documents; None: providers/NAME.md
-    doctor: Callable[[ProviderSettings, HttpClient], Iterable[Finding]] | None = None  # more checks; it only reads
+    joins_gpus: bool = False  # one search may name several GPUs, so queries of several watches can be merged
+    console_url: str | None = None  # where a person rents manually
+    prerequisites: tuple[PrerequisiteSpec, ...] = ()  # requirements before the first launch
+    key_rights: Mapping[str, str] = {}  # its names of key permissions: "list", "rent", "credit", "charges"
+    template: str = ""  # its section of `gpuwatch init`, including the heading; empty: not in the template
+    docs: str | None = None  # page of its documentation; None: providers/NAME.md
+    doctor: Callable[[ProviderSettings, HttpClient], Iterable[Finding]] | None = None  # additional checks; read only
 
     def runs_image(self, runtype: str) -> bool:
         """Whether `launch.image` runs there with this runtype."""
@@ -142,15 +146,15 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """What every adapter needs from outside; `stop` ends its waiting."""
+    """Dependencies of every adapter; `stop` ends its waits."""
 
     http: HttpClient
     now: Now
     monotonic: Callable[[], float]
-    sleep: Callable[[float], None]  # for the waits between retries
+    sleep: Callable[[float], None]  # waits between retries
     stop: threading.Event
-    holds: HoldStore | None = None  # keeps over a restart what the provider wants no more of; None: nothing is kept
-    is_patient: bool = True  # False: a person waits for the answer; a server without a connection is tried once
+    holds: HoldStore | None = None  # stores holds over a restart; None: they are not stored
+    is_patient: bool = True  # False: a person is waiting; an unreachable server is tried only once
 
 
 def web_address(value: Option) -> None:
@@ -177,9 +181,9 @@ def parse_url(value: object) -> str:
 
 
 def parse_token(value: object) -> str:
-    """For `OptionSpec.parse`: a key or token: printable ASCII without blanks. Raises ValueError."""
+    """For `OptionSpec.parse`: a key or token: printable ASCII without spaces. Raises ValueError."""
     if not isinstance(value, str):
-        raise ValueError("expected text in quotes")  # noqa: TRY004 - one kind of error for everything that is wrong
+        raise ValueError("expected text in quotes")  # noqa: TRY004 - one exception type for all invalid values
     text = str(value).strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ValueError("expected printable ASCII without spaces")
@@ -187,7 +191,7 @@ def parse_token(value: object) -> str:
 
 
 def parse_password(value: object) -> str:
-    """For `OptionSpec.parse`: one line of text, blanks and all. Raises ValueError."""
+    """For `OptionSpec.parse`: one line of text, not stripped. Raises ValueError."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise ValueError("expected text in quotes, on one line")
     return str(value)
@@ -206,7 +210,7 @@ def parse_line(value: object) -> str:
 
 
 def parse_list(one: Callable[[object], str]) -> Callable[[object], tuple[str, ...]]:
-    """For `OptionSpec.parse`: a list, or a single text as a list of one; in the environment also JSON."""
+    """For `OptionSpec.parse`: a list, or a single text as a list of one; also JSON from the environment."""
 
     def parse(value: object) -> tuple[str, ...]:
         if isinstance(value, EnvText) and value.lstrip().startswith("["):

@@ -1,4 +1,4 @@
-"""An alert as JSON: one form for `gpuwatch alerts --json` and for the webhook channel."""
+"""An alert as JSON, the same for `gpuwatch alerts --json` and the webhook channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwatch.ports.alerts import Alert
 
 
 def event_json(alert: Alert) -> dict[str, Any]:
-    """Everything an alert says. Facts are an object; a label that comes twice has its values joined by "; "."""
+    """All fields of an alert. Facts are an object; values of a repeated label are joined by "; "."""
     facts: dict[str, str] = {}
     for label, value in alert.facts:
         facts[label] = f"{facts[label]}; {value}" if label in facts else value

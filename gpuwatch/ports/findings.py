@@ -1,4 +1,4 @@
-"""A finding of `gpuwatch doctor`: ours, or of a provider or channel that declares checks of its own."""
+"""A finding of `gpuwatch doctor`, from its own checks or from those of a provider or channel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check.
 
     Attributes:
-        area: what was checked: "settings", "database", a provider.
+        area: what was checked, such as "settings", "database" or a provider.
         state: "ok", "note" (works, but worth knowing) or "fault" (exit code 1).
-        mend: what to do about it.
+        mend: how to fix it.
     """
 
     area: str

@@ -1,4 +1,4 @@
-"""The ports to the owner's hooks: the rows that call for them, and what runs them."""
+"""The ports for hooks: the stored hook runs, and what executes them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ON_RUNNING, BEFORE_STOP, ON_ENDED = "on_running", "before_stop", "on_ended"
 
 
 class HookRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One hook that a launch calls for; leased, so that nobody else runs it meanwhile."""
+    """One hook run of a launch; leased, so that no other process runs it."""
 
     launch_id: str
     watch: str
     event: str
-    body: str  # the launch as JSON, as it was then
-    attempts: int  # this one included
+    body: str  # the launch as JSON at that time
+    attempts: int  # including this one
     terms: str | None = None  # of its launch
 
 
 class HookCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run or sent, once."""
+    """What to run or send, once."""
 
     spec: HookSpec
     event: str
@@ -40,50 +40,50 @@ class HookCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How the command of a launch ended. `code` None: it was ended from here. `not_started`: why nothing of it ran."""
+    """The result of a launch's command. `code` None: gpuwatch ended it. `not_started`: why it did not start."""
 
     code: int | None = None
-    words: str = ""  # the end of its output, cleaned and without secrets
+    words: str = ""  # end of its output, cleaned and redacted
     not_started: str | None = None
 
 
 class LaunchCommandInvoker(Protocol):
-    """Runs the command of a launch, once."""
+    """Runs the command of a launch once."""
 
     def __call__(self, launch: Launch, watch: Watch, match: Match, now: datetime) -> CommandOutcome:
-        """Run it within its time. Whatever is raised, it may have run."""
+        """Run it within its timeout. It may have run, whatever is raised."""
 
 
 class HookRunRepository(Protocol):
-    """The rows. All methods raise StoreError; a row that somebody else leased meanwhile is left as it is."""
+    """The stored hook runs. All methods raise StoreError; rows leased by another process are left unchanged."""
 
     def start(self) -> None:
-        """A runner begins: what the one before held is given back, where no other can be running."""
+        """Start a runner: release leases of the previous one if no other runner can be active."""
 
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
-        """Claim what is due, the oldest first; never `before_stop`."""
+        """Lease what is due, oldest first; never `before_stop`."""
 
     def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
-        """Claim a hook that runs now or never; None: it was begun before."""
+        """Lease a hook that runs now or never; None: it was already started."""
 
     def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
-        """Does somebody run it at this moment?"""
+        """Is it running at the moment?"""
 
     def done(self, run: HookRun) -> None:
-        """It ran, or there is nothing to run."""
+        """Mark as done: it ran, or there is nothing to run."""
 
     def later(self, run: HookRun, next_try_at: datetime, error: str) -> None:
-        """It failed; try again then."""
+        """Mark as failed; retry at the given time."""
 
     def release(self, run: HookRun) -> None:
-        """It was not run: there was no time for it."""
+        """Release it unused, because time ran out."""
 
     def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
-        """Given up, and reported, in one transaction; False: it was over already."""
+        """Give up and report it in one transaction; False: it was already finished."""
 
 
 class HookInvoker(Protocol):
-    """Carries a hook out."""
+    """Executes a hook."""
 
     def __call__(self, call: HookCall) -> str | None:
-        """Run or send it, within its time; None: it went well, else one line that says what did not."""
+        """Run or send it within its timeout. Returns None on success, else one line about the failure."""

@@ -1,4 +1,4 @@
-"""The way to a server: the client, what it sends, what comes back, and why nothing does."""
+"""The port for HTTP: the client, requests, replies and errors."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from gpuwatch.redaction import redact
 
 
 class HttpReply(msgspec.Struct, frozen=True):
-    """A whole answer, whatever its status. Header names are lower-case; the body is decompressed."""
+    """A complete reply, whatever its status. Header names are lower-case; the body is decompressed."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def __repr__(self) -> str:
-        return f"HttpReply({self.status}, {len(self.body)} bytes)"  # bodies and headers may hold secrets
+        return f"HttpReply({self.status}, {len(self.body)} bytes)"  # bodies and headers may contain secrets
 
 
 class NetError(GpuwatchError):
-    """No answer. The text is one line, redacted: which server, and what went wrong."""
+    """No reply. The text is one line, redacted: the server, and what went wrong."""
 
     def __init__(self, message: str) -> None:
         super().__init__(redact(message))
 
 
 class NotSent(NetError):
-    """The request never left: no such host, refused, TLS, no free connection. Nothing can have happened there."""
+    """The request was not sent: no such host, refused, TLS, no free connection. It cannot have had an effect."""
 
 
 class NoReply(NetError):
-    """The request left, and no whole answer came: a timeout, a reset, a cut or oversized body. It may have worked."""
+    """The request was sent, but no complete reply came: timeout, reset, truncated or oversized. It may have worked."""
 
 
 class UnusableReply(NoReply):
-    """An answer came that is oversized or wrongly compressed: a retry would bring the same."""
+    """The reply is oversized or wrongly compressed: a retry would return the same."""
 
 
 class RequestOptions(TypedDict, total=False):
-    """What a request may carry: `json` is sent as a JSON body, `content` as it is.
+    """Options of a request: `json` is sent as a JSON body, `content` unchanged.
 
-    `deadline_s` bounds everything: connecting, sending, and the last byte of the answer. `max_bytes` bounds the decoded
-    answer. Both have a default of the client's.
+    `deadline_s` bounds the whole request, from connecting to the last byte of the reply. `max_bytes` bounds the decoded
+    reply. The client has defaults for both.
     """
 
     headers: Mapping[str, str]
@@ -59,7 +59,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class StreamingReply:
-    """An answer whose body is still arriving: `status`, `headers` (lower-case), and `chunks` of decoded bytes."""
+    """A reply whose body is still arriving: `status`, `headers` (lower-case), and `chunks` of decoded bytes."""
 
     def __init__(self, status: int, headers: Mapping[str, str], chunks: Iterator[bytes]) -> None:
         self.status = status
@@ -67,7 +67,7 @@ class StreamingReply:
         self.chunks = chunks
 
     def read(self, max_bytes: int | None = None) -> bytes:
-        """The rest of the body, at most `max_bytes` of it."""
+        """The rest of the body, up to `max_bytes`."""
         body = io.BytesIO()
         for chunk in self.chunks:
             body.write(chunk if max_bytes is None else chunk[: max_bytes - body.tell()])
@@ -77,13 +77,13 @@ class StreamingReply:
 
 
 class HttpClient(Protocol):
-    """Sends one request within a deadline and a size, and never repeats it. For all threads."""
+    """Sends one request within a deadline and a size limit, and never retries. Thread-safe."""
 
     def ask(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpReply:
-        """Send one request and read the whole answer, whatever its status.
+        """Send one request and read the complete reply, whatever its status.
 
         Raises:
-            NotSent: nothing has left.
+            NotSent: nothing was sent.
             NoReply: it may have arrived.
         """
         ...
@@ -91,5 +91,5 @@ class HttpClient(Protocol):
     def stream(
         self, method: str, url: str, **options: Unpack[RequestOptions]
     ) -> AbstractContextManager[StreamingReply]:
-        """Like `ask`, with the body as it arrives; `chunks` raises NoReply if it does not end well."""
+        """Like `ask`, but with the body as it arrives; `chunks` raises NoReply if the body is incomplete."""
         ...

@@ -14,10 +14,10 @@ class JobStore(Protocol):
     """Jobs, their runs and events. Every method may raise StoreError."""
 
     def open_jobs(self) -> Sequence[Job]:
-        """Those that are not over, oldest first."""
+        """Open jobs, oldest first."""
 
     def ended_jobs(self, names: Collection[str]) -> Sequence[Job]:
-        """The jobs with one of these names, or of an array with one, that are over."""
+        """Ended jobs with one of these names, or of an array with one of them."""
 
     def job(self, job_id: str) -> Job | None:
         """One job."""
@@ -26,24 +26,24 @@ class JobStore(Protocol):
         """Its runs, oldest first."""
 
     def events(self, job_id: str) -> Sequence[JobEvent]:
-        """What happened to it, oldest first."""
+        """Its events, oldest first."""
 
     def save_run(self, run: JobRun, event: JobEvent | None = None) -> None:
-        """Keep a run as it is now, made or changed, and what happened, in one transaction."""
+        """Store a new or changed run with its events in one transaction."""
 
     def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
-        """One step with its event, and the run as it is then, in one transaction; the job as it is then.
+        """Apply one transition with its event and run in one transaction; returns the updated job.
 
         Raises:
-            JobConflict: somebody changed the job meanwhile; nothing was written.
-            JobTransitionRefused: it does not follow from the job's state.
+            JobConflict: the job was changed concurrently; nothing was written.
+            JobTransitionRefused: the transition is not allowed in the job's state.
         """
 
     def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
-        """One step of a queued job onto the instance of a job that is done with it, with both runs, as `record`.
+        """Move a queued job to the instance of a finished job, with both runs, like `record`.
 
         Raises:
-            JobConflict: somebody changed the job meanwhile, it rents its own, or renting is paused; nothing is written.
+            JobConflict: changed concurrently, the job rents its own, or renting is paused; nothing was written.
         """
 
 

@@ -19,29 +19,29 @@ LANES = (HUNT, SWEEP)
 
 
 class Completeness(StrEnum):
-    """How much of what was asked for an answer holds."""
+    """How much of the requested data an answer contains."""
 
-    COMPLETE = "complete"  # everything that fits the query
-    TRUNCATED = "truncated"  # the provider cut it (rows == limit) and it could not be split further
-    PARTIAL = "partial"  # some of the searches behind it failed
+    COMPLETE = "complete"  # everything that matches the query
+    TRUNCATED = "truncated"  # the provider truncated it (rows == limit), and it could not be split further
+    PARTIAL = "partial"  # some of its searches failed
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a market answered: cheapest first, no identity twice.
+    """The answer of a market: cheapest first, no duplicate identities.
 
-    `complete_to_usd_hour`: with TRUNCATED, offers are all known up to this listed price of the whole offer.
+    `complete_to_usd_hour`: for TRUNCATED, all offers up to this listed price of the whole offer are included.
     """
 
     provider: str
     observed_at: datetime
     offers: Sequence[Offer]
     completeness: Completeness
-    rows: int  # rows returned, counted against the quota
+    rows: int  # returned rows, counted against the quota
     searches: int = 1
-    skipped: Mapping[str, int] = {}  # reason → rows that were not understood
-    drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each reported once
+    skipped: Mapping[str, int] = {}  # reason → rows that could not be parsed
+    drift: Sequence[str] = ()  # "new field: x", "field gone: y"; each is reported once
     complete_to_usd_hour: float | None = None
-    incomplete_because: str = ""  # why what was asked for may be missing, one line; empty: not stated
+    incomplete_because: str = ""  # one line: why data may be missing; empty: not stated
     elapsed_s: float = 0.0
 
 
@@ -51,16 +51,16 @@ class Market(Protocol):
     name: str
 
     def search(self, query: Query) -> Answer:
-        """Offers that fit. May wait for the provider's search interval.
+        """Matching offers. May wait for the provider's search interval.
 
         Raises:
-            ProviderError: no usable answer at all.
+            ProviderError: no usable answer.
         """
 
 
 @runtime_checkable
 class SelfChecking(Protocol):
-    """A `Market` with more to say to `gpuwatch doctor` than whether it answers."""
+    """A `Market` with additional findings for `gpuwatch doctor`."""
 
     def findings(self) -> Iterable[Finding]:
-        """What is worth knowing at this moment; it asks nobody."""
+        """Current findings; sends no request."""

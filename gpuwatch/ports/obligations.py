@@ -1,4 +1,4 @@
-"""The port to the keeper's file: what must be ended, kept so that no database is needed to end it."""
+"""The port to the keeper's file: launches to end, stored so that ending them needs no database."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ class ObligationLog(Protocol):
     """Where obligations are written, before and while instances exist."""
 
     def record_order(self, launch: Launch, hook_s: float) -> None:
-        """Write it down, durably, before its order is sent; nothing if it is there already.
+        """Write it durably before its order is sent; does nothing if it is already there.
 
         Args:
-            hook_s: how long `before_stop` may take; 0 without that hook.
+            hook_s: time that `before_stop` may take; 0 without that hook.
 
         Raises:
-            StoreError: it was not written; the order must not be sent.
+            StoreError: it was not written, so the order must not be sent.
         """
 
     def record_extension(self, launch: Launch) -> None:
-        """Write down its later end, durably, before the row has it. Raises StoreError: it must not be extended."""
+        """Write its later end durably before the row is updated. Raises StoreError: it must not be extended."""
 
     def follow(self, launches: Iterable[Launch]) -> None:
-        """Write down what has changed of them. Never raises: the file is a copy, and the next call makes up for it."""
+        """Write what changed. Never raises: the file is a copy, and the next call catches up."""
 
 
 class ObligationReader(Protocol):
-    """How the keeper reads them; it waits for nobody who writes."""
+    """How the keeper reads obligations; never waits for writers."""
 
     def open_obligations(self) -> Sequence[Obligation]:
-        """What is not over, as the file is now. Raises StoreError: it cannot be read."""
+        """Open obligations in the current file. Raises StoreError: it cannot be read."""
 
     def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
-        """What was closed since then, as it was when `open_obligations` was called last."""
+        """Obligations closed since the given time, as of the last call of `open_obligations`."""
 
     def close(self, obligation: Obligation) -> None:
-        """Write down that it is over: the provider says that its instance is gone. Raises StoreError."""
+        """Close it: the provider reports that its instance is gone. Raises StoreError."""
 
     def reopen(self, obligation: Obligation) -> None:
-        """Write down that what was closed is open again: its instance is there. Raises StoreError."""
+        """Reopen it: its instance exists. Raises StoreError."""
 
 
 class NoObligationLog:
     """Writes nothing: for commands that only read, and for simulations."""
 
     def record_order(self, launch: Launch, hook_s: float) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def record_extension(self, launch: Launch) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def follow(self, launches: Iterable[Launch]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 NO_OBLIGATION_LOG = NoObligationLog()

@@ -12,16 +12,16 @@ from gpuwatch.ports.renting import Order
 
 
 class PrerequisiteName(StrEnum):
-    """What kind of thing must be in place. A value of the JSON."""
+    """The kind of a prerequisite. A value of the JSON."""
 
-    CREDENTIALS = "credentials"  # they work, and may do what a rent needs
+    CREDENTIALS = "credentials"  # they work, and have the permissions a launch needs
     BALANCE = "balance"
     QUOTA = "quota"
     KEY_PAIR = "key-pair"  # a way to log in
     IMAGE = "image"  # one that fits the machine
     NETWORK = "network"
     REGION = "region"  # enabled for the account
-    TERMS = "terms"  # accepted, and roles that the provider wants to be made once
+    TERMS = "terms"  # accepted terms, and roles that must be created once
     ORDER = "order"  # the provider's own validation of the whole order
 
 
@@ -34,7 +34,7 @@ class PrerequisiteSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def declared(docs: str, **about: str) -> tuple[PrerequisiteSpec, ...]:
-    """Declarations by name (`key_pair` is "key-pair"), all explained at one place of the documents."""
+    """Declarations by name (`key_pair` is "key-pair"), all documented in one place."""
     return tuple(
         PrerequisiteSpec(name=PrerequisiteName(name.replace("_", "-")), about=line, docs=docs)
         for name, line in about.items()
@@ -42,15 +42,15 @@ def declared(docs: str, **about: str) -> tuple[PrerequisiteSpec, ...]:
 
 
 class Prerequisite(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe found out about one prerequisite.
+    """The result of checking one prerequisite.
 
     Attributes:
-        met: None: it could not be found out; `text` says why.
-        text: one line: what is there, or what is missing.
-        mend: what to do about it; empty where it is met.
-        place: region, zone or family that it is about; empty: the whole account.
-        offer_ids: the orders that it concerns; empty: all.
-        is_blocking: False: a rent is of use without it; reported, and the daemon rents.
+        met: None: unknown; `text` says why.
+        text: one line: what exists, or what is missing.
+        mend: how to fix it; empty if it is met.
+        place: the region, zone or family; empty: the whole account.
+        offer_ids: the orders it applies to; empty: all.
+        is_blocking: False: a launch is useful without it; reported, and the daemon rents.
     """
 
     name: PrerequisiteName
@@ -64,21 +64,21 @@ class Prerequisite(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class PrerequisiteProbe(Protocol):
-    """A launcher that can find out what its provider wants before the first rent. It only reads, and rents nothing."""
+    """A launcher that can check what its provider requires before the first launch. Read only; rents nothing."""
 
     def prerequisites(self, orders: Sequence[Order]) -> Sequence[Prerequisite]:
-        """What is met and what is missing for these orders; without orders, for the account alone.
+        """Prerequisites of these orders, met or missing; without orders, of the account only.
 
-        A question without a usable answer is a prerequisite with `met` None, no error.
+        A request without a usable answer results in a prerequisite with `met` None, not in an error.
         """
 
 
 @runtime_checkable
 class OrderValidation(Protocol):
-    """A launcher whose provider validates an order without carrying it out."""
+    """A launcher whose provider validates an order without placing it."""
 
     def validate(self, order: Order) -> Prerequisite:
-        """What the provider says of the whole order. Raises nothing: no usable answer is `met` None."""
+        """The provider's verdict on the whole order. Never raises: without a usable answer, `met` is None."""
 
 
 @runtime_checkable
@@ -90,9 +90,9 @@ class OrderCheck(Protocol):
 
 
 def is_blocked(found: Sequence[Prerequisite], offer_ids: Sequence[str]) -> bool:
-    """Whether nothing of these offers can be rented: the account lacks something, or each offer does.
+    """Whether none of these offers can be rented: the account lacks something, or each offer does.
 
-    Without offers, what one place lacks does not decide about the others.
+    Without offers, a missing prerequisite of one place does not block other places.
     """
     missing = [one for one in found if one.met is False and one.is_blocking]
     if any(not one.offer_ids and (offer_ids or not one.place) for one in missing):

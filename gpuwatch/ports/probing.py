@@ -1,4 +1,4 @@
-"""The ports to an instance itself (does it answer, what is it?) and to the samples of its GPU utilisation."""
+"""The ports to an instance (does it answer, what hardware has it?) and to the samples of its GPU utilisation."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class InstanceUnreachable(GpuwatchError):
-    """It does not answer, or not as it should; it may do so later. Its text is fit to be shown."""
+    """It does not answer correctly; it may do so later. The text may be shown to users."""
 
 
 class LoginRefused(GpuwatchError):
-    """It answers, and does not let us in: no fault of the machine as far as anybody knows."""
+    """It answers, but rejects the login; this does not prove a fault of the machine."""
 
 
 class InstanceProbe(Protocol):
-    """Checks an instance from outside and inside. Each call may take its whole time limit: never within a task."""
+    """Checks an instance from outside and inside. A call may take its whole timeout: never call it within a task."""
 
     def banner(self, host: str, port: int) -> str:
-        """What an SSH server says first, cleaned. Raises InstanceUnreachable."""
+        """The banner of the SSH server, cleaned. Raises InstanceUnreachable."""
 
     def inside(
         self, host: str, port: int, key_file: str, *, download: bool, user: str | None = None
     ) -> MeasuredInstance:
-        """Log in and measure; what is unknown there is None.
+        """Log in and measure; unknown values are None.
 
         Args:
             key_file: the private key.
-            download: measure the download speed, too.
+            download: also measure the download speed.
             user: None: root.
 
         Raises:
@@ -43,16 +43,16 @@ class InstanceProbe(Protocol):
 
 
 class UtilisationRepository(Protocol):
-    """Samples of GPU use. All methods raise StoreError."""
+    """Samples of GPU utilisation. All methods raise StoreError."""
 
     def add(self, launch_id: str, sample: UtilisationSample) -> None:
-        """Keep one; a second one of the same millisecond takes its place."""
+        """Store one; it replaces a sample of the same millisecond."""
 
     def since(self, launch_id: str, moment: datetime) -> Sequence[UtilisationSample]:
-        """Those from a moment on, oldest first."""
+        """Samples since the given time, oldest first."""
 
     def mean(self, launch_id: str) -> float | None:
-        """Of all known samples of a launch; None: there is none."""
+        """Summary of all samples of a launch; None: there are none."""
 
     def forget(self, before: datetime) -> int:
-        """Drop older ones; how many."""
+        """Delete older samples; returns how many."""

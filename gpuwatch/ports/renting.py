@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):
-    """The login of a private image registry. `password` is a secret: never logged, shown or stored."""
+    """The login for a private image registry. `password` is a secret: never logged, shown or stored."""
 
     server: str
     username: str
@@ -45,36 +45,38 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance to rent. `bid_usd_hour` is set for spot, and only then: without it the rent is on demand."""
+    """One instance to rent. `bid_usd_hour` is set only for spot; without it, the rental is on demand."""
 
     offer_id: str
     label: str
     image: str
-    disk_gb: float  # as it was priced; 0: what comes with the machine. A launcher knows its own least size
+    disk_gb: float  # as priced; 0: the disk included with the machine. A launcher enforces its own minimum
     bid_usd_hour: float | None = None
     onstart: str | None = None
-    env: Mapping[str, str] = {}  # may hold secrets
+    env: Mapping[str, str] = {}  # may contain secrets
     ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp": opened on the instance
     runtype: str = "ssh"
     template: str | None = None
     registry: Registry | None = None
     volume: Volume | None = None
-    self_destruct_at: datetime | None = None  # the instance ends itself then, with its own key, where the provider can
-    deadline: datetime | None = None  # gpuwatch ends it then; a limit of the provider's own is set behind it
-    needs_ssh: bool = False  # a job logs in, by the key that `onstart` lets in: without an SSH server it is of no use
+    self_destruct_at: datetime | None = (
+        None  # the instance ends itself then with its own key, if the provider supports it
+    )
+    deadline: datetime | None = None  # gpuwatch ends it then; a limit at the provider is set later than this
+    needs_ssh: bool = False  # a job logs in with the key that `onstart` installs: it requires an SSH server
 
     def __repr__(self) -> str:
         return f"Order({self.offer_id!r}, {self.label!r}, {self.image!r})"
 
 
 class PriceIncrease(msgspec.Struct, frozen=True, kw_only=True):
-    """A higher price that a host proposes for a running contract. Prices are listed, USD per hour, GPUs alone."""
+    """A higher price proposed by a host for a running contract. Prices are listed, USD per hour, GPUs only."""
 
     increase_id: str
     instance_id: str
-    new_usd_hour: float | None  # None: the GPU price stays, something else rises
+    new_usd_hour: float | None  # None: the GPU price stays the same, something else increases
     effective_at: datetime | None = None
-    words: str = ""  # what else changes, for a person
+    words: str = ""  # other changes, as text
 
 
 class ProviderCharge(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,70 +86,70 @@ class ProviderCharge(msgspec.Struct, frozen=True, kw_only=True):
     day: date
     kind: str
     usd: float
-    final: bool = True  # False: the day is not over, or the provider says that it may still change
+    final: bool = True  # False: the day has not ended, or the provider may still change it
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider's receipt. `starting` False: a contract exists but does not run (a lost bid); it is billed."""
+    """The provider's confirmation. `starting` False: a contract exists but does not run (a lost bid); it is billed."""
 
     instance_id: str
     starting: bool = True
 
 
 class Launcher(Protocol):
-    """A provider's renting side. No method repeats a request that changes something."""
+    """A provider's renting side. No method retries a request that changes something."""
 
     name: str
 
     def create(self, order: Order) -> Created:
-        """Rent, once.
+        """Rent once.
 
         Raises:
-            OfferGone, OrderRefused, OrderRateLimited: nothing was made.
-            OutcomeUnknown: anything else; look the label up before doing anything again.
+            OfferGone, OrderRefused, OrderRateLimited: nothing was created.
+            OutcomeUnknown: anything else; look up the label before doing anything again.
         """
 
     def list_instances(self) -> Sequence[Instance]:
         """Every instance of the account, all pages.
 
         Raises:
-            ProviderError: also when a page is missing or odd: a short list is never returned as a whole one.
+            ProviderError: also if a page is missing or malformed: an incomplete list is never returned as complete.
         """
 
     def destroy(self, instance_id: str) -> None:
-        """End it for good; an instance that is gone already is no error. A return is not yet proof: list.
+        """Destroy it; not an error if it is already gone. Success is not proof yet: check the list.
 
         Raises:
-            OrderError, ProviderError: not done, or not known.
+            OrderError, ProviderError: not destroyed, or unknown.
         """
 
     def credit_usd(self) -> float | None:
-        """What the account can still spend; None: the provider does not say. Raises ProviderError."""
+        """The remaining credit of the account; None: the provider does not report it. Raises ProviderError."""
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        """Bid another price for a spot instance, GPUs alone. Raises OrderError, ProviderError."""
+        """Change the bid of a spot instance, GPUs only. Raises OrderError, ProviderError."""
 
     def price_increases(self) -> Sequence[PriceIncrease]:
-        """What hosts propose for running contracts, open ones alone. Raises ProviderError."""
+        """Open price increases proposed by hosts. Raises ProviderError."""
 
     def answer_increase(self, increase_id: str, accept: bool) -> None:
         """Accept or reject a proposal. Raises OrderError, ProviderError."""
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
-        """What was charged on these days, both included; None: the provider does not tell. Raises ProviderError."""
+        """Charges of these days, inclusive; None: the provider does not report them. Raises ProviderError."""
 
 
 @runtime_checkable
 class InstanceLookup(Protocol):
-    """A launcher whose API answers for one instance: evidence beside the list, which may omit what is alive."""
+    """A launcher that can look up one instance: evidence in addition to the list, which may omit a running instance."""
 
     def get(self, instance_id: str) -> Instance | None:
-        """The instance; None: the provider says that it is gone. Raises ProviderError."""
+        """The instance; None: the provider reports that it is gone. Raises ProviderError."""
 
 
 @runtime_checkable
 class AccountLookup(Protocol):
-    """A launcher whose API names the account that its key belongs to. Of the others, a hash of the key is kept."""
+    """A launcher that can report the account of its key. For others, a hash of the key is stored."""
 
     def account_id(self) -> str | None:
-        """The provider's own id of the account; None: this key may not ask. Raises ProviderError."""
+        """The provider's id of the account; None: this key lacks the permission. Raises ProviderError."""

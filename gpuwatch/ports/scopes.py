@@ -1,4 +1,4 @@
-"""The port to what orders were refused for."""
+"""The port for scopes that orders were refused for."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from gpuwatch.domain.launches.scopes import SkippedScope
 
 
 class ScopeLog(Protocol):
-    """Where it is kept, for every later reservation."""
+    """Stores refused scopes for later reservations."""
 
     def skip(self, scope: SkippedScope) -> None:
-        """Skip it from now on. Raises StoreError."""
+        """Skip the scope from now on. Raises StoreError."""
 
 
 class NoScopeLog:
-    """Keeps nothing: for simulations."""
+    """Stores nothing: for simulations."""
 
     def skip(self, scope: SkippedScope) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 NO_SCOPE_LOG = NoScopeLog()

@@ -1,4 +1,4 @@
-"""What adapters and channels get from the settings. Secrets never show in a repr."""
+"""The settings that adapters and channels receive. Secrets never appear in a repr."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ Option = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[providers.NAME]`, as the adapter gets it. `api_key` is a secret: never logged, shown or stored."""
+    """One `[providers.NAME]` for its adapter. `api_key` is a secret: never logged, shown or stored."""
 
     name: str
     base_url: str
     api_key: str | None = None
-    previous_api_key: str | None = None  # a secret, too: follows and ends what is left under it, rents nothing
+    previous_api_key: str | None = None  # also a secret: follows and ends launches under it, rents nothing
     commission: Commission = Commission()
     poll_every_s: float = 30.0
     sweep_every_s: float | None = None  # None: "auto", as the row quota allows
-    search_interval_s: float = 6.0  # the least time between two searches
+    search_interval_s: float = 6.0  # minimum interval between two searches
     rows_per_day: int = 20_000  # 0: no quota
     timeout_s: float = 30.0
-    options: Mapping[str, Option] = {}  # `[providers.NAME.options]`: what this provider alone knows, complete
+    options: Mapping[str, Option] = {}  # `[providers.NAME.options]` of this provider, with defaults
 
     def __repr__(self) -> str:
         return f"ProviderSettings({self.name!r}, {self.base_url!r})"
 
 
 class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[notify.NAME]`; `options` complete with defaults. May hold secrets.
+    """One `[notify.NAME]`; `options` include defaults. May contain secrets.
 
-    `min_severity`: what is below comes without a sound, or not at all where the channel cannot be silent.
+    `min_severity`: alerts below it are delivered silently, or not at all if the channel cannot do that.
     """
 
     name: str

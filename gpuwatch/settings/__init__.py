@@ -1,4 +1,4 @@
-"""Settings: built-in defaults, a TOML file, the environment. `load` makes one frozen `Settings` of them."""
+"""Settings: built-in defaults, a TOML file, the environment. `load` merges them into one frozen `Settings`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Settings for stopping: invalid parts are left out, so that they keep nobody from stopping what costs money.
+"""Best-effort settings for stopping: invalid parts are ignored, so that they never prevent stopping a launch.
 
-Nothing is rented with them. A provider whose address or key is in doubt is left out as a whole: at a wrong address an
-instance would seem to be gone. The database must be right: another one holds no launch to stop.
+Nothing is rented with them. A provider with a doubtful address or key is ignored completely: at a wrong address an
+instance would seem to be gone. The database must be right: another one contains no launch to stop.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gpuwatch.settings.options import KeyPath
 from gpuwatch.settings.sources import ExternalValue, Sources, UnreadableValues
 from gpuwatch.settings.validate import validate
 
-_IN_DOUBT = ("base_url", "api_key", "previous_api_key", "options")  # an option may name the account or region to search
+_IN_DOUBT = ("base_url", "api_key", "previous_api_key", "options")  # an option may set the account or region to search
 _OFF = {"enabled": False}
 _NEEDED = frozenset(name for name, field in WatchTable.model_fields.items() if field.is_required())
 
 
 class BestEffortSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The valid part, without secrets; `lines` name what was left out, one each."""
+    """The valid part, without secrets; `lines` name the ignored parts, one each."""
 
     settings: Settings
     resolved: ResolvedSettings
@@ -45,7 +45,7 @@ def load_best_effort(
     """The valid part of merged tables.
 
     Args:
-        unreadable: what could not be read at all.
+        unreadable: values that could not be read at all.
 
     Raises:
         SettingsError: the database's address is wrong.
@@ -60,7 +60,7 @@ def load_best_effort(
         except InvalidSettings as error:
             before = rest.tree
             rest.leave_out(error.found)
-            if rest.tree == before:  # the database, which cannot be left out
+            if rest.tree == before:  # the database, which must not be ignored
                 raise
         else:
             return BestEffortSettings(
@@ -74,23 +74,23 @@ def _harmless(settings: Settings, left_out: Sequence[str]) -> Settings:
 
 
 class _RemainingTables:
-    """Tables that shrink. The given tables do not change: error lines are located by them."""
+    """Tables that shrink. The given tables do not change: the line numbers of errors refer to them."""
 
     def __init__(self, tree: dict[str, Any], sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> None:
         self._whole, self._sources, self._origins = tree, sources, origins
-        self._numbers = list(range(len(_watches(tree))))  # of the watches that are left, in the file
+        self._numbers = list(range(len(_watches(tree))))  # of the remaining watches, in the file
         self.tree = tree
         self.lines: list[str] = []
         self.left_out: list[str] = []
 
     def lose(self, path: KeyPath, text: str) -> None:
-        """Leave out a value from outside the file that could not be read."""
+        """Ignore a value from outside the file that could not be read."""
         self.lines.append(f"{text}; ignored")
-        if path[:1] == ("providers",):  # it may have been its address
+        if path[:1] == ("providers",):  # it may have been the provider's address
             self.tree = _without(self.tree, path[:2])
 
     def leave_out(self, found: Sequence[tuple[Location, str]]) -> None:
-        """Remove what is invalid, with a line for each."""
+        """Remove invalid parts, with a line for each."""
         cuts = [_cut(self.tree, loc) for loc, _ in found]
         for (loc, text), cut in zip(found, cuts, strict=True):
             reason = error_line(self._in_file(loc), text, self._sources, self._whole, self._origins)
@@ -105,7 +105,7 @@ class _RemainingTables:
         return loc
 
     def _drop_watches(self) -> None:
-        """Remove the watches of which nothing is left."""
+        """Remove watches without any valid part."""
         left = _watches(self.tree)
         gone = [number for number, watch in zip(self._numbers, left, strict=False) if watch is None]
         if gone:
@@ -116,7 +116,7 @@ class _RemainingTables:
 
 
 def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
-    """What must go because of an error: as little as possible; empty: nothing may.
+    """The smallest part to remove because of an error; empty: none may be removed.
 
     Of `[watch.launch]` only the one key: `before_stop` must run even if another secret is missing.
     """
@@ -136,7 +136,7 @@ def _cut(tree: Mapping[str, Any], loc: Location) -> Location:
 
 
 def _without(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
-    """The tables without one thing. A provider is switched off instead: some are on by default."""
+    """The tables without one part. A provider is disabled instead, because some are enabled by default."""
     if cut[:1] == ("providers",) and len(cut) <= 2:
         return switched_off(tree, cut)
     found: dict[str, Any] = removed(tree, cut)
@@ -144,7 +144,7 @@ def _without(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
 
 
 def switched_off(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
-    """The tables with one provider switched off; `("providers",)`: with all."""
+    """The tables with one provider disabled; `("providers",)`: with all disabled."""
     table = tree.get("providers")
     kept = {name: one for name, one in table.items() if name != cut[-1]} if isinstance(table, dict) else {}
     known = [name for name in providers.names() if len(cut) == 1 or name == cut[1]]
@@ -152,7 +152,7 @@ def switched_off(tree: dict[str, Any], cut: Location) -> dict[str, Any]:
 
 
 def removed(tree: Any, cut: Location) -> Any:
-    """A copy without one thing; in a list None takes its place, so that the others keep their indexes."""
+    """A copy without one part; in a list None replaces it, so that the other indexes do not change."""
     if not cut or not _has(tree, cut[0]):
         return tree
     head, rest = cut[0], cut[1:]
@@ -172,13 +172,13 @@ def _at(tree: Any, path: Location) -> Any:
 
 
 def _is_in_doubt(key: str) -> bool:
-    """Is this the address or the key, or a misspelling of one of them?"""
+    """Is this the address or the key, or a misspelling of either?"""
     return bool(get_close_matches(key.lower(), _IN_DOUBT, n=1, cutoff=0.6))
 
 
 def _name(cut: Location) -> str:
     if cut[:1] == ("watch",) and len(cut) > 1:
-        return ".".join(map(str, cut[2:])) or "this watch"  # a key of the watch is named as the fault names it
+        return ".".join(map(str, cut[2:])) or "this watch"  # a key of the watch is named as in the error
     return ".".join(map(str, cut)) or "nothing"
 
 

@@ -1,7 +1,7 @@
-"""A cache of validated settings, without secrets: a start with the same settings needs no pydantic.
+"""A cache of validated settings, without secrets: a start with unchanged settings needs no pydantic.
 
 The file is in the user's cache folder, named by a SHA-256 over everything that validation depends on. If it is missing,
-damaged or not the user's own, the settings are validated again.
+damaged or owned by another user, the settings are validated again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuwatch.settings.model import Settings
 from gpuwatch.settings.own_file import read_own, write_own
 from gpuwatch.settings.sources import Sources
 
-KEEP = 16  # files; the oldest go
+KEEP = 16  # maximum number of files; the oldest are deleted
 
 
 class CachedSettings(msgspec.Struct, frozen=True, array_like=True):
@@ -31,7 +31,7 @@ class CachedSettings(msgspec.Struct, frozen=True, array_like=True):
 
 
 def cache_key(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> str:
-    """The name of an entry: a hash of everything that validation depends on, secrets included."""
+    """The name of an entry: a hash of everything that validation depends on, including secrets."""
     summed = hashlib.sha256()
     for part in _parts(sources, extra, known_spellings):
         summed.update(len(part).to_bytes(8, "big"))
@@ -40,7 +40,7 @@ def cache_key(sources: Sources, extra: bytes, known_spellings: Collection[str]) 
 
 
 def load_cached(name: str, env: Mapping[str, str]) -> CachedSettings | None:
-    """The entry of that name; None: there is none that can be trusted."""
+    """The entry of that name; None: there is no trusted entry."""
     folder = cache_folder(env)
     if folder is None:
         return None
@@ -52,7 +52,7 @@ def load_cached(name: str, env: Mapping[str, str]) -> CachedSettings | None:
 
 
 def store_cached(name: str, env: Mapping[str, str], found: CachedSettings) -> None:
-    """Write an entry that only this user can read; failing to is no error."""
+    """Write an entry that only this user can read; errors are ignored."""
     folder = cache_folder(env)
     if folder is None:
         return
@@ -99,7 +99,7 @@ def _parts(sources: Sources, extra: bytes, known_spellings: Collection[str]) -> 
 
 
 def _code() -> bytes:
-    """Size and time of the code that validates: a working copy changes without its version."""
+    """Size and time of the validation code: a working copy changes without a new version."""
     home = os.path.dirname(gpuwatch.__file__)
     judging = ("settings", "domain/watches", "domain/planning", "domain/market", "ports", "providers", "notifiers")
     folders = [os.path.join(home, name) for name in judging]

@@ -1,4 +1,4 @@
-"""The readable part of a file that is not valid TOML: lines that cannot be read are left out, and counted."""
+"""The readable part of a file that is not valid TOML: unreadable lines are skipped and counted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TRIES = 300
 
 
 class ReadablePart(NamedTuple):
-    """Tables without the lines that could not be read.
+    """Tables without the unreadable lines.
 
     Attributes:
-        damaged: the tables that lost a line, such as ("providers", "vastai"); () is the part above the first table.
-        lines: the numbers of the lines that are left out, from 1.
+        damaged: tables that lost a line, such as ("providers", "vastai"); () is the part above the first table.
+        lines: line numbers of the skipped lines, from 1.
     """
 
     tree: dict[str, Any]
@@ -28,8 +28,8 @@ class ReadablePart(NamedTuple):
 
 
 def readable_part(text: str) -> ReadablePart:
-    """What can be read. A header that lacks its bracket is mended; with any other its whole table is left out, because
-    its keys would join another.
+    """Parse the readable lines. A header without its closing bracket is repaired; for any other broken header the whole
+    table is skipped, because its keys would join another table.
     """
     lines = text.splitlines()
     tables = _tables(lines)
@@ -50,7 +50,7 @@ def readable_part(text: str) -> ReadablePart:
 
 
 def _mend_headers(lines: list[str]) -> set[int]:
-    """Close the brackets of headers that end too soon; which lines these were."""
+    """Close unclosed header brackets; returns the line numbers."""
     found = set()
     for i, line in enumerate(lines):
         header = _OPEN_HEADER.fullmatch(line)
@@ -61,18 +61,18 @@ def _mend_headers(lines: list[str]) -> set[int]:
 
 
 def _without(lines: list[str], gone: set[int]) -> str:
-    """Numbers of lines stay what they are."""
+    """Line numbers do not change."""
     return "\n".join("" if i in gone else line for i, line in enumerate(lines))
 
 
 def _broken(lines: list[str], gone: set[int], error: str) -> int | None:
-    """The line to leave out; the parser names the one where it noticed, which may stand below an open bracket."""
+    """The line to skip; the parser names the line where it noticed the error, which may be below an open bracket."""
     at = _AT.search(error)
     noticed = int(at[1]) - 1 if at else len(lines) - 1
     left = [i for i in range(min(noticed, len(lines) - 1), -1, -1) if i not in gone and lines[i].strip()]
     if error.startswith("Unclosed"):
         return next((i for i in left if _OPENS.search(lines[i])), None)
-    if at is None:  # a text of several lines that never ends
+    if at is None:  # an unterminated multi-line text
         opening = [i for i in left if lines[i].count('"""') % 2 or lines[i].count("'''") % 2]
         left = opening or left
     return left[0] if left else None
@@ -84,7 +84,7 @@ def _whole_table(lines: list[str], header: int) -> set[int]:
 
 
 def _tables(lines: list[str]) -> list[tuple[str, ...]]:
-    """For each line the table that it stands in; of a watch and what is below it: ("watch",)."""
+    """The table of each line; for a watch and its subtables: ("watch",)."""
     found: list[tuple[str, ...]] = []
     table: tuple[str, ...] = ()
     for line in lines:

@@ -1,4 +1,4 @@
-"""Warnings about durations so short that gpuwatch sees nothing twice within them."""
+"""Warnings about durations that are too short for two observations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 
-_OBSERVATIONS = 2  # one shows a state, the next that it lasts
+_OBSERVATIONS = 2  # the first shows a state, the second that it persists
 
 
 def duration_warnings(settings: Settings) -> Iterator[str]:
-    """One line each: the key, how often it is observed, and the least sensible value."""
+    """One line each: the key, how often it is observed, and the minimum."""
     rounds_s = {name: _round_s(settings, name) for name in settings.providers}
     for watch in settings.watches:
         for key, span_s, every_s, what in (*_polled(rounds_s, watch), *_listed(watch)):
@@ -26,14 +26,14 @@ def duration_warnings(settings: Settings) -> Iterator[str]:
 
 
 def _polled(rounds_s: Mapping[str, float], watch: Watch) -> Iterator[tuple[str, float, float, str]]:
-    """What depends on how often the market is polled: at the fastest of the watch's providers."""
+    """Durations that depend on the poll interval, for the fastest of the watch's providers."""
     mine = [round_s for name, round_s in rounds_s.items() if watch.providers is None or name in watch.providers]
     if mine and watch.hold_for_s:
         yield "hold_for", watch.hold_for_s, min(mine), "offers are polled"
 
 
 def _round_s(settings: Settings, name: str) -> float:
-    """How long a round of a provider's hunt takes: `poll_every`, or longer with many watches."""
+    """Duration of one round of a provider's hunt: `poll_every`, or longer with many watches."""
     provider = settings.providers[name]
     watches = [watch for watch in settings.watches if watch.providers is None or name in watch.providers]
     queries = len(watches) + sum(watch.spot is SpotPolicy.ANY for watch in watches)
@@ -41,7 +41,7 @@ def _round_s(settings: Settings, name: str) -> float:
 
 
 def _listed(watch: Watch) -> Iterator[tuple[str, float | None, float, str]]:
-    """What depends on how often instances are listed."""
+    """Durations that depend on how often instances are listed."""
     launch = watch.launch
     if launch is None:
         return

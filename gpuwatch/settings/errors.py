@@ -1,4 +1,4 @@
-"""One line for each invalid setting: where it is, which key, what was expected."""
+"""One line for each invalid setting: the place, the key, what was expected."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class InvalidSettings(SettingsError):
 
 
 def validation_errors(error: ValidationError, root: type[BaseModel] | None = None) -> list[tuple[Location, str]]:
-    """The place of each error, and what was expected; never a value.
+    """The place of each error, and what was expected; never the value.
 
     Args:
-        root: the table that was validated. None: the settings.
+        root: the validated table. None: the settings.
     """
     found = []
     for one in error.errors(include_url=False, include_input=False, include_context=False):
@@ -73,7 +73,7 @@ def error_line(
 
 
 def place(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> str:
-    """The variable or credential that a key came from, else the file and its line."""
+    """The variable or credential that set a key, else the file and its line."""
     path = tuple(str(part) for part in loc)
     for length in range(len(path), 0, -1):
         if path[:length] in origins:
@@ -85,7 +85,7 @@ def place(loc: Location, sources: Sources, origins: Mapping[KeyPath, ExternalVal
 
 
 def key_name(loc: Location, tree: Mapping[str, Any]) -> str:
-    """`providers.vastai.poll_every`; a watch is named by its own name: `watch "h100": max_price`."""
+    """`providers.vastai.poll_every`; a watch is identified by its name: `watch "h100": max_price`."""
     if len(loc) > 1 and loc[0] == "watch" and isinstance(loc[1], int):
         rest = _dotted(loc[2:])
         shown = _watch_name(tree, loc[1])
@@ -94,7 +94,7 @@ def key_name(loc: Location, tree: Mapping[str, Any]) -> str:
 
 
 def line_number(text: str, loc: Location) -> int | None:
-    """Where the file sets a key, or the nearest table above it; None: nowhere."""
+    """Where the file sets a key, or the nearest table above it; None: not in the file."""
     best: tuple[int, int | None] = (0, None)
     for number, path in _keys(text):
         common = next((i for i, (a, b) in enumerate(zip(path, loc, strict=False)) if a != b), min(len(path), len(loc)))
@@ -107,7 +107,7 @@ def _keys(text: str) -> Any:
     """(line number, path) of every header and key, read line by line, without a TOML parser."""
     table: Location = ()
     counts: dict[str, int] = {}
-    inside: str | None = None  # of a text of several lines
+    inside: str | None = None  # in a multi-line text
     for number, content in enumerate(text.splitlines(), 1):
         if inside:
             inside = None if inside in content else inside

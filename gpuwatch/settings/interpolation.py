@@ -1,7 +1,7 @@
-"""Resolves the references of `[watch.launch]`: secrets, the start script's file, the SSH key's file.
+"""Resolves the references of `[watch.launch]`: secrets, the start script file, the SSH key file.
 
-They are read at every start, also when the settings come from the cache, so nothing here needs pydantic. Whatever is
-not a well-formed reference stays as it is: the schema reports what is wrong with it.
+References are read at every start, even if the settings come from the cache, so this module needs no pydantic. A
+malformed reference stays unchanged: the schema reports the error.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from gpuwatch.settings.sources import Sources, secret_text
 
 HOOKS = ("on_running", "before_stop", "on_ended")
 _KINDS = ("from_env", "from_file")
-_PLACEHOLDER = "unresolved"  # passes every check of the schema; the error is recorded already
+_PLACEHOLDER = "unresolved"  # valid for every check of the schema; the error is already recorded
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 Loc = tuple[int | str, ...]
 
 
 class ResolvedSettings(msgspec.Struct, frozen=True):
-    """The tables with every reference replaced by what it stands for.
+    """The tables with every reference replaced by its value.
 
-    `outside` are the keys that held a reference, `files` what was read; `faults` are places and texts.
+    `outside` are the keys with references, `files` the files that were read; `faults` are places and texts.
     """
 
     tree: dict[str, Any]
@@ -48,7 +48,7 @@ class ResolvedSettings(msgspec.Struct, frozen=True):
 
 
 def resolve(tree: dict[str, Any], sources: Sources) -> ResolvedSettings:
-    """Merged tables, with every reference of every launch resolved. The tables given are not changed."""
+    """Merged tables, with every reference of every launch resolved. The given tables do not change."""
     watches = tree.get("watch")
     if not isinstance(watches, list):
         return ResolvedSettings(tree, (), frozenset(), ())
@@ -68,7 +68,7 @@ def is_reference(value: Any) -> bool:
 
 
 class _ReferenceReader:
-    """Reads what references name, and collects the errors."""
+    """Reads the referenced values, and collects the errors."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -117,7 +117,7 @@ class _ReferenceReader:
         found = self._sources.env.get(name)
         if not found and (found := self._sources.dotenv.get(name)):
             self.files.append(str(self._sources.cwd / ".env"))
-        if not found:  # if the secret itself is here in place of a name, no log may show it
+        if not found:  # the name may be the secret itself, pasted by mistake: no log may show it
             shown = name if _VARIABLE.fullmatch(name) else "the one named here"
             raise ValueError(f"expected an environment variable with a value; {shown} is unset or empty")
         return found
@@ -133,7 +133,7 @@ class _ReferenceReader:
         return text
 
     def _onstart(self, launch: dict[str, Any], here: Loc) -> None:
-        """`onstart_file` becomes `onstart`; both at once is an error that `watch_rules` reports."""
+        """`onstart_file` becomes `onstart`; if both are set, `watch_rules` reports an error."""
         name = launch.get("onstart_file")
         if not isinstance(name, str) or not name.strip() or "onstart" in launch:
             return
@@ -160,5 +160,5 @@ class _ReferenceReader:
     def _path(self, name: str) -> Path:
         try:
             return self._folder / Path(name.strip()).expanduser()
-        except RuntimeError:  # ~nobody
+        except RuntimeError:  # unknown user in ~user
             return self._folder / name.strip()

@@ -1,4 +1,4 @@
-"""Reads job files (`jobs/NAME.toml`): one line for each fault, with the file, its line and the key."""
+"""Reads job files (`jobs/NAME.toml`): one line per error, with the file, its line and the key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_job_file(path: Path) -> JobDefinition:
     """The job that a file describes.
 
     Raises:
-        SettingsError: it cannot be read, or something in it is wrong; one line per fault.
+        SettingsError: it cannot be read, or is invalid; one line per error.
     """
     sources = Sources(file=path, content=_bytes(path), given=(), env={}, cwd=Path.cwd())
     tree = {"name": path.stem, **parse_file(sources)}
@@ -49,7 +49,7 @@ def _line(loc: Location, text: str, sources: Sources, tree: dict[str, Any]) -> s
 
 
 def _wrong_resources(tree: dict[str, Any]) -> list[tuple[Location, str]]:
-    """Keys of a watch that do not describe an offer: the queue decides on them."""
+    """Keys of a watch that do not describe an offer: the queue sets them."""
     given = tree.get("resources")
     if not isinstance(given, dict):
         return []
@@ -57,7 +57,7 @@ def _wrong_resources(tree: dict[str, Any]) -> list[tuple[Location, str]]:
 
 
 def _script(text: str, folder: Path) -> str:
-    """The text itself if it has several lines or starts with `#!`, else that of the file it names."""
+    """The text itself if it has several lines or starts with `#!`, else the contents of the file it names."""
     if "\n" in text.strip() or text.startswith("#!"):
         return text
     try:

@@ -1,4 +1,4 @@
-"""What an owner may write in `jobs/NAME.toml`, and its conversion to plain values."""
+"""The schema of `jobs/NAME.toml`, and its conversion to plain values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 DEFAULT_IMAGE = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,3})?)\s*%")
-# of a watch: what describes an offer. The rest of a watch is decided by the queue.
+# Keys of a watch that describe an offer. The queue sets the others.
 RESOURCE_KEYS = (
     *("gpu", "gpu_count", "providers", "spot", "cpu_arch", "disk_gb", "download_gb", "upload_gb", "min_vram_gib"),
     *(
@@ -141,7 +141,7 @@ class CheckpointTable(SpecTable):
 
 
 class LimitTable(SpecTable):
-    """`limit`: what the job may cost. At least one; the strictest holds."""
+    """`limit`: the maximum cost of the job. At least one key; the strictest applies."""
 
     max_price: Usd | None = Field(default=None, description="USD per GPU-hour, commission included.")
     max_usd: Usd | None = Field(default=None, description="USD for the whole job, including all runs.")
@@ -159,7 +159,7 @@ class LimitTable(SpecTable):
 
 
 class ResourcesTable(WatchTable):
-    """`resources`: which offers, as in a watch."""
+    """`resources`: offers that the job can use, as in a watch."""
 
     name: Line = "job"
     gpu: Lines = Field(
@@ -169,7 +169,7 @@ class ResourcesTable(WatchTable):
     @model_validator(mode="before")
     @classmethod
     def _any_that_fits(cls, given: Any) -> Any:
-        """Without `gpu`, every GPU of the catalogue that has the memory."""
+        """Without `gpu`, every GPU of the catalogue with enough memory."""
         if not isinstance(given, dict) or "gpu" in given:
             return given
         least = given.get("min_vram_gib")
@@ -249,8 +249,8 @@ class JobFileTable(Table):
         """Return the plain value.
 
         Args:
-            script: the text of the script; None with a command.
-            folder: where relative paths start.
+            script: the text of the script; None if there is a command.
+            folder: base of relative paths.
         """
         env = {name: one for name, one in self.env.items() if isinstance(one, str)}
         secret_env = {name: _reference(one) for name, one in self.env.items() if isinstance(one, Reference)}
@@ -286,7 +286,7 @@ class JobFileTable(Table):
     def _watch(self) -> Watch:
         given = self.resources.model_dump(include=set(RESOURCE_KEYS), exclude_unset=True)
         given = {key: getattr(self.resources, key) for key in given} | {"gpu": self.resources.gpu}
-        if "available_for" in given:  # a duration was read already
+        if "available_for" in given:  # already parsed as a duration
             given["available_for"] = f"{given['available_for']}s"
         table = WatchTable(
             name=WATCH_PREFIX + self.name,

@@ -1,4 +1,4 @@
-"""The JSON Schema of the settings file, for editors. It describes every provider and channel that is installed."""
+"""The JSON Schema of the settings file, for editors. It includes every installed provider and channel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _limits() -> list[dict[str, Any]]:
-    """Exactly one limit; none is needed for an alert about what is news by itself."""
+    """Exactly one limit; none is needed for alerts whose condition is a limit by itself."""
     limited = [{"required": ["max_price"]}, {"required": ["max_job_cost"]}]
     is_news = [{"required": [key]} for key in WITHOUT_LIMIT]
     return [*limited, {"not": {"anyOf": limited}, "anyOf": is_news, "properties": {"action": {"const": "alert"}}}]
@@ -49,7 +49,7 @@ def job_json_schema() -> dict[str, Any]:
 
     found: dict[str, Any] = _tidied(JobFileTable.model_json_schema())
     found["title"] = "gpuwatch job"
-    found["required"] = [key for key in found["required"] if key != "name"]  # default: the file's own
+    found["required"] = [key for key in found["required"] if key != "name"]  # default: the file name
     resources = found["$defs"]["ResourcesTable"]
     resources["properties"] = {key: one for key, one in resources["properties"].items() if key in RESOURCE_KEYS}
     resources["anyOf"] = [{"required": ["gpu"]}, {"required": ["min_vram_gib"]}]
@@ -60,7 +60,7 @@ def job_json_schema() -> dict[str, Any]:
 
 
 def _drop_unused(schema: dict[str, Any]) -> None:
-    """Definitions that nothing refers to any more."""
+    """Unused definitions."""
     while True:
         text = json.dumps(schema)
         unused = [name for name in schema["$defs"] if f'"#/$defs/{name}"' not in text]
@@ -71,7 +71,7 @@ def _drop_unused(schema: dict[str, Any]) -> None:
 
 
 def schema_text() -> str:
-    """The schema as `gpuwatch init` writes it beside the settings."""
+    """The schema as `gpuwatch init` writes it next to the settings."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -87,7 +87,7 @@ def _channel(name: str) -> dict[str, Any]:
 
 
 def _options(specs: tuple[OptionSpec, ...]) -> dict[str, Any]:
-    """One table of options. A needed secret is not required: it usually comes from the environment."""
+    """One table of options. A required secret is optional here: it usually comes from the environment."""
     found: dict[str, Any] = {
         "type": "object",
         "properties": {spec.name: _option(spec) for spec in specs},
@@ -123,7 +123,7 @@ def _option(spec: OptionSpec) -> dict[str, Any]:
 
 
 def _tidied(node: Any) -> Any:
-    """pydantic's schema with the limits in JSON Schema's words, no null (TOML has none), and defaults as in a file."""
+    """pydantic's schema with limits as JSON Schema keywords, without null (TOML has none), defaults as in a file."""
     if isinstance(node, list):
         return [_tidied(one) for one in node if one != {"type": "null"}]
     if not isinstance(node, dict):
@@ -135,7 +135,7 @@ def _tidied(node: Any) -> Any:
         found["default"] = _default(found)
         if found["default"] is None or "$ref" in found:
             del found["default"]
-    if "properties" in found:  # a title for each key would only repeat it
+    if "properties" in found:  # titles would only repeat the keys
         found["properties"] = {key: _untitled(one) for key, one in found["properties"].items()}
     return found
 
@@ -150,6 +150,6 @@ def _default(node: dict[str, Any]) -> Any:
 
 def _untitled(node: Any) -> Any:
     found = {key: value for key, value in node.items() if key != "title"}
-    if "anyOf" in found:  # meant for the list; it stands beside both
+    if "anyOf" in found:  # applies to the list; it is placed next to both
         found = {key: value for key, value in found.items() if key not in {"minLength", "maxLength"}}
     return found

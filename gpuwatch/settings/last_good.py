@@ -1,4 +1,4 @@
-"""The settings that a daemon last worked with, without secrets, in the state folder: rescue mode needs them."""
+"""The last valid settings of the daemon, without secrets, in the state folder: rescue mode needs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE = "last-settings.bin"
 
 
 def store_last_good(settings: Settings, env: Mapping[str, str]) -> None:
-    """Keep them, readable for this user alone; failing to is no error: they are a second safety."""
+    """Store them, readable for this user only; errors are ignored, because this is only a fallback."""
     folder = state_folder(env)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def store_last_good(settings: Settings, env: Mapping[str, str]) -> None:
 
 
 def load_last_good(env: Mapping[str, str]) -> Settings | None:
-    """What was kept; None: nothing, or another version of gpuwatch kept it in a form that this one cannot read."""
+    """The stored settings; None: none, or stored by a gpuwatch version with another format."""
     body = read_own(state_folder(env) / FILE)
     if body is None:
         return None

@@ -1,4 +1,4 @@
-"""Warnings about valid launch settings: limits that exclude each other, and thresholds in the wrong order."""
+"""Warnings about valid launch settings: conflicting limits, and thresholds in the wrong order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 
-_HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0}  # the longest time that each counts
+_HOURS = {"max_usd_hour": 1.0, "max_usd_day": 24.0, "max_usd_month": 31 * 24.0}  # longest period of each limit
 
 
 def launch_warnings(settings: Settings) -> Iterator[str]:
@@ -36,7 +36,7 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
 
 
 def _places(settings: Settings, watch: Watch) -> Iterator[str]:
-    """Providers that cannot serve the watch, and those that ignore part of its launch settings."""
+    """Providers that cannot serve the watch, and those that ignore a part of its launch settings."""
     infos = [providers.info(name) for name in watch.providers or settings.providers if name in settings.providers]
     named = infos if watch.providers is not None else []
     only_listed = [info.name for info in named if OfferKind.LIVE not in info.kinds]
@@ -54,7 +54,7 @@ def _places(settings: Settings, watch: Watch) -> Iterator[str]:
 
 
 def _any_host(settings: Settings, watch: Watch) -> Iterator[str]:
-    """Anybody may be a host at some providers; what they say of a host keeps the worst away."""
+    """At some providers anybody can be a host; these conditions exclude the worst hosts."""
     missing = [] if watch.verified else ["verified = true"]
     missing += ["min_reliability = 0.95"] if watch.min_reliability is None else []
     names = [name for name in watch.providers or settings.providers if name in settings.providers]
@@ -79,7 +79,7 @@ def _thresholds(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
 
 
 def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
-    """For watches that go by the cost of the whole job."""
+    """For watches that are limited by the cost of the whole job."""
     if watch.job is None:
         return
     counts = range(watch.gpu_count_min, watch.gpu_count_max + 1)
@@ -102,7 +102,7 @@ def _job(watch: Watch, launch: LaunchSpec) -> Iterator[str]:
 
 
 def _beyond(watch: Watch, launch: LaunchSpec, section: str, budget: Budget) -> Iterator[str]:
-    """A budget reserves a launch for its whole `max_runtime`, at its highest possible price per hour."""
+    """A budget reserves the whole `max_runtime` of a launch, at its highest possible hourly price."""
     is_bid = watch.spot is SpotPolicy.ONLY and launch.bid is not None
     per_gpu = launch.bid.max_usd_gpu_hour if is_bid and launch.bid else watch.max_price_usd_gpu_hour
     runtime_h = 24.0 if launch.max_runtime_s is None else launch.max_runtime_s / 3600

@@ -1,4 +1,4 @@
-"""From all sources to one `Settings`: from the cache if the same settings were validated before."""
+"""Loads `Settings` from all sources, or from the cache if the same settings were validated before."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def load(
     recorded_places: Collection[str] = (),
     content: bytes | None = None,
 ) -> Settings:
-    """The settings in force.
+    """The effective settings.
 
     Args:
-        config: the file as named on the command line.
+        config: the settings file from the command line.
         env: the environment; None: this process's.
         cwd: for relative paths and `.env`; None: the current folder.
-        known_spellings: GPU names that providers use and the catalogue does not hold.
-        recorded_places: regions that providers have shown.
-        content: judge the file as if it had this content.
+        known_spellings: GPU names of providers that are not in the catalogue.
+        recorded_places: regions reported by providers.
+        content: validate the file as if it had this content.
 
     Raises:
         SettingsError: one line per error.
@@ -50,9 +50,9 @@ def load(
 def load_for_stopping(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> tuple[Settings, tuple[str, ...]]:
-    """The valid part of the settings, and a line for each thing that is left out.
+    """The valid part of the settings, and a line for each ignored part.
 
-    It is enough to stop instances and to pause; `dry_run` is true, and no watch rents. Nothing of it is cached.
+    Sufficient to stop instances and to pause; `dry_run` is true, and no watch rents. It is not cached.
 
     Raises:
         SettingsError: the file cannot be read or is not TOML, or the database's address is wrong.
@@ -69,7 +69,7 @@ def load_for_stopping(
 def likely_store(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> str | None:
-    """Where the store probably is, if the file is not TOML; None: unknown. For reading only."""
+    """The probable address of the store if the file is not TOML; None: unknown. For reading only."""
     try:
         sources = collect(config, env, cwd, unreadable=[])
         named = [one.text for one in sources.given if one.path == ("database_url",)]
@@ -79,7 +79,7 @@ def likely_store(
 
 
 def _named_in(content: bytes) -> str:
-    """The address by the one line that sets it, above the first table. Raises ValueError."""
+    """The address from the one line that sets it, above the first table. Raises ValueError."""
     import tomllib  # noqa: PLC0415
 
     top = itertools.takewhile(
@@ -90,7 +90,7 @@ def _named_in(content: bytes) -> str:
 
 
 def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Where the store is, without validating anything else.
+    """The address of the store, without validating anything else.
 
     Raises:
         SettingsError: the file or the environment cannot be read.
@@ -100,7 +100,7 @@ def store_url(config: str | None = None, *, env: Mapping[str, str] | None = None
     return database_url(str(tree.get("database_url") or ""), sources.env, sources.cwd)
 
 
-def from_flags(  # noqa: PLR0913 each is a flag of the command
+def from_flags(  # noqa: PLR0913 one argument per flag of the command
     gpu: Sequence[str],
     max_price: str,
     *,
@@ -110,14 +110,14 @@ def from_flags(  # noqa: PLR0913 each is a flag of the command
     config: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
-    """One watch from flags, in place of the watches of the settings; every other setting counts.
+    """One watch from flags, instead of the watches of the settings; all other settings apply.
 
     Args:
-        config: the settings file; None searches the usual places.
+        config: the settings file; None searches the default locations.
 
     Raises:
-        UsageError: a flag is wrong.
-        SettingsError: the file or the environment is wrong.
+        UsageError: a flag is invalid.
+        SettingsError: the file or the environment is invalid.
     """
     watch = _watch_of_flags(gpu, max_price, count, spot, providers)
     sources = collect(config, env)

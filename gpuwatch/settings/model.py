@@ -1,4 +1,4 @@
-"""The settings as the rest of gpuwatch gets them: plain, frozen, already validated."""
+"""The settings for the rest of gpuwatch: plain, frozen, already validated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuwatch.settings.web import WebSettings
 
 
 class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine that rents the machines of jobs with several nodes. `tool` empty: there is none."""
+    """The engine that rents the machines of multi-node jobs. `tool` empty: none."""
 
     tool: str = ""
     program: str = "dstack"
@@ -19,9 +19,9 @@ class OrchestratorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every setting. `providers` holds the enabled ones, `channels` the configured ones; both hold secrets.
+    """All settings. `providers` holds the enabled ones, `channels` the configured ones; both contain secrets.
 
-    `database_url` may hold a password.
+    `database_url` may contain a password.
     """
 
     timezone: str
@@ -33,14 +33,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     channels: dict[str, ChannelSettings]
     watches: tuple[Watch, ...]
     quiet_hours: tuple[str, ...] = ()  # local windows in which only critical alerts are sent
-    watch_ended_s: float = 604_800.0  # after its end: so long a launch is reopened when its instance is listed
-    gather_s: float = 3.0  # a renting watch waits so long for quotes of its other providers; 0: the first one wins
+    watch_ended_s: float = 604_800.0  # for this long after its end, a launch is reopened if its instance is listed
+    gather_s: float = 3.0  # how long a watch that rents waits for quotes of its other providers; 0: the first one wins
     orchestrator: OrchestratorSettings = OrchestratorSettings()
-    heartbeat_url: str | None = None  # a secret: whoever has it can report this daemon as healthy
+    heartbeat_url: str | None = None  # a secret: whoever knows it can report this daemon as healthy
     web: WebSettings = WebSettings()
-    source_file: str | None  # None: defaults and environment alone
-    left_out: tuple[str, ...] = ()  # invalid watches; only settings for stopping leave any out
-    rescue: str = ""  # why nothing is rented with these settings: they are what could be saved of wrong ones
+    source_file: str | None  # None: only defaults and environment
+    left_out: tuple[str, ...] = ()  # ignored invalid watches; only in best-effort settings
+    rescue: str = ""  # why nothing is rented with these settings, which were salvaged from invalid ones
 
     def __repr__(self) -> str:
         return f"Settings({self.source_file!r}, {len(self.watches)} watches, providers {sorted(self.providers)})"

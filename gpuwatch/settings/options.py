@@ -1,6 +1,6 @@
 """The options that providers and channels declare: `[providers.NAME.options]` and `[notify.NAME]`.
 
-A channel is imported only if the settings name it: most starts need none.
+A channel is imported only if the settings use it: most starts need none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from gpuwatch.ports import Severity
 from gpuwatch.ports.declarations import ChannelInfo, OptionSpec, ProviderInfo
 from gpuwatch.ports.settings import Option
 
-KeyPath = tuple[str, ...]  # of a setting: ("providers", "vastai", "api_key")
+KeyPath = tuple[str, ...]  # path of a setting: ("providers", "vastai", "api_key")
 HEARTBEAT_URL: KeyPath = ("watchdog", "heartbeat_url")
 WEB_SECRETS: tuple[KeyPath, ...] = (("web", "password_hash"), ("web", "tokens"))
-_TOP_LEVEL = ("timezone", "database_url", "dry_run")  # below a [table], TOML makes them keys of that table
+_TOP_LEVEL = ("timezone", "database_url", "dry_run")  # below a [table], TOML reads them as keys of that table
 OptionError = tuple[str, str]  # the key, empty for the table itself; what was expected
 
 
@@ -68,7 +68,7 @@ def specs_of(table: KeyPath) -> tuple[OptionSpec, ...]:
 
 
 def options_of(info: ProviderInfo | ChannelInfo) -> tuple[OptionSpec, ...]:
-    """The keys that it declares, and for a channel those that all channels have."""
+    """The declared keys of a table; for a channel, including those that all channels have."""
     return (*info.options, *_EVERY_CHANNEL) if isinstance(info, ChannelInfo) else info.options
 
 
@@ -78,7 +78,7 @@ def spec_at(path: KeyPath) -> OptionSpec | None:
 
 
 def is_secret_key(path: KeyPath) -> bool:
-    """Does this key hold a secret? `database_url` may hold one, too."""
+    """Is this key a secret? `database_url` may contain one as well."""
     match path:
         case (
             ("database_url",)
@@ -93,7 +93,7 @@ def is_secret_key(path: KeyPath) -> bool:
 
 
 def secret_keys() -> Iterator[KeyPath]:
-    """Every secret key of the providers and channels that are installed."""
+    """Every secret key of the installed providers and channels."""
     yield ("database_url",)
     yield HEARTBEAT_URL
     yield from WEB_SECRETS
@@ -106,7 +106,7 @@ def secret_keys() -> Iterator[KeyPath]:
 
 
 def key_aliases() -> Mapping[str, KeyPath]:
-    """The providers' own names of their keys, such as VAST_API_KEY, with the settings they stand for."""
+    """The providers' own names of their keys, such as VAST_API_KEY, with the settings they set."""
     names = providers.names()
     return {alias: ("providers", name, "api_key") for name in names for alias in providers.info(name).key_names}
 
@@ -147,7 +147,7 @@ def _tables(tree: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any
 def read_options(
     info: ProviderInfo | ChannelInfo, given: Mapping[str, Any]
 ) -> tuple[dict[str, Option], list[OptionError]]:
-    """Every option with its value or default, and what is wrong with the given ones."""
+    """Every option with its value or default, and the errors of the given ones."""
     specs = {spec.name: spec for spec in options_of(info)}
     values: dict[str, Option] = {spec.name: spec.default for spec in specs.values()}
     errors: list[OptionError] = []
@@ -170,7 +170,7 @@ def read_options(
 
 
 def read_option(spec: OptionSpec, value: Any) -> Option:
-    """One value, checked. Raises ValueError with what was expected."""
+    """One value, validated. Raises ValueError with what was expected."""
     found = spec.parse(value) if spec.parse is not None else _READ[spec.kind](value, spec)
     if spec.check is not None:
         spec.check(found)
@@ -194,7 +194,7 @@ _ELSEWHERE: Final = {
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """What is wrong with a key that does not exist."""
+    """The error message for an unknown key."""
     if key in _TOP_LEVEL:
         return f"unknown key; {key} belongs at the top, above the first [table]"
     from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
@@ -215,7 +215,7 @@ def _text(value: Any, spec: OptionSpec) -> str:
 
 
 def _texts(value: Any, spec: OptionSpec) -> tuple[str, ...]:
-    if isinstance(value, str):  # one word, or as the environment gives a list
+    if isinstance(value, str):  # a single word, or a list from the environment
         value = [part.strip() for part in value.strip("[]").replace('"', "").split(",")]
     if not isinstance(value, Sequence) or not value:
         raise ValueError('expected a list of texts, such as ["one", "two"]')
@@ -223,7 +223,7 @@ def _texts(value: Any, spec: OptionSpec) -> tuple[str, ...]:
 
 
 def _id(value: Any, spec: OptionSpec) -> str:
-    """Text, or a whole number as its digits."""
+    """Text, or a whole number as digits."""
     return _text(str(value) if isinstance(value, int) and not isinstance(value, bool) else value, spec)
 
 

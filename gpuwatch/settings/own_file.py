@@ -1,4 +1,4 @@
-"""Files of this user alone, written atomically and with a checksum."""
+"""Files owned by this user only, written atomically and with a checksum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUM_BYTES = 32
 
 
 def read_own(path: Path | str) -> bytes | None:
-    """Its content; None: it is missing, damaged, or may have been written by somebody else."""
+    """Its content; None: missing, damaged, or possibly written by another user."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as opened:
@@ -26,7 +26,7 @@ def read_own(path: Path | str) -> bytes | None:
 
 
 def write_own(path: Path, body: bytes) -> None:
-    """Atomic: two processes at the same time never see half a file. Raises OSError."""
+    """Atomic: concurrent processes never see a partial file. Raises OSError."""
     part = path.with_name(f".{path.stem}-{os.getpid()}.part")
     part.unlink(missing_ok=True)
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)

@@ -1,4 +1,4 @@
-"""Every setting, one row each, from the schema: for the documents, `.env.example` and `config show`."""
+"""Every setting as one row, from the schema: for the documentation, `.env.example` and `config show`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECRETS = ("api_key", "previous_api_key", "password", "heartbeat_url", "passwor
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting. `default` as it would be written in the file; empty: not set."""
+    """One setting. `default` as written in the file; empty: not set."""
 
     path: KeyPath
     default: str
@@ -60,7 +60,7 @@ def watch_rows() -> list[SettingRow]:
 
 
 def model_in(field: FieldInfo) -> type[BaseModel] | None:
-    """The table that a field holds, if it can be nothing else."""
+    """The table of a field, if the field can be nothing else."""
     found = [kind for kind in _parts(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
     return (
         found[0]
@@ -70,7 +70,7 @@ def model_in(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def shown(value: Any) -> str:
-    """A default as a file would spell it."""
+    """A default as a file spells it."""
     if value is None or value in ((), {}):
         return ""
     if isinstance(value, bool):
@@ -121,14 +121,14 @@ def _declared_rows(table: KeyPath, specs: tuple[OptionSpec, ...]) -> Iterator[Se
 
 
 def _spelled(value: Option) -> str:
-    """An option's default as a file would spell it: numbers are no durations here."""
+    """An option's default as a file spells it: numbers are not durations here."""
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{one}"' for one in value) + "]"
     return f"{value:g}" if isinstance(value, float) else shown(value)
 
 
 def provider_defaults(name: str) -> dict[str, str]:
-    """What a provider says of itself, as a file would spell it."""
+    """A provider's declaration as a file spells it."""
     info = providers.info(name)
     rate, mode = info.commission.rate_text, info.commission.mode.value
     return {

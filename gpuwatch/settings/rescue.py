@@ -1,8 +1,8 @@
-"""Settings for rescue mode: enough to follow and end what is rented although the settings are wrong.
+"""Settings for rescue mode: enough to follow and end launches although the settings are invalid.
 
-What is right in them counts; what is wrong or cannot be read is as it last was, where a daemon kept that
-(`last_good`), else it is left out. Secrets are never kept: they come from the environment, from credentials, or from
-what can be read of the file. Nothing is rented with such settings.
+Valid parts are used; invalid or unreadable parts keep their last valid value if a daemon stored it
+(`last_good`), else they are ignored. Secrets are never stored: they come from the environment, from credentials, or
+from the readable part of the file. Nothing is rented with such settings.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gpuwatch.settings.sources import Sources, UnreadableValues, collect, merge,
 
 _Table = TypeVar("_Table")
 _Damaged = frozenset[tuple[str, ...]]  # tables, such as ("providers", "vastai")
-_ALL: _Damaged = frozenset({("providers",), ("notify",)})  # where a key of the environment may belong is not known
-_NO_FILE = os.devnull  # a settings file that is empty
+_ALL: _Damaged = frozenset({("providers",), ("notify",)})  # a key from the environment may belong to any of them
+_NO_FILE = os.devnull  # an empty settings file
 
 
 class RescueSettings(msgspec.Struct, frozen=True):
-    """Settings that rent nothing; `lines` say what was left out or taken from before, one each."""
+    """Settings that rent nothing; `lines` name the parts that were ignored or kept from before, one each."""
 
     settings: Settings
     lines: tuple[str, ...]
@@ -41,10 +41,10 @@ class RescueSettings(msgspec.Struct, frozen=True):
 def load_for_rescue(
     config: str | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> RescueSettings:
-    """What there is to work with. Nothing of it is cached.
+    """The usable settings. They are not cached.
 
     Raises:
-        SettingsError: not even where the database is can be known.
+        SettingsError: not even the address of the database is known.
     """
     unreadable: UnreadableValues = []
     lines: list[str] = []
@@ -61,7 +61,7 @@ def load_for_rescue(
     place = {"database_url": last.database_url} if last is not None and last.database_url else {}
     try:
         found = load_best_effort(place | kept, sources, origins, unreadable)
-    except SettingsError:  # the place of the database is wrong
+    except SettingsError:  # the address of the database is invalid
         found = load_best_effort(kept | place, sources, origins, unreadable)
     settings = with_secrets(found.settings, secrets_in(found.resolved.tree), sources, found.resolved.outside)
     lines += found.lines
@@ -71,7 +71,7 @@ def load_for_rescue(
 
 
 def _parsed(sources: Sources, lines: list[str]) -> tuple[dict[str, Any], _Damaged]:
-    """The file's tables, and those of them that lost a line."""
+    """The file's tables, and the tables that lost a line."""
     try:
         return parse_file(sources), frozenset()
     except SettingsError as error:
@@ -83,7 +83,7 @@ def _parsed(sources: Sources, lines: list[str]) -> tuple[dict[str, Any], _Damage
 
 
 def _without_damaged(tree: dict[str, Any], damaged: _Damaged) -> dict[str, Any]:
-    """A table that lost a line says something else than its owner wrote: it is left out whole."""
+    """A table that lost a line no longer says what its owner wrote, so it is ignored completely."""
     for table in damaged:
         if table[:1] == ("providers",):
             tree = switched_off(tree, table)
@@ -93,14 +93,14 @@ def _without_damaged(tree: dict[str, Any], damaged: _Damaged) -> dict[str, Any]:
 
 
 def _harmless_last(last: Settings, secrets: Mapping[KeyPath, Any], sources: Sources) -> Settings:
-    """The earlier settings with the secrets of now; what a launch of theirs would have run is unknown."""
+    """The earlier settings with the current secrets; what their launches would have run is unknown."""
     watches = tuple(msgspec.structs.replace(watch, action=Action.ALERT) for watch in last.watches)
     alone = msgspec.structs.replace(last, watches=())
     return msgspec.structs.replace(with_secrets(alone, secrets, sources), watches=watches)
 
 
 def _completed(now: Settings, last: Settings, lines: list[str]) -> Settings:
-    """What was left out, as it last was."""
+    """The ignored parts, with their last valid values."""
     providers = now.providers | _missing("[providers.{}]", now.providers, last.providers, lines)
     channels = now.channels | _missing("[notify.{}]", now.channels, last.channels, lines)
     known = {watch.name: watch for watch in now.watches}

@@ -1,4 +1,4 @@
-"""The schema of the settings file, by pydantic. Imported only to validate settings that are not cached."""
+"""The pydantic schema of the settings file. Imported only to validate settings that are not cached."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class ProviderTable(Table):
 
 
 class RecordTable(Table):
-    """`[record]`: kept in the history although no watch names them."""
+    """`[record]`: GPUs to record in addition to those of the watches."""
 
     gpu: Words = Field(default=(), description="GPU families or names to record.")
 
@@ -140,7 +140,7 @@ class RecordTable(Table):
 
 
 class WatchdogTable(Table):
-    """`[watchdog]`: somebody else notices when gpuwatch is gone."""
+    """`[watchdog]`: external monitoring of gpuwatch."""
 
     heartbeat_url: Annotated[SecretStr | None, BeforeValidator(_heartbeat_url), WithJsonSchema(_HIDDEN)] = Field(
         default=None,
@@ -149,7 +149,7 @@ class WatchdogTable(Table):
 
 
 class LaunchingTable(Table):
-    """`[launch]`: what holds for launches of all watches."""
+    """`[launch]`: settings for the launches of all watches."""
 
     watch_ended: Span = Field(
         default=604_800.0,

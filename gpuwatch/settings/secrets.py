@@ -1,4 +1,4 @@
-"""Which settings are secret, and how they join validated (or cached) settings that hold none."""
+"""Which settings are secret, and how they are merged into validated (or cached) settings, which contain none."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _OF_A_LAUNCH: tuple[KeyPath, ...] = (
 )  # fmt: skip
 _WithOptions = TypeVar("_WithOptions", ProviderSettings, ChannelSettings)
 _KEYS = ("api_key", "previous_api_key")  # of a provider
-BLANK = ""  # stands for a secret in cached settings
-_PLAIN_ENV_LENGTH = 12  # shorter values of variables with plain names are words such as "offline", not secrets
+BLANK = ""  # replaces a secret in cached settings
+_PLAIN_ENV_LENGTH = 12  # shorter values of variables without a secret-like name are words such as "offline"
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
-    """Every secret that is set, by its key; a launch's environment, start script and hooks may hold some, too.
+    """Every secret that is set, by key; the environment, start script and hooks of a launch may contain some as well.
 
     Args:
-        tree: merged tables, their references resolved.
+        tree: merged tables with resolved references.
     """
     providers = tree.get("providers")
     names = providers if isinstance(providers, dict) else ()
@@ -55,14 +55,14 @@ def secrets_in(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
 
 
 def from_file(secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue]) -> bool:
-    """Is any of them in the file? Then every start has to parse it."""
+    """Does the file contain a secret? Then every start must parse it."""
     return any(
         not from_outside(path, origins) for path, value in secrets.items() if path != ("database_url",) or "@" in value
     )
 
 
 def without_secrets(settings: Settings) -> Settings:
-    """The same settings without any secret, for the cache."""
+    """The same settings without secrets, for the cache."""
     url = settings.database_url
     return msgspec.structs.replace(
         settings,
@@ -83,10 +83,10 @@ def without_secrets(settings: Settings) -> Settings:
 def with_secrets(
     settings: Settings, secrets: Mapping[KeyPath, Any], sources: Sources, outside: Collection[KeyPath] = ()
 ) -> Settings:
-    """The settings with every secret, and with the address of the database.
+    """The settings with all secrets and the database address.
 
     Args:
-        outside: keys that held a reference.
+        outside: keys with references.
     """
     return msgspec.structs.replace(
         settings,
@@ -110,7 +110,7 @@ def with_secrets(
 
 
 def secret_values(settings: Settings) -> list[str]:
-    """Every secret of the settings, to be removed from every text."""
+    """Every secret of the settings, to redact in all texts."""
     web = settings.web
     found: list[str | None] = [settings.heartbeat_url, web.password_hash, *(one.token for one in web.tokens)]
     for name, provider in settings.providers.items():
@@ -125,7 +125,7 @@ def secret_values(settings: Settings) -> list[str]:
 
 
 def database_url(text: str, env: Mapping[str, str], cwd: Path) -> str:
-    """The URL as set, a relative file below the current folder; empty: a file in the state folder."""
+    """The URL as set, with a relative file below the current folder; empty: a file in the state folder."""
     if not text:
         return f"sqlite:///{state_folder(env) / 'gpuwatch.db'}"
     scheme, _, rest = text.partition(":///")
@@ -155,17 +155,17 @@ def _launch_secrets(settings: Settings) -> list[str | None]:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """May this variable of a launch be a secret? By its name, or the length of its value."""
+    """May this variable of a launch be a secret? Decided by its name, or the length of its value."""
     return secret_name(name) or len(value) >= _PLAIN_ENV_LENGTH
 
 
 def secret_name(name: str) -> bool:
-    """Does the name of this variable say that it holds a secret?"""
+    """Does the name of this variable suggest a secret?"""
     return _SECRET_NAME.search(name) is not None
 
 
 def _with_options(one: _WithOptions, table: KeyPath, secrets: Mapping[KeyPath, Any]) -> _WithOptions:
-    """Its secret options as in `secrets`, None where they are missing; the others stay."""
+    """Its secret options as in `secrets`, None if missing; the others do not change."""
     found = {path[-1]: secrets.get(path) for path in secret_options(table)}
     return msgspec.structs.replace(one, options={**one.options, **found}) if found else one
 
@@ -195,7 +195,7 @@ def _launch_with_secrets(
 
 
 def _plain(path: KeyPath, value: Any) -> Any:
-    """As the schema reads it."""
+    """As parsed by the schema."""
     if path == ("web", "tokens"):
         return web_tokens(value)
     if path[-1] in {*_KEYS, "database_url", "password_hash"}:

@@ -1,4 +1,4 @@
-"""The effective settings, each with its origin; secrets masked. For `gpuwatch config show`."""
+"""The effective settings with their origin and masked secrets, for `gpuwatch config show`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from gpuwatch.settings.secrets import database_url
 from gpuwatch.settings.sources import ExternalValue, Sources, collect, merge, parse_file
 
 MASK = "********"
-_ALWAYS_MASKED = {"api_key", "previous_api_key", "bot_token", "password", "urls"}  # whatever a plugin declares
+_ALWAYS_MASKED = {
+    "api_key",
+    "previous_api_key",
+    "bot_token",
+    "password",
+    "urls",
+}  # even if a plugin does not declare it
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting in force. `value` is ready for JSON; `origin`: default, file, env NAME or credential NAME."""
+    """One effective setting. `value` is ready for JSON; `origin`: default, file, env NAME or credential NAME."""
 
     key: str
     value: Any
@@ -73,7 +79,7 @@ def _watches(tree: Mapping[str, Any], root: Root, given: Mapping[KeyPath, Extern
 
 
 def _is_of_no_table(watch: Mapping[str, Any], row: SettingRow) -> bool:
-    """Is it a key of a launch, bid, registry or volume that this watch lacks?"""
+    """Is it a key of a launch, bid, registry or volume that this watch does not have?"""
     found: Any = watch
     for part in row.path[1:-1]:
         found = found.get(part)
@@ -111,7 +117,7 @@ def _default(text: str) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Environment text that holds JSON, as what it holds; numbers as numbers."""
+    """Environment text in JSON, decoded; numbers as numbers."""
     if isinstance(value, EnvText):
         try:
             return plain_json(value)
@@ -137,7 +143,7 @@ def _masked(key: str, value: Any, secret: bool = False) -> Any:
 
 
 def _masked_hook(key: str, value: Any) -> Any:
-    """The host of a webhook's address alone: the path is often the secret."""
+    """Only the host of a webhook's address: the path is often the secret."""
     if is_reference(value):
         return value
     if key != "url":
@@ -149,7 +155,7 @@ def _masked_hook(key: str, value: Any) -> Any:
 
 
 def without_password(url: str) -> str:
-    """A database URL as it may be shown."""
+    """A database URL without its secrets."""
     scheme, mark, rest = url.partition("://")
     if "@" not in rest:
         return url

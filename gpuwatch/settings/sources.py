@@ -1,7 +1,7 @@
 """Where settings come from: the TOML file, the environment and `.env`, systemd credentials, secret files.
 
-This module reads and merges; `validate` checks. It needs no pydantic, so that a start with cached settings is quick,
-and it keeps the origin of every value for the error messages. docs/decisions/0060 compares it with pydantic-settings.
+This module reads and merges; `validate` checks. It does not use pydantic, so that a start with cached settings is fast,
+and it keeps the origin of every value for error messages. docs/decisions/0060 compares it with pydantic-settings.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NOT_SETTINGS = (
 )  # fmt: skip
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_SECRET_BYTES = 64 * 1024
-_THE_FILE = ("",)  # no key
+_THE_FILE = ("",)  # not a key
 _NEEDED = frozenset({_THE_FILE, ("database_url",)})
 _TABLES = frozenset({"budget", "providers", "record", "launch", "notify", "orchestrator", "watch", "watchdog", "web"})
 _NAME: Final = r"[A-Z][A-Z0-9_]*"
-# Kubernetes sets these in every container beside a service called gpuwatch.
+# Kubernetes sets these in every container next to a service named gpuwatch.
 _SERVICE_LINK: Final = r"GPUWATCH_(SERVICE_(HOST|PORT)|PORT)(_[A-Z0-9_]+)?"
 
-UnreadableValues = list[tuple[KeyPath, str]]  # the key (empty: unknown) and a finished error line
+UnreadableValues = list[tuple[KeyPath, str]]  # the key (empty: unknown) and a complete error line
 
 
 class ExternalValue(msgspec.Struct, frozen=True):
@@ -39,16 +39,16 @@ class ExternalValue(msgspec.Struct, frozen=True):
 
     path: KeyPath
     text: str
-    label: str  # its origin for a person: "VAST_API_KEY", ".env: VAST_API_KEY", "credential gpuwatch_vast_api_key"
+    label: str  # its origin for display: "VAST_API_KEY", ".env: VAST_API_KEY", "credential gpuwatch_vast_api_key"
     kind: str  # "env" | "credential"
-    file: str = ""  # that it was read from
+    file: str = ""  # the file it was read from
 
     def __repr__(self) -> str:
         return f"ExternalValue({'.'.join(self.path)!r}, {self.label!r})"
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Everything that was read; of `given`, a later value wins."""
+    """Everything that was read; later values of `given` win."""
 
     file: Path | None
     content: bytes
@@ -62,7 +62,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The file, for a person."""
+        """The file, for display."""
         return str(self.file) if self.file else "settings"
 
 
@@ -78,7 +78,7 @@ def collect(
     Args:
         env: the environment; None: this process's.
         cwd: for relative paths and `.env`; None: the current folder.
-        unreadable: collects the values that cannot be read and leaves them out; None: they are errors.
+        unreadable: collects the values that cannot be read and ignores them; None: they are errors.
 
     Raises:
         SettingsError: a named file is missing, or something cannot be read.
@@ -98,7 +98,7 @@ def collect(
 
 
 def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | None:
-    """The settings file: the first that exists. A named one must exist."""
+    """The settings file: the first that exists. A named file must exist."""
     for named, by in ((config, "--config"), (env.get("GPUWATCH_CONFIG"), "$GPUWATCH_CONFIG")):
         if named:
             path = cwd / Path(named).expanduser()
@@ -111,7 +111,7 @@ def find_file(config: str | None, env: Mapping[str, str], cwd: Path) -> Path | N
 
 
 def parse_file(sources: Sources) -> dict[str, Any]:
-    """The file's tables; numbers with a point are exact Decimals.
+    """The file's tables; decimal numbers are exact Decimals.
 
     Raises:
         SettingsError: it is not TOML; one line with its line number.
@@ -134,10 +134,10 @@ def parse_file(sources: Sources) -> dict[str, Any]:
 def merge(
     file_tree: dict[str, Any], sources: Sources, unreadable: UnreadableValues | None = None
 ) -> tuple[dict[str, Any], dict[KeyPath, ExternalValue]]:
-    """The file's tables with all other values merged over them, and the origin of each of those.
+    """The file's tables with all other values merged into them, and the origin of those.
 
     Args:
-        unreadable: collects the values that do not fit and leaves them out; None: they are errors.
+        unreadable: collects invalid values and ignores them; None: they are errors.
 
     Raises:
         SettingsError: a value for a whole table is not JSON.
@@ -160,7 +160,7 @@ def merge(
 
 
 def _raise_or_keep(errors: UnreadableValues, unreadable: UnreadableValues | None) -> None:
-    """Without the file or the right database nothing works; anything else may be left out."""
+    """The file and the database address are required; everything else may be ignored."""
     if unreadable is None or any(path in _NEEDED for path, _ in errors):
         if errors:
             raise SettingsError([line for _, line in errors])
@@ -174,20 +174,20 @@ def variable_of(path: KeyPath) -> str:
 
 
 def from_outside(path: KeyPath, origins: Mapping[KeyPath, ExternalValue]) -> bool:
-    """Did the environment or a credential set this key, or a table above it?"""
+    """Was this key, or a table above it, set by the environment or a credential?"""
     return any(path[:length] in origins for length in range(1, len(path) + 1))
 
 
 def holds_secret(path: KeyPath, text: str) -> bool:
-    """Is this a secret? A database URL is one only with a password."""
+    """Is this a secret? A database URL only if it contains a password."""
     return is_secret_key(path) and (path != ("database_url",) or "@" in text)
 
 
 def secret_text(path: Path) -> str:
-    """A secret file's text without byte order mark and trailing newlines.
+    """The text of a secret file without byte order mark and trailing newlines.
 
     Raises:
-        ValueError: what is wrong, to be put behind the file's name; it quotes nothing.
+        ValueError: the error, to be appended to the file name; it quotes nothing.
     """
     try:
         with open(path, "rb") as opened:
@@ -222,7 +222,7 @@ def _set_value(tree: dict[str, Any], path: KeyPath, value: Any) -> bool:
     for part in path[:-1]:
         below = tree.setdefault(part, {})
         if part == "commission" and not isinstance(below, dict):
-            below = tree[part] = {"rate": below}  # a bare number is its rate
+            below = tree[part] = {"rate": below}  # a plain number is its rate
         if not isinstance(below, dict):
             return False
         tree = below
@@ -236,7 +236,7 @@ def _set_value(tree: dict[str, Any], path: KeyPath, value: Any) -> bool:
 def _variables(
     env: Mapping[str, str], cwd: Path, aliases: Mapping[str, KeyPath], place: str, errors: UnreadableValues
 ) -> Iterator[ExternalValue]:
-    """The providers' own names first: gpuwatch's names win over them."""
+    """The providers' own names come first: gpuwatch's names override them."""
     for name in sorted(env, key=lambda name: (name.startswith(PREFIX), name)):
         path, is_file = _path_of(name, aliases)
         if path is None or not env[name]:
@@ -263,7 +263,7 @@ def _secret(path: KeyPath, file: Path, label: str, errors: UnreadableValues) -> 
 
 
 def _path_of(name: str, aliases: Mapping[str, KeyPath]) -> tuple[KeyPath | None, bool]:
-    """The key of a variable, and whether the variable names a file that holds the value."""
+    """The key of a variable, and whether the variable names a file with the value."""
     bare = name.removesuffix("_FILE")
     if name in aliases or bare in aliases:
         return aliases[bare] if bare in aliases else aliases[name], bare != name
@@ -290,7 +290,7 @@ def _credentials(
     try:
         names = os.listdir(folder)
     except OSError:
-        return  # systemd creates the folder only with credentials
+        return  # systemd creates the folder only if there are credentials
     for name in sorted(names, key=lambda name: (name.lower() not in known, name)):
         lower = name.lower()
         path = known.get(lower)
@@ -305,7 +305,7 @@ def _credentials(
 
 
 def _unknown_credential(name: str, known: Mapping[str, KeyPath]) -> Iterator[str]:
-    """A misspelt name would leave a provider without its key; an editor's leftovers (`…~`, `….bak`) are ignored."""
+    """A misspelt name would leave a provider without its key; backup files of editors (`…~`, `….bak`) are ignored."""
     if not re.fullmatch(r"gpuwatch_[a-z0-9_]+", name):
         return
     from difflib import get_close_matches  # noqa: PLC0415 for this error alone
@@ -351,5 +351,5 @@ def _syntax_error(sources: Sources, text: str, error: Exception) -> str:
     found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
     line = int(found[1]) if found else text.count("\n") + 1
     what = str(error).split(" (at ")[0].split(":")[0]
-    what = re.sub(r"'[^']*'|\"[^\"]*\"", "…", what)  # never a value
+    what = re.sub(r"'[^']*'|\"[^\"]*\"", "…", what)  # never show a value
     return f"{sources.shown}:{line}: not valid TOML: {what[:1].lower()}{what[1:]}"

@@ -13,7 +13,7 @@ SCHEMA_FILE = "gpuwatch.schema.json"
 
 
 def template() -> str:
-    """The whole file. Providers and channels bring their own sections."""
+    """The whole file. Providers and channels contribute their own sections."""
     return "\n".join(
         [_HEAD.rstrip("\n"), "", *_providers(), _RECORD.rstrip("\n"), "", *_channels(), _WATCHDOG + _WATCH]
     )
@@ -36,7 +36,7 @@ def _channels() -> Iterator[str]:
 
 
 def _line(channel: str, spec: OptionSpec) -> str:
-    """An option of a channel that declares no template."""
+    """An option of a channel without a template."""
     if spec.secret:
         return f"# secret, prefer the environment: {variable_of(('notify', channel, spec.name))}"
     samples = {

@@ -34,11 +34,11 @@ def validate(
     known_spellings: Collection[str],
     recorded_places: Collection[str] = (),
 ) -> Settings:
-    """The settings that merged tables stand for, their references resolved.
+    """Build the settings from merged tables with resolved references.
 
     Args:
-        known_spellings: GPU names that providers use and the catalogue does not hold.
-        recorded_places: regions that providers have shown.
+        known_spellings: GPU names of providers that are not in the catalogue.
+        recorded_places: regions reported by providers.
 
     Raises:
         InvalidSettings: one line per error.
@@ -56,7 +56,7 @@ def validate(
 
 
 def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[KeyPath, ExternalValue]) -> Root:
-    """The tables, each key valid by itself. Raises InvalidSettings."""
+    """The tables, with each key valid by itself. Raises InvalidSettings."""
     tree = resolved.tree
     found = [*_unknown_providers(tree), *_wrong_provider_options(tree), *_channel_errors(tree), *resolved.faults]
     try:
@@ -69,7 +69,7 @@ def parse_root(resolved: ResolvedSettings, sources: Sources, origins: Mapping[Ke
 
 
 def enabled_providers(root: Root) -> dict[str, ProviderTable]:
-    """The providers to poll: those on by default or with a section or key, unless switched off."""
+    """The providers to poll: enabled by default, or by a section or key, unless disabled."""
     found = {}
     for name in providers.names():
         table = root.providers.get(name)
@@ -83,7 +83,7 @@ def enabled_providers(root: Root) -> dict[str, ProviderTable]:
 
 
 def provider_settings(name: str, table: ProviderTable) -> ProviderSettings:
-    """One provider, with its own defaults; its secrets are added later."""
+    """One provider with its defaults; its secrets are added later."""
     info = providers.info(name)
     commission = info.commission
     if table.commission is not None:
@@ -131,11 +131,11 @@ def _settings(root: Root, sources: Sources) -> Settings:
     )
 
 
-_OF_NOTIFY = {spec.name: spec for spec in NOTIFY_OPTIONS}  # beside the channels
+_OF_NOTIFY = {spec.name: spec for spec in NOTIFY_OPTIONS}  # keys of [notify] next to the channels
 
 
 def _channels(root: Root) -> dict[str, dict[str, Any]]:
-    """The configured channels; an empty table configures none."""
+    """The configured channels; an empty table does not configure one."""
     return {name: table for name, table in root.notify.items() if table and name not in _OF_NOTIFY}
 
 
@@ -162,7 +162,7 @@ def _unknown_providers(tree: Mapping[str, Any]) -> Iterator[Error]:
 
 
 def _wrong_provider_options(tree: Mapping[str, Any]) -> Iterator[Error]:
-    """The given options, beside the other errors; missing ones show only once the tables are valid."""
+    """Errors of the given options; missing options are reported only after the tables are valid."""
     tables = tree.get("providers")
     for name, table in tables.items() if isinstance(tables, dict) else ():
         given = table.get("options") if isinstance(table, dict) else None
@@ -207,7 +207,7 @@ def _web_errors(root: Root) -> Iterator[Error]:
 
 
 def _wrong_renames(old: str | None, index: int, root: Root) -> Iterator[str]:
-    """A name that was given up belongs to one watch alone."""
+    """Only one watch can take over a previous name."""
     if not old:
         return
     others = [watch for number, watch in enumerate(root.watch) if number != index]
@@ -218,7 +218,7 @@ def _wrong_renames(old: str | None, index: int, root: Root) -> Iterator[str]:
 
 
 def _missing_provider_options(root: Root, polled: Collection[str]) -> Iterator[Error]:
-    """A needed option is needed only where the provider is polled."""
+    """A required option is required only if the provider is polled."""
     for name in dict.fromkeys([*root.providers, *polled]):
         info, table = providers.info(name), root.providers.get(name) or ProviderTable()
         needed = {spec.name for spec in info.options if spec.needed and name not in polled}
@@ -245,7 +245,7 @@ def _channel_errors(tree: Mapping[str, Any]) -> Iterator[Error]:
 
 
 def _misspelt_providers(watch: WatchTable) -> Iterator[Error]:
-    """In its conditions; one that is not set up may be named: another part of the condition may hold."""
+    """Names in conditions. A provider that is not configured is allowed: another part of the condition may hold."""
     conditions = [("when", watch.when)] if watch.when else []
     for key, text in (*conditions, *(("any", text) for text in watch.any)):
         for asked in comparisons_of(parse(text)):
@@ -257,7 +257,7 @@ def _misspelt_providers(watch: WatchTable) -> Iterator[Error]:
 def _unknown_names(
     named: tuple[str, ...] | None, have: list[str], there_are: tuple[str, ...], section: str
 ) -> Iterator[str]:
-    """Names in a watch that are not set up: some only lack their section, the others are misspelt."""
+    """Names in a watch that are not configured: known ones lack their section, others are misspelt."""
     for name in named or ():
         if name in have:
             continue

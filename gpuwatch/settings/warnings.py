@@ -1,4 +1,4 @@
-"""Warnings about valid settings: readable secrets, keys over plain http, prices and commissions that look mistyped."""
+"""Warnings about valid settings: readable secrets, secrets over plain http, implausible prices and commissions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuwatch.settings.options import KeyPath, secret_options, specs_of
 from gpuwatch.settings.secrets import secret_name
 from gpuwatch.settings.sources import ExternalValue, Sources, from_outside, holds_secret
 
-# The dearest list prices stay below this: 0.21 at Azure for a V100 (source: tests/recorded, 2026-11).
+# The highest list prices are below this: 0.21 at Azure for a V100 (source: tests/recorded, 2026-11).
 _PLAUSIBLE_USD_GIB_HOUR = Decimal("0.25")
 _PLAUSIBLE_USD_HOUR = Decimal(5)  # for small and unknown cards
 
@@ -33,9 +33,9 @@ def log_warnings(
     """Log every warning.
 
     Args:
-        secrets: all that are set, by their keys.
+        secrets: all secrets that are set, by key.
         origins: the keys that the file does not set.
-        resolved: what the references of launches stand for.
+        resolved: the values of launch references.
     """
     files = {one.file for one in sources.given if one.file and holds_secret(one.path, one.text)} | set(resolved.files)
     if sources.file and _holds_secrets(secrets, origins, resolved.outside):
@@ -61,7 +61,7 @@ def log_warnings(
 def _holds_secrets(
     secrets: Mapping[KeyPath, Any], origins: Mapping[KeyPath, ExternalValue], outside: Collection[KeyPath]
 ) -> bool:
-    """Does the settings file itself hold a secret?"""
+    """Does the settings file contain a secret?"""
     return any(
         path not in outside
         for key, value in secrets.items()
@@ -71,7 +71,7 @@ def _holds_secrets(
 
 
 def _secret_paths(key: KeyPath, value: Any) -> Iterator[KeyPath]:
-    """The keys that hold a secret; of a launch's environment, the variables whose names suggest one."""
+    """The keys with a secret; in a launch's environment, the variables with secret-like names."""
     if key[-1] == "env":
         yield from ((*key, name) for name in value if secret_name(name))
     elif isinstance(value, HookSpec):
@@ -121,7 +121,7 @@ def _broken_templates(settings: Settings) -> Iterator[str]:
 
 
 def _high_commissions(settings: Settings) -> Iterator[str]:
-    """A percentage in place of a fraction: `commission = 5`."""
+    """A percentage instead of a fraction: `commission = 5`."""
     for name, provider in settings.providers.items():
         rate = Decimal(provider.commission.rate_text)
         if rate >= 1:
@@ -130,7 +130,7 @@ def _high_commissions(settings: Settings) -> Iterator[str]:
 
 
 def _high_prices(settings: Settings) -> Iterator[str]:
-    """A price of a whole machine, or a slip, in place of the price of one GPU: `max_price = 350`."""
+    """The price of a whole machine, or a typo, instead of the price of one GPU: `max_price = 350`."""
     for watch in settings.watches:
         if watch.max_job_cost_usd is not None or watch.unlimited:
             continue
@@ -145,7 +145,7 @@ def _high_prices(settings: Settings) -> Iterator[str]:
 
 
 def _several_cards(settings: Settings) -> Iterator[str]:
-    """Names that stand for cards of several families with very different prices: "RTX 6000"."""
+    """Names of cards of several families with very different prices: "RTX 6000"."""
     for watch in settings.watches:
         for text in watch.gpu:
             cards = [gpu for name in catalog().wanted(text) if (gpu := catalog().get(name)) and not gpu.members]
@@ -155,7 +155,7 @@ def _several_cards(settings: Settings) -> Iterator[str]:
 
 
 def _choices_without_effect(settings: Settings) -> Iterator[str]:
-    """Where the whole job's cost is compared, it alone decides."""
+    """If the cost of the whole job is limited, other price settings have no effect."""
     for watch in settings.watches:
         if watch.max_job_cost_usd is None:
             continue

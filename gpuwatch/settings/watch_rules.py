@@ -18,13 +18,13 @@ WITHOUT_LIMIT = (
     "percentile",
     "restock",
     *("usd_per_tflop_hour", "usd_per_gib_hour"),
-)  # what is news, or a limit, by itself: an alert about it needs no price
+)  # conditions that are news or a limit by themselves: an alert needs no price
 
-# --- the limit: a price, the history, or the cost of the job; exactly one, with the keys that it needs ----------------
+# --- the limit: a price, the history, or the cost of the job; exactly one, with its required keys ---------------------
 
 
 def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    """Keys that exclude or need each other; each with its path within the watch."""
+    """Keys that exclude or require each other, with their path within the watch."""
     if watch.max_price is None and watch.max_job_cost is None and not _does_without_limit(watch):
         instead = ("max_job_cost", *(WITHOUT_LIMIT if watch.action == "alert" else ()))
         yield ("max_price",), f"required key is missing; expected: USD per GPU-hour, or {' or '.join(instead)}"
@@ -43,7 +43,7 @@ def price_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _does_without_limit(watch: WatchTable) -> bool:
-    """An alert about what is news or a limit by itself; what rents says what it may cost."""
+    """Alerts whose condition is a limit by itself need no price; watches that rent must limit the cost."""
     return watch.action == "alert" and any(getattr(watch, key) not in (None, False) for key in WITHOUT_LIMIT)
 
 
@@ -71,7 +71,7 @@ def _job_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str, str]]:
-    """Keys without which a job's length and cost cannot be computed."""
+    """Missing keys for the length and cost of a job."""
     if job.hours is None and job.tokens is None:
         yield "hours", "required key is missing; expected: hours of work, or tokens"
     if job.hours is not None and job.tokens is not None:
@@ -88,7 +88,7 @@ def _job_says_too_little(watch: WatchTable, job: JobTable) -> Iterator[tuple[str
 
 
 def _job_is_nowhere(watch: WatchTable, job: JobTable) -> Iterator[tuple[KeyPath, str]]:
-    """On no GPU of the watch can the length of the job be computed."""
+    """The length of the job cannot be computed for any GPU of the watch."""
     spec, counts = job.value(), range(watch.gpu_count.min, watch.gpu_count.max + 1)
     found = [hours_on(spec, gpu, count) for gpu in gpu_names(watch.gpu) for count in counts]
     reasons = [one for one in found if isinstance(one, str)]
@@ -102,7 +102,7 @@ _BY_COMMAND = frozenset({"max_active", "max_total", "max_runtime", "on_running",
 
 
 def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    """Keys of one launch that contradict each other or their watch; each with its path within the watch."""
+    """Keys of one launch that conflict with each other or with their watch, with their path within the watch."""
     if watch.relocate is not None and watch.action not in {"launch", "ask"}:
         yield ("relocate",), 'expected only with action = "launch" or "ask"'
     yield from _command_errors(watch)
@@ -113,7 +113,7 @@ def launch_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _command_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
-    """A command, and what gpuwatch could keep of a launch that it does not see."""
+    """The rules of a command, and limits that gpuwatch cannot enforce on what the command rents."""
     if watch.action != "command":
         for key in ("command", "command_timeout", "handover"):
             if key in watch.model_fields_set:
@@ -141,7 +141,7 @@ def _command_errors(watch: WatchTable) -> Iterator[tuple[KeyPath, str]]:
 
 
 def missing_limits(watch: WatchTable, budget: BudgetTable) -> Iterator[tuple[KeyPath, str]]:
-    """Renting for real needs a limit in dollars and one in time; `max_active` is 1 by default."""
+    """Renting for real requires a limit in dollars and one in time; `max_active` is 1 by default."""
     if watch.action == "alert":
         return
     there = watch.launch.model_fields_set if watch.launch else set()
