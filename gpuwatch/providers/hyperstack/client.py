@@ -24,8 +24,8 @@ class HyperstackClient(ApiClient):
     """The HTTP client of one account."""
 
     def __init__(self, settings: ProviderSettings, tools: Tools) -> None:
-        super().__init__(settings, tools, headers={}, reading=list_error, ordering=order_error)
-        self._bearer = {"api_key": settings.api_key} if settings.api_key else {}
+        headers = {"api_key": settings.api_key} if settings.api_key else {}
+        super().__init__(settings, tools, headers=headers, reading=list_error, ordering=order_error)
 
 
 def all_rows(client: ApiClient, path: str, name: str) -> list[Any]:

@@ -84,7 +84,7 @@ class VerdaClient(ApiClient):
             if not isinstance(token, str) or not 0 < len(token) <= _TOKEN_LENGTH or not _is_plain(token):
                 raise PayloadChanged(f"{PROVIDER}: the answer to signing in has no token")
             register_secret(token)
-            self._bearer = {"Authorization": f"Bearer {token}"}
+            self._headers = {"Authorization": f"Bearer {token}"}
             self._good_until_s = now_s + max((lasts_s or _EARLY_S) - _EARLY_S, 0.0)
             return True
 
