@@ -15,7 +15,7 @@ import msgspec
 
 from gpuwatch.app.throughput_table import throughput_table
 from gpuwatch.domain.planning.roofline import WorkMethod
-from gpuwatch.domain.planning.throughput import LeftOutRow, ThroughputTable, leave_one_out
+from gpuwatch.domain.planning.throughput import HeldOutRow, ThroughputTable, leave_one_out
 
 MOST_MEDIAN, LEAST_WITHIN_3 = 1.5, 0.9
 
@@ -29,7 +29,7 @@ class EstimateError(msgspec.Struct, frozen=True):
     worst: float
 
 
-def error_of(found: Sequence[LeftOutRow]) -> EstimateError:
+def error_of(found: Sequence[HeldOutRow]) -> EstimateError:
     """Summarise left-out rows; there is at least one."""
     ratios = sorted(one.ratio for one in found)
     middle = len(ratios) // 2
@@ -66,7 +66,7 @@ def main() -> int:
     return 0 if whole.median <= MOST_MEDIAN and whole.within_3 >= LEAST_WITHIN_3 else 1
 
 
-def _print_rows(rows: list[LeftOutRow]) -> None:
+def _print_rows(rows: list[HeldOutRow]) -> None:
     for one in sorted(rows, key=lambda one: -one.ratio):
         print(f"{one.ratio:6.2f}×  estimated {one.estimate:,.0f}: {one.row.text}; {one.row.url}")
 

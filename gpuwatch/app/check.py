@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-class LimitsInForce(msgspec.Struct, frozen=True, kw_only=True):
+class CurrentLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The watches with their current limits."""
 
     watches: Sequence[Watch]
@@ -46,7 +46,7 @@ class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
         return all(one.report.ok for one in self.providers)
 
 
-def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
+def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     """Watches as the daemon would hunt them now: with automatic limits, past prices, and how your launches went.
 
     Opens the store only if one of them asks for any of that.
@@ -57,9 +57,9 @@ def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) ->
     return _with_records(settings, _with_past_limits(settings, _with_auto_limits(settings, watches, keep)))
 
 
-def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
+def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     if all(watch.auto is None for watch in watches):
-        return LimitsInForce(watches=watches, standing={})
+        return CurrentLimits(watches=watches, standing={})
     from gpuwatch.bootstrap.rules import commissions_of
     from gpuwatch.engine.auto_prices import AutoPrices
     from gpuwatch.engine.forecast_scores import ForecastLedger
@@ -73,12 +73,12 @@ def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) 
             prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), keep=keep), ledger=ledger)
             standing = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
             limited = [prices.with_current_limit(watch, now) for watch in watches]
-            return LimitsInForce(watches=limited, standing=standing)
+            return CurrentLimits(watches=limited, standing=standing)
     except StoreError as error:
-        return LimitsInForce(watches=watches, standing={}, fault=str(error))
+        return CurrentLimits(watches=watches, standing={}, fault=str(error))
 
 
-def _with_records(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
+def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
     """Without a store that can be read, there were no launches."""
     if not any(watch.min_reputation is not None for watch in limits.watches):
         return limits
@@ -95,7 +95,7 @@ def _with_records(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
     return msgspec.structs.replace(limits, watches=watches)
 
 
-def _with_past_limits(settings: Settings, limits: LimitsInForce) -> LimitsInForce:
+def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
     """Without a store that can be read nothing is known, and a watch that compares with past prices matches nothing."""
     if not any(watch.compares_with_past for watch in limits.watches):
         return limits
@@ -210,7 +210,7 @@ def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
     return sorted(found, key=lambda match: match.figure)
 
 
-def check_json(limits: LimitsInForce, found: MarketCheck) -> dict[str, Any]:
+def check_json(limits: CurrentLimits, found: MarketCheck) -> dict[str, Any]:
     """JSON of a check; `limits`: the watches with the limits that were in force."""
     return {
         "checked_at": rfc3339(found.at),

@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.app.past_prices import gpu_names_of
 from gpuwatch.app.plan_fit import cheapest_stored
-from gpuwatch.app.plan_use import OwnRent, own_rent
+from gpuwatch.app.plan_use import RentedPeriod, own_rent
 from gpuwatch.domain.market.gpu_specs import gpu_specs
 from gpuwatch.domain.market.json_values import number, rfc3339
 from gpuwatch.domain.planning.buy import (
@@ -87,7 +87,7 @@ class BuyPlan(msgspec.Struct, frozen=True, kw_only=True):
     usage: MachineUsage
     loss_percent: tuple[Decimal, ...]
     found: Sequence[RentComparison]
-    log: OwnRent | None  # what was really rented
+    log: RentedPeriod | None  # what was really rented
     notes: Sequence[str]
 
 
@@ -178,7 +178,7 @@ def _tariff(asked: BuyRequest, settings: Callable[[], Settings]) -> RentTariff:
     return RentTariff(name=f"{found.cards}× {found.gpu}", usd_hour=found.usd_hour, extra_percent=extra_percent)
 
 
-def _as_rented(own: OwnedMachine, log: OwnRent, usage: MachineUsage, loss: tuple[Decimal, ...]) -> RentComparison:
+def _as_rented(own: OwnedMachine, log: RentedPeriod, usage: MachineUsage, loss: tuple[Decimal, ...]) -> RentComparison:
     """As much as was really rented, at what it cost: as if on a machine with as many cards as the own one."""
     a_day = log.gpu_hours / own.cards / log.days
     tariff = RentTariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
@@ -230,7 +230,7 @@ def _tariff_json(one: RentComparison) -> dict[str, Any]:
     }
 
 
-def _log_json(log: OwnRent) -> dict[str, Any]:
+def _log_json(log: RentedPeriod) -> dict[str, Any]:
     return {
         "launches": log.launches,
         "days": number(log.days),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-class OwnUse(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     """One launch: its cost, and its price at the utilisation of its GPUs."""
 
     launch: Launch
@@ -38,7 +38,7 @@ class OwnUse(msgspec.Struct, frozen=True, kw_only=True):
         return Decimal(wasted_microusd(int(self.cost_usd * MICRO), percent)) / MICRO
 
 
-class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
+class RentedPeriod(msgspec.Struct, frozen=True, kw_only=True):
     """What was rented in a period."""
 
     since: datetime
@@ -59,13 +59,13 @@ class OwnRent(msgspec.Struct, frozen=True, kw_only=True):
         return Decimal(str((self.until - self.since) / timedelta(days=1)))
 
 
-def own_uses(settings: Settings, since: datetime, low: float, good: float) -> list[OwnUse]:
+def own_uses(settings: Settings, since: datetime, low: float, good: float) -> list[LaunchUtilisation]:
     """Launches that were billed since then, newest first, judged by two thresholds in percent. Raises StoreError."""
     now = real_now()
 
-    def use(launch: Launch, percent: float | None) -> OwnUse:
+    def use(launch: Launch, percent: float | None) -> LaunchUtilisation:
         price = Decimal(launch.price_microusd_hour) / MICRO / launch.gpu_count
-        return OwnUse(
+        return LaunchUtilisation(
             launch=launch,
             cost_usd=Decimal(predicted_cost(launch, now).total) / MICRO,
             usd_gpu_hour=price,
@@ -78,7 +78,7 @@ def own_uses(settings: Settings, since: datetime, low: float, good: float) -> li
         return [use(one, samples.mean(one.launch_id)) for one in mine]
 
 
-def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> OwnRent:
+def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> RentedPeriod:
     """What was rented since then, as gpuwatch computes it.
 
     Args:
@@ -97,7 +97,7 @@ def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) 
         ]
     costs = [(one, predicted_cost(one, now, since)) for one in mine]
     first = min((one.requested_at for one in mine if one.requested_at is not None), default=now)
-    return OwnRent(
+    return RentedPeriod(
         since=max(since, first),
         until=now,
         launches=len(mine),
@@ -121,7 +121,7 @@ def plan_use_json(price: Decimal, found: Sequence[UtilisedPrice]) -> dict[str, A
     return {"method": METHOD_TEXT, "samples": len(found), "price_usd_gpu_hour": number(price), "uses": shown}
 
 
-def own_use_json(since: datetime, until: datetime, found: Sequence[OwnUse]) -> dict[str, Any]:
+def own_use_json(since: datetime, until: datetime, found: Sequence[LaunchUtilisation]) -> dict[str, Any]:
     """JSON of `gpuwatch plan use --launches`."""
     return {
         "method": f"{METHOD_TEXT}, mean of the looks at each launch",
@@ -141,7 +141,7 @@ def _price_json(one: UtilisedPrice | None) -> dict[str, Any]:
     }
 
 
-def _own_json(one: OwnUse) -> dict[str, Any]:
+def _own_json(one: LaunchUtilisation) -> dict[str, Any]:
     return {
         "launch_id": one.launch.launch_id,
         "watch": one.launch.watch,

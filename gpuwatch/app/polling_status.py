@@ -10,7 +10,7 @@ import msgspec
 
 from gpuwatch.bootstrap.polling_plans import polling_plan
 from gpuwatch.domain.market.json_values import rfc3339
-from gpuwatch.domain.watches.query_plan import Question
+from gpuwatch.domain.watches.query_plan import SharedQuery
 from gpuwatch.engine.polling_plan import PollingPlan
 from gpuwatch.ports import LANES
 from gpuwatch.ports.holds import Hold
@@ -68,7 +68,7 @@ def polling_json(status: PollingStatus | None) -> dict[str, object] | None:
     }
 
 
-def _question_json(question: Question) -> dict[str, object]:
+def _question_json(question: SharedQuery) -> dict[str, object]:
     query = question.query
     return {
         "gpu": list(query.gpus),

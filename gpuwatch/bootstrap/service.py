@@ -47,7 +47,7 @@ from gpuwatch.engine.past_limits import PastLimits
 from gpuwatch.engine.price_ranks import PriceRanks
 from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.engine.provider_worker import ProviderWorker
-from gpuwatch.engine.question_planner import QuestionPlanner
+from gpuwatch.engine.query_planner import QueryPlanner
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
 from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import StoreError
@@ -307,11 +307,11 @@ class Service:
         limited = self.past_limits.with_past(self.auto_prices.with_current_limit(watch, now), now)
         return self.reputations.with_records(limited, now)
 
-    def _planner(self, name: str, prices: PricesOnSale) -> QuestionPlanner:
+    def _planner(self, name: str, prices: PricesOnSale) -> QueryPlanner:
         def deadline(watch: Watch, now: datetime) -> datetime | None:
             return self.auto_prices.standing(watch, now).deadline if watch.auto is not None else None
 
-        return QuestionPlanner(prices, partial(self.price_ranks.arrivals, name), deadline)
+        return QueryPlanner(prices, partial(self.price_ranks.arrivals, name), deadline)
 
     def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
         named = [watch for watch in self.settings.watches if watch.providers is None or name in watch.providers]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 
-class WebhookTaker(Protocol):
+class WebhookHandler(Protocol):
     """Takes the requests of one messenger at one path.
 
     Attributes:
@@ -28,16 +28,16 @@ class Webhooks:
     """The paths that are open now. Chats open and close them, the web server asks; any thread may."""
 
     def __init__(self) -> None:
-        self._takers: dict[str, WebhookTaker] = {}
+        self._takers: dict[str, WebhookHandler] = {}
 
-    def open(self, taker: WebhookTaker) -> Callable[[], None]:
+    def open(self, taker: WebhookHandler) -> Callable[[], None]:
         """From now on requests at its path are its own; call what is returned to end that."""
         self._takers = {**self._takers, taker.path: taker}
         return lambda: self._close(taker)
 
-    def at(self, path: str) -> WebhookTaker | None:
+    def at(self, path: str) -> WebhookHandler | None:
         """Who takes requests at this path; None: nobody does."""
         return self._takers.get(path)
 
-    def _close(self, taker: WebhookTaker) -> None:
+    def _close(self, taker: WebhookHandler) -> None:
         self._takers = {path: one for path, one in self._takers.items() if one is not taker}

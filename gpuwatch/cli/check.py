@@ -29,7 +29,7 @@ from gpuwatch.cli.tables import table
 from gpuwatch.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.app.check import LimitsInForce, MarketCheck
+    from gpuwatch.app.check import CurrentLimits, MarketCheck
     from gpuwatch.domain.watches.watch import Watch
     from gpuwatch.engine.check import ProviderCheck
     from gpuwatch.settings import Settings
@@ -133,7 +133,7 @@ def _settings(rule: CheckedRule, providers: Sequence[str], config: str | None) -
     return load_settings(config)
 
 
-def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> LimitsInForce:
+def _with_current_limits(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
     """The watches with their current limits. Prints the limits that come from the history."""
     from gpuwatch.app.check import limits_in_force
 

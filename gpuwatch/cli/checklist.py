@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _INDENT = "      "
 
 
-class ShowsByDefault(Group):
+class DefaultShowGroup(Group):
     """Makes `gpuwatch checklist WATCH` equal to `gpuwatch checklist show WATCH`."""
 
     def resolve_command(
@@ -35,7 +35,7 @@ class ShowsByDefault(Group):
 
 
 @click.group(
-    cls=ShowsByDefault,
+    cls=DefaultShowGroup,
     invoke_without_command=True,
     subcommand_metavar="[WATCH | COMMAND [ARGS]...]",
     examples=("gpuwatch checklist", "gpuwatch checklist tick h100-night dry_epoch --note 'run 17'"),

@@ -26,7 +26,7 @@ from gpuwatch.domain.planning.buy import (
 
 if TYPE_CHECKING:
     from gpuwatch.app.plan_buy import BuyPlan
-    from gpuwatch.app.plan_use import OwnRent
+    from gpuwatch.app.plan_use import RentedPeriod
     from gpuwatch.domain.planning.buy import OwnedMachine, RentComparison, SourceCalculation
 
 _FEW_DAYS = 7
@@ -156,7 +156,7 @@ def _rows(plan: BuyPlan) -> list[tuple[str, ...]]:
     ]
 
 
-def _log_line(own: OwnedMachine, log: OwnRent, timezone: str) -> str:
+def _log_line(own: OwnedMachine, log: RentedPeriod, timezone: str) -> str:
     if not log.gpu_hours:
         return "not enough data: no launches in that time"
     if not log.is_enough:

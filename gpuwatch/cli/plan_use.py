@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from gpuwatch.app.plan_use import OwnUse
+    from gpuwatch.app.plan_use import LaunchUtilisation
     from gpuwatch.domain.planning.utilisation import UtilisedPrice
 
 _EXAMPLE = (15.0, 70.0, 90.0, 100.0)
@@ -107,7 +107,7 @@ def _print(price: Decimal, found: Sequence[UtilisedPrice], low: float, good: flo
     note(METHOD_TEXT)
 
 
-def _print_own(mine: Sequence[OwnUse], low: float, good: float) -> None:
+def _print_own(mine: Sequence[LaunchUtilisation], low: float, good: float) -> None:
     if mine:
         table(_OWN_COLUMNS, [_own_cells(one, low, good) for one in mine])
     if any(one.price for one in mine):
@@ -117,7 +117,7 @@ def _print_own(mine: Sequence[OwnUse], low: float, good: float) -> None:
         note("not enough data: " + ("no provider reported GPU utilisation" if mine else "no launches in that time"))
 
 
-def _own_cells(one: OwnUse, low: float, good: float) -> tuple[str, ...]:
+def _own_cells(one: LaunchUtilisation, low: float, good: float) -> tuple[str, ...]:
     launch, price = one.launch, one.price
     cells = launch.launch_id, f"{launch.gpu_count}× {launch.gpu}", f"{one.usd_gpu_hour:.3f}", f"{one.cost_usd:.2f}"
     if price is None:

@@ -16,7 +16,7 @@ from gpuwatch.errors import StoreMissing, StoreNotReady
 if TYPE_CHECKING:
     from gpuwatch.app.polling_status import PollingStatus
     from gpuwatch.app.provider_status import ConfiguredProvider, ProviderStatus
-    from gpuwatch.domain.watches.query_plan import Question
+    from gpuwatch.domain.watches.query_plan import SharedQuery
     from gpuwatch.settings import Settings
     from gpuwatch.storage.poll_queries import LastPoll
 
@@ -159,7 +159,7 @@ def _polling_lines(polling: PollingStatus, timezone: str) -> Iterator[str]:
         yield f"  HELD    no search before {local(hold.until, timezone)}: {hold.reason}{reset}"
 
 
-def _question_line(question: Question) -> str:
+def _question_line(question: SharedQuery) -> str:
     """ "  polls   every 74 s  H200, H200 NVL up to 1.88 $/h, some 2 rows, for h200, nvl"."""
     query = question.query
     most = "" if query.max_listed_usd_hour is None else f" up to {query.max_listed_usd_hour:.4g} $/h"

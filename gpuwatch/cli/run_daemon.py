@@ -28,13 +28,13 @@ def run(log_format: str, verbose: bool, config: str | None) -> int:
     import logging
     import os
 
-    from gpuwatch.chat.run import ChatBeside
+    from gpuwatch.chat.interface import ChatInterface
     from gpuwatch.chat.webhooks import Webhooks
     from gpuwatch.daemon.process import serve
-    from gpuwatch.web.serving import WebBeside
+    from gpuwatch.web.serving import WebInterface
 
     webhooks = Webhooks()
-    interfaces = (ChatBeside(webhooks), WebBeside(config, webhooks))
+    interfaces = (ChatInterface(webhooks), WebInterface(config, webhooks))
     code = serve(config, log_format=log_format, verbose=verbose, interfaces=interfaces)
     logging.shutdown()
     # All state is stored by now. Exit without joining threads: the interpreter would wait for one that a hanging

@@ -14,7 +14,7 @@ from gpuwatch.daemon.daemon_alerts import rescue_alert
 from gpuwatch.daemon.task_progress import PeriodicTask
 from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.engine.balance_cache import REFRESH_S
-from gpuwatch.engine.first_question import FirstQuestion
+from gpuwatch.engine.first_request import FirstRequestGate
 from gpuwatch.engine.invoices import InvoiceCollector
 from gpuwatch.engine.launch_reconciler import LaunchReconciler
 from gpuwatch.engine.provider_worker import ProviderWorker
@@ -99,7 +99,7 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
             return True
         return service.accounts[name].account_id is not None and not reconciler.list_failed
 
-    first = FirstQuestion(
+    first = FirstRequestGate(
         started_s=source.monotonic(),
         is_listed=lambda: service.settings.dry_run or reconciler is None or reconciler.reconciled,
         is_checked=lambda: service.settings.dry_run or gate is None or gate.has_looked,

@@ -18,7 +18,7 @@ REMEMBERED = (
 )
 
 
-class Cutover(NamedTuple):
+class RateChange(NamedTuple):
     """Rates that an accepted increase brings, and when: USD per hour for all GPUs, USD per GB and month of disk."""
 
     at: float
@@ -56,7 +56,7 @@ class EmulatedInstance:
     rival_usd_hour: float | None = None
     queued: bool = False
     steps: list[LifecycleStep] = field(default_factory=list)
-    cutover: Cutover | None = None
+    cutover: RateChange | None = None
     expired_at: float | None = None
     ended_at: float = NEVER
     shown: dict[str, Any] = field(default_factory=dict)  # fields that its row shows whatever was rented

@@ -6,11 +6,11 @@ from decimal import Decimal
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
+from gpuwatch.emulator.emulated_machines import EmulatedMachines
 from gpuwatch.emulator.increases import Increases, Proposal
-from gpuwatch.emulator.instance import GPU_BILLED, NEVER, Cutover, EmulatedInstance
+from gpuwatch.emulator.instance import GPU_BILLED, NEVER, EmulatedInstance, RateChange
 from gpuwatch.emulator.ledger import Ledger, LedgerEntry, micro
 from gpuwatch.emulator.lifecycles import QUEUED, Delays, LifecycleStep, startup, up, with_fate
-from gpuwatch.emulator.machine_room import MachineRoom
 from gpuwatch.emulator.machines import EmulatedListing, PriceView
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.prices import price_fields
@@ -39,7 +39,7 @@ class Fleet:
         self.gone: dict[int, EmulatedInstance] = {}
         self.increases = Increases()
         self.charge_factor = 1.0  # what is really charged, as a multiple of what is listed
-        self.machines: MachineRoom | None = None
+        self.machines: EmulatedMachines | None = None
         self.ssh_at: tuple[str, int] | None = None  # where the ssh server of every new instance really is
 
     # --- the renter's actions --------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Fleet:
         instance = self.alive[taken.contract_id]
         disk = taken.new_storage_cost
         cost = float(instance.row["storage_cost"]) if disk is None else disk
-        instance.cutover = Cutover(taken.contract_end, taken.new_gpu_usd_hour, cost)
+        instance.cutover = RateChange(taken.contract_end, taken.new_gpu_usd_hour, cost)
         self.end_at(instance, taken.ask_end, now)
         return instance.id
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.emulator.clock import Clock
+from gpuwatch.emulator.emulated_machines import EmulatedMachines
 from gpuwatch.emulator.instances import Fleet
 from gpuwatch.emulator.ledger import Ledger
 from gpuwatch.emulator.lifecycles import Delays
 from gpuwatch.emulator.limits import Limits
-from gpuwatch.emulator.machine_room import MachineRoom
 from gpuwatch.emulator.market import EmulatedMarket
 from gpuwatch.emulator.search import CAP_ROWS, Search
 
@@ -72,7 +72,7 @@ class Simulation:
         self.market = EmulatedMarket(options.seed, clock, options.size, options.odd_rows)
         self.ledger = Ledger(self.settle)
         self.fleet = Fleet(self.market, self.ledger, clock, options.credit_usd, options.delays)
-        self.fleet.machines = None if options.machines is None else MachineRoom(options.machines)
+        self.fleet.machines = None if options.machines is None else EmulatedMachines(options.machines)
         self.fleet.charge_factor, self.fleet.ssh_at = options.charge_factor, options.ssh_at
         self.search = Search(self.market, options.default_rows, options.keyless_rows, options.keyed_rows)
         self.limits = Limits(options.intervals, options.interval_shape, options.rows_per_day, options.search_every_s)

@@ -10,7 +10,7 @@ from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.launches.spending import budget_statuses, launches_to_end
 from gpuwatch.domain.launches.stored_terms import watch_of
-from gpuwatch.domain.watches.watch import Budget, OnBudget, Watch
+from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, Watch
 from gpuwatch.engine.guard_alerts import GuardAlerts
 from gpuwatch.ports import LaunchRepository
 
@@ -59,7 +59,7 @@ class BudgetGuard:
         for name, budget in scopes:
             found = budget_statuses(alive, ended, budget, now, name)
             for one in found:
-                self._alerts.report_budget(one, budget.on_reached is OnBudget.STOP, now)
+                self._alerts.report_budget(one, budget.on_reached is BudgetPolicy.STOP, now)
             ending = launches_to_end(found, alive, budget, now) | ending
         self._ending = ending
         return list(alive)

@@ -23,7 +23,7 @@ from gpuwatch.domain.launches.stored_terms import watch_of
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.job_cost import ceiling_microusd
-from gpuwatch.domain.watches.watch import Budget, OnIncrease, Watch
+from gpuwatch.domain.watches.watch import Budget, PriceIncreasePolicy, Watch
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.guard_alerts import GuardAlerts, GuardNotice
 from gpuwatch.errors import OrderError, ProviderError
@@ -103,8 +103,12 @@ class PriceGuard:
         if price <= launch.bound_microusd_hour:
             return None
         watch = watch_of(launch, self._watches)
-        policy = watch.launch.on_price_increase if watch is not None and watch.launch is not None else OnIncrease.ALERT
-        if launch.state is LaunchState.RUNNING and policy is not OnIncrease.ACCEPT_UNDER:
+        policy = (
+            watch.launch.on_price_increase
+            if watch is not None and watch.launch is not None
+            else PriceIncreasePolicy.ALERT
+        )
+        if launch.state is LaunchState.RUNNING and policy is not PriceIncreasePolicy.ACCEPT_UNDER:
             return None
         refusal = self._refusal(launch, price, Budget() if watch is None else watch.budget, now)
         if refusal is None:
@@ -135,7 +139,7 @@ class PriceGuard:
             return IncreaseAnswer.NONE
         ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
         fits = (
-            spec.on_price_increase is OnIncrease.ACCEPT_UNDER
+            spec.on_price_increase is PriceIncreasePolicy.ACCEPT_UNDER
             and raised is not None
             and self._refusal(launch, raised, watch.budget, now) is None
         )

@@ -20,11 +20,11 @@ from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.watches.choice import is_by_gpu_price
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.match import without_country
-from gpuwatch.domain.watches.query_plan import HEAT_LEAST, HEAT_MOST, Demand, PollingLimits, Question, split
+from gpuwatch.domain.watches.query_plan import HEAT_LEAST, HEAT_MOST, Demand, PollingLimits, SharedQuery, split
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.evaluator import Evaluator, unanswered
 from gpuwatch.engine.gather import about_a_part
-from gpuwatch.engine.question_planner import QuestionPlanner
+from gpuwatch.engine.query_planner import QueryPlanner
 from gpuwatch.engine.search import dearest, queries_for, search_cheapest
 from gpuwatch.errors import ProviderError, QuotaSpent, RateLimited, StoreError
 from gpuwatch.ports import Answer, Completeness, Market, Query
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
 CurrentLimit = Callable[[Watch, datetime], Watch]  # the watch with the limit of this moment; may raise StoreError
-Observed = Mapping[str, Observation]  # by the watch's name
+Observations = Mapping[str, Observation]  # by the watch's name
 
 
 class Hunter:
@@ -57,7 +57,7 @@ class Hunter:
         *,
         current_limit: CurrentLimit = lambda watch, _now: watch,
         job_watches: Callable[[], Sequence[Watch]] = tuple,
-        planner: QuestionPlanner | None = None,
+        planner: QueryPlanner | None = None,
     ) -> None:
         self.market = market
         self._watches = tuple(watches)
@@ -178,7 +178,7 @@ class Hunter:
 
     # --- questions that watches share ---------------------------------------------------------------------------------
 
-    def _run_planned(self, planner: QuestionPlanner, limits: PollingLimits, clock: Callable[[], datetime]) -> None:
+    def _run_planned(self, planner: QueryPlanner, limits: PollingLimits, clock: Callable[[], datetime]) -> None:
         """Ask what is due, the most overdue first; at most as many as there are questions."""
         early_s = min(limits.poll_every_s, limits.search_interval_s) / 2  # until the next look at what is due
         left = math.inf
@@ -193,10 +193,10 @@ class Hunter:
             if not self._ask(planner, max(due, key=lambda one: waited[one] / max(one.every_s, 1e-9)), clock):
                 return
 
-    def _demands(self, planner: QuestionPlanner, now: datetime) -> list[Demand]:
+    def _demands(self, planner: QueryPlanner, now: datetime) -> list[Demand]:
         return [self._demand(query, watches, planner, now) for query, watches in self._watches_of.items()]
 
-    def _demand(self, query: Query, watches: Sequence[Watch], planner: QuestionPlanner, now: datetime) -> Demand:
+    def _demand(self, query: Query, watches: Sequence[Watch], planner: QueryPlanner, now: datetime) -> Demand:
         """What has matched is known already; where a machine is wanted still, it is what matters most."""
         names = tuple(watch.name for watch in watches)
         if not self._rows.get(query):
@@ -205,10 +205,10 @@ class Hunter:
             return Demand(query=query, watches=names, heat=HEAT_MOST, spares_rows=False)
         return Demand(query=query, watches=names, heat=HEAT_LEAST)
 
-    def _question_unasked_s(self, question: Question, now: datetime) -> float:
+    def _question_unasked_s(self, question: SharedQuery, now: datetime) -> float:
         return max(self._unasked_s(one.query, now) for one in question.demands)
 
-    def _ask(self, planner: QuestionPlanner, question: Question, clock: Callable[[], datetime]) -> bool:
+    def _ask(self, planner: QueryPlanner, question: SharedQuery, clock: Callable[[], datetime]) -> bool:
         """Ask for several watches at once, and in parts if that does not show everything; False: it was refused."""
         queries = [one.query for one in question.demands]
         if len(queries) == 1:
@@ -220,7 +220,7 @@ class Hunter:
             return all(self._ask(planner, part, clock) for part in split(question))
         return not _is_refusal(found)
 
-    def _search_joined(self, question: Question, clock: Callable[[], datetime]) -> Answer | ProviderError:
+    def _search_joined(self, question: SharedQuery, clock: Callable[[], datetime]) -> Answer | ProviderError:
         """One search for all; a page that was cut is kept, and nothing is decided on it."""
         queries = [one.query for one in question.demands]
         watches = list({watch.name: watch for query in queries for watch in self._watches_of[query]}.values())
@@ -239,7 +239,7 @@ class Hunter:
 
     def _decide_joined(
         self,
-        question: Question,
+        question: SharedQuery,
         watches: Sequence[Watch],
         answer: Answer | ProviderError,
         clock: Callable[[], datetime],
@@ -297,10 +297,12 @@ class Hunter:
             self._log_without_country(watches, answer, clock())
         return answer
 
-    def _search(self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]) -> tuple[Answer, Observed]:
+    def _search(
+        self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]
+    ) -> tuple[Answer, Observations]:
         """The answer, and what it shows each watch: its cheapest offer, even where the page was cut."""
 
-        def dearest_kept(observed: Observed) -> Match | None:
+        def dearest_kept(observed: Observations) -> Match | None:
             # the cheapest whole job, or the fastest for a dollar, may stand anywhere; who only alerts about it goes by
             # the GPU price
             by_price = [watch for watch in watches if is_by_gpu_price(watch)]

@@ -20,7 +20,7 @@ from gpuwatch.domain.launches.instance_verification import (
     slow_download,
 )
 from gpuwatch.domain.launches.launch import EndReason, Launch
-from gpuwatch.domain.watches.watch import LaunchSpec, Verify, Watch
+from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode, Watch
 from gpuwatch.ports.probing import InstanceProbe, InstanceUnreachable, LoginRefused
 
 log = logging.getLogger(__name__)
@@ -75,10 +75,10 @@ class InstanceVerifier:
     def verified(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> bool | EndCause:
         """Return True if it matches its offer as far as is known, False if not yet known, else why it must end."""
         spec = None if watch is None else watch.launch
-        if watch is None or spec is None or spec.verify is Verify.NONE:
+        if watch is None or spec is None or spec.verify is VerificationMode.NONE:
             return True
         fault = listing_mismatch(launch, instance)
-        if fault is not None or spec.verify is Verify.LISTED:
+        if fault is not None or spec.verify is VerificationMode.LISTED:
             return fault or True
         progress = self._progress.setdefault(launch.launch_id, _Progress())
         found = progress.done or self._check(progress, launch, instance, watch, spec, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuwatch.domain.jobs.job import Job, JobRun
 from gpuwatch.domain.jobs.job_watch import pilot_items
-from gpuwatch.domain.jobs.pilot_checks import PilotFinding, PilotSeen, pilot_findings, pilot_ticks
+from gpuwatch.domain.jobs.pilot_checks import PilotFinding, PilotObservation, pilot_findings, pilot_ticks
 from gpuwatch.domain.jobs.run_progress import losses
 from gpuwatch.domain.jobs.run_sample import RunSample, samples_of
 from gpuwatch.domain.jobs.run_status import RunnerStatus
@@ -30,7 +30,7 @@ def measured(
     """What is known of them now. Raises StoreError."""
     written = [one for one in samples_of(parts.jobs.events(job.job_id)) if one.run_number == run.run_number]
     log = "\n".join(parts.files.log_tail(job.job_id, run.run_number, _LINES))
-    seen = PilotSeen(
+    seen = PilotObservation(
         samples=[*(one for one in written if one.at < now.at), now],
         losses=losses(log, status.metrics),
         checkpoint=run.checkpoint,

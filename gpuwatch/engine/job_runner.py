@@ -20,12 +20,12 @@ from gpuwatch.domain.jobs.run_status import RunnerStatus, RunPhase
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.engine.job_alerts import INTERRUPTED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
-from gpuwatch.engine.job_ending import Ending
 from gpuwatch.engine.job_parts import JobParts
 from gpuwatch.engine.job_pilot import OVER_LIMIT, UNFIT
-from gpuwatch.engine.job_preparing import InputMissing, Preparing
-from gpuwatch.engine.job_running import Observed, Running
 from gpuwatch.engine.job_threads import JobThreads
+from gpuwatch.engine.run_finisher import RunFinisher
+from gpuwatch.engine.run_monitor import RunMonitor, RunObservation
+from gpuwatch.engine.run_preparer import InputMissing, RunPreparer
 from gpuwatch.errors import JobConflict, SettingsError
 from gpuwatch.ports import Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable, StoreUnreachable
@@ -58,9 +58,9 @@ class JobRunner:
     ) -> None:
         self._parts = parts
         self._copies = JobCopies(parts)
-        self._preparing = Preparing(parts, program, self._copies)
-        self._running = Running(parts)
-        self._ending = Ending(parts, self._running, self._copies)
+        self._preparing = RunPreparer(parts, program, self._copies)
+        self._running = RunMonitor(parts)
+        self._ending = RunFinisher(parts, self._running, self._copies)
         self._threads = threads or JobThreads(0)
         self._copying = copying or self._threads
 
@@ -137,7 +137,7 @@ class JobRunner:
 
     # --- a run ends ---------------------------------------------------------------------------------------------------
 
-    def _observed(self, seen: Observed, launch: Launch) -> None:
+    def _observed(self, seen: RunObservation, launch: Launch) -> None:
         if seen.asks is not None:
             self._running.stop(seen.run, seen.asks)
         if seen.status.phase is not RunPhase.ENDED:

@@ -13,7 +13,7 @@ import msgspec
 
 from gpuwatch.domain.market.pricing import Commission
 from gpuwatch.domain.market.query import Query
-from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, Question, Rows, plan_queries
+from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, Rows, SharedQuery, plan_queries
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.row_budget import HUNT_SHARE
 from gpuwatch.engine.search import queries_for
@@ -30,7 +30,7 @@ class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
     poll_every_s: float
     search_interval_s: float
     queries: int  # distinct ones of all watches
-    questions: tuple[Question, ...]  # what is asked for them; fewer, where queries are joined
+    questions: tuple[SharedQuery, ...]  # what is asked for them; fewer, where queries are joined
     hunts_a_minute: float  # needed for a round every `poll_every`
     sweeps_a_minute: float  # needed for the history; a GPU with several pages counts once
     round_s: float  # how long a round takes; 0: no watch is polled here
@@ -91,7 +91,7 @@ def plan_polling(
     demands = [Demand(query=query, watches=tuple(names)) for query, names in by_query.items()]
     if rows_of is None:
         round_s = max(provider.poll_every_s, len(demands) * provider.search_interval_s / (1.0 - share))
-        questions = tuple(Question(query=one.query, demands=(one,), rows=0.0, every_s=round_s) for one in demands)
+        questions = tuple(SharedQuery(query=one.query, demands=(one,), rows=0.0, every_s=round_s) for one in demands)
     else:
         limits = PollingLimits(
             poll_every_s=provider.poll_every_s,

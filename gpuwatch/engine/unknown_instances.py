@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 UNLISTED_S = 3600.0  # for so long complete lists must miss one that no id can be asked for
 
 
-class Returned(msgspec.Struct, frozen=True):
+class ReturnedInstance(msgspec.Struct, frozen=True):
     """A launch that is over, and its instance."""
 
     launch: Launch
@@ -85,14 +85,14 @@ class UnknownInstances:
         """Why nothing may be rented at this provider, in one line; None: nothing is in the way."""
         return unknown_refusal(self._provider, self._ids).text if self._ids else None
 
-    def listed(self, listing: InstanceListing, now: datetime) -> list[Returned]:
+    def listed(self, listing: InstanceListing, now: datetime) -> list[ReturnedInstance]:
         """Report what is unknown; return the launches that are over, and whose instances are listed.
 
         Raises:
             StoreError: something could not be stored or reported; the next listing tries again.
         """
         unknown: list[tuple[Instance, str]] = []
-        returned: list[Returned] = []
+        returned: list[ReturnedInstance] = []
         self._lost.recall(now)
         stored = self._repository.unknown_instances(self._provider)
         alive = self._repository.alive(self._provider)
@@ -101,7 +101,7 @@ class UnknownInstances:
             launch_id = launch_id_in(instance.label)
             launch = None if launch_id is None else self._repository.get(launch_id)
             if launch is not None and self._may_reopen(launch, instance, now):
-                returned.append(Returned(launch, instance))
+                returned.append(ReturnedInstance(launch, instance))
             elif (why := _why_unknown(launch, instance, self._provider)) is not None:
                 unknown.append((instance, why))
         returned += self._returned_by_id(listing, labelled, alive, now)
@@ -121,7 +121,7 @@ class UnknownInstances:
 
     def _returned_by_id(
         self, listing: InstanceListing, labelled: Sequence[Instance], alive: Sequence[Launch], now: datetime
-    ) -> list[Returned]:
+    ) -> list[ReturnedInstance]:
         """Those whose label an owner edited: an instance id of our own table needs none."""
         known = {one.instance_id for one in labelled} | {launch.instance_id for launch in alive}
         others = set(listing.by_id) - known
@@ -129,7 +129,11 @@ class UnknownInstances:
             return []
         had = {one.instance_id: one for one in self._repository.over_with_instances(self._provider, others)}
         disowned = self._repository.known_foreign_instances(self._provider) if had else frozenset()
-        found = [Returned(launch, listing.by_id[i]) for i, launch in had.items() if i is not None and i not in disowned]
+        found = [
+            ReturnedInstance(launch, listing.by_id[i])
+            for i, launch in had.items()
+            if i is not None and i not in disowned
+        ]
         return [one for one in found if self._may_reopen(one.launch, one.instance, now)]
 
     def _may_reopen(self, launch: Launch, instance: Instance, now: datetime) -> bool:

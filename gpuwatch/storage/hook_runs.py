@@ -18,7 +18,7 @@ from gpuwatch.ports import OutboxAlert
 from gpuwatch.ports.hooks import BEFORE_STOP, HookRun
 from gpuwatch.storage import new_alerts
 from gpuwatch.storage.database import Database
-from gpuwatch.storage.remembered import Remembered
+from gpuwatch.storage.query_cache import QueryCache
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import hook_run
 from gpuwatch.storage.tables import launch as launches
@@ -54,7 +54,7 @@ class SqlHookQueue:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._is_pending = Remembered(database, lambda connection: connection.execute(_PENDING).first() is not None)
+        self._is_pending = QueryCache(database, lambda connection: connection.execute(_PENDING).first() is not None)
 
     def start(self) -> None:
         """Give back what the runner before held, where no other can be running (SQLite's one daemon)."""

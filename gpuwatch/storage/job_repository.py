@@ -20,7 +20,7 @@ from gpuwatch.storage.identity_tables import watch_identity
 from gpuwatch.storage.job_tables import JOBS_OVER, job_event, job_run
 from gpuwatch.storage.job_tables import job as jobs
 from gpuwatch.storage.pauses import load_pauses, lock_reservations
-from gpuwatch.storage.remembered import Remembered
+from gpuwatch.storage.query_cache import QueryCache
 from gpuwatch.storage.rows import AnyRow, from_ms, to_ms, upsert
 from gpuwatch.storage.tables import IS_ALIVE, launch
 
@@ -45,7 +45,7 @@ class SqlJobRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._open: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
-        self._open_jobs = Remembered(database, self._read_open)
+        self._open_jobs = QueryCache(database, self._read_open)
 
     # --- what the daemon does -----------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from gpuwatch.storage.installation import load_installation
 from gpuwatch.storage.launch_admission import admit_retarget, extension_refusal, refusal_before_send
 from gpuwatch.storage.launch_rows import event_of_row, launch_of, row_of, row_of_event
 from gpuwatch.storage.pauses import lock_reservations
-from gpuwatch.storage.remembered import Remembered
+from gpuwatch.storage.query_cache import QueryCache
 from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import IS_ALIVE, OVER_STATES, foreign_installation, foreign_instance, launch_event
 from gpuwatch.storage.tables import launch as launches
@@ -61,7 +61,7 @@ class SqlLaunchRepository:
     def __init__(self, database: Database, obligations: ObligationLog = NO_OBLIGATION_LOG) -> None:
         self._database = database
         self._obligations = obligations
-        self._alive = Remembered(database, lambda connection: [launch_of(row) for row in connection.execute(_ALIVE)])
+        self._alive = QueryCache(database, lambda connection: [launch_of(row) for row in connection.execute(_ALIVE)])
 
     def get(self, launch_id: str) -> Launch | None:
         """One launch. Raises StoreError."""

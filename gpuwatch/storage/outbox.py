@@ -26,7 +26,7 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.new_alerts import enqueue, new_delivery, route, unrouted
 from gpuwatch.storage.pauses import load_pauses
 from gpuwatch.storage.provider_tables import seen_value
-from gpuwatch.storage.remembered import Remembered
+from gpuwatch.storage.query_cache import QueryCache
 from gpuwatch.storage.rows import AnyRow, from_ms, insert_if_absent, to_ms
 from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
@@ -71,8 +71,8 @@ class Outbox:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._has_work = Remembered(database, lambda connection: bool(connection.execute(_HAS_WORK).scalar()))
-        self._has_untaken = Remembered(database, lambda connection: bool(connection.execute(_HAS_UNTAKEN).scalar()))
+        self._has_work = QueryCache(database, lambda connection: bool(connection.execute(_HAS_WORK).scalar()))
+        self._has_untaken = QueryCache(database, lambda connection: bool(connection.execute(_HAS_UNTAKEN).scalar()))
 
     def has_work(self) -> bool:
         """Is anything new, waiting, or expired and not mentioned yet? If not, the other questions need not be asked."""

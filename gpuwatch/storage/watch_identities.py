@@ -37,7 +37,7 @@ _KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row of a watch 
 )
 
 
-class WatchSettlement(msgspec.Struct, frozen=True, kw_only=True):
+class WatchIdentityChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What reading the settings changed, and the living launches whose watch is gone."""
 
     changes: WatchChanges
@@ -50,7 +50,7 @@ class SqlWatchIdentities:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def settle(self, watches: Sequence[Watch], now: datetime) -> WatchSettlement:
+    def settle(self, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
         """Take over the watches of settings that were just read: rename, add and retire, in one transaction.
 
         Raises:
@@ -94,7 +94,7 @@ def abandoned_by(connection: Connection, name: str) -> str | None:
     return found
 
 
-def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchSettlement:
+def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
     rows = connection.execute(select(watch_identity)).all()
     rows = [row for row in rows if not row.name.startswith(WATCH_PREFIX)]  # jobs come and go by themselves
     alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]
@@ -113,7 +113,7 @@ def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> 
             identify(connection, name, now)
     _retire(connection, changes.gone, in_use, now)
     gone = [launch for launch in alive if launch.watch in changes.abandoned]
-    return WatchSettlement(changes=changes, abandoned=gone)
+    return WatchIdentityChanges(changes=changes, abandoned=gone)
 
 
 def _names_in_store(connection: Connection) -> set[str]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import sys
 
-from gpuwatch.testing.bench import Bench, StandIn
+from gpuwatch.testing.bench import Bench, ProviderDouble
 
-__all__ = ["Bench", "StandIn"]
+__all__ = ["Bench", "ProviderDouble"]
 
 if "pytest" in sys.modules:  # a failed assertion of the suites shows its values, like one in a test file
     sys.modules["pytest"].register_assert_rewrite(

@@ -39,7 +39,7 @@ PARTS: Final = {  # of the suites, for `Bench.leaves_out`
 }
 
 
-class StandIn(Protocol):
+class ProviderDouble(Protocol):
     """A stand-in for the provider on loopback."""
 
     url: str

@@ -45,7 +45,7 @@ class Flashes:
         return self._lines.pop(session.csrf_token, None) if session is not None else None
 
 
-class SharedReads:
+class ReadCache:
     """What pages have just read, so that many clients who ask at once cost one read."""
 
     def __init__(self) -> None:
@@ -75,14 +75,14 @@ def _shown(page: Page, view: View) -> Mapping[str, object]:
 
 def page_routes(context: WebContext) -> list[Route]:
     """Every page and every form of one."""
-    flashes, reads, found = Flashes(), SharedReads(), []
+    flashes, reads, found = Flashes(), ReadCache(), []
     for page in pages():
         found.append(Route(page.path, _shows(context, page, flashes, reads), methods=["GET"]))
         found += [Route(one.path, _acts(context, page, one, flashes, reads), methods=["POST"]) for one in page.actions]
     return found
 
 
-def _shows(context: WebContext, page: Page, flashes: Flashes, reads: SharedReads) -> Handler:
+def _shows(context: WebContext, page: Page, flashes: Flashes, reads: ReadCache) -> Handler:
     async def show(request: Request) -> Response:
         return await _page(
             request, context, page, flashes.take(request), lambda: reads.values(page, _view(request, context))
@@ -112,7 +112,7 @@ async def _page(
     return await run_in_threadpool(body)
 
 
-def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes, reads: SharedReads) -> Handler:
+def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes, reads: ReadCache) -> Handler:
     async def act(request: Request) -> Response:
         form = await form_fields(request)
         access = access_in(request)

@@ -78,7 +78,7 @@ def serving(settings: Settings, say: Callable[[str], None], config: str | None =
         server.stop()
 
 
-class WebBeside:
+class WebInterface:
     """The server beside a daemon: what keeps it from starting is logged and tried again, and stops nothing else.
 
     Args:

@@ -18,7 +18,7 @@ from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.candidates import UnavailableProviders
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
-from gpuwatch.engine.first_question import FIRST_LIST_S, READY_S, FirstQuestion
+from gpuwatch.engine.first_request import FIRST_LIST_S, READY_S, FirstRequestGate
 from gpuwatch.engine.gather import QuoteGathering
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.launch_slots import LaunchSlots
@@ -237,7 +237,7 @@ class Start:
         self, *, alive_s: float = NEVER, listed_s: float = NEVER, checked_s: float = NEVER, rents: bool = True
     ) -> None:
         self.now_s = 100.0
-        self.first = FirstQuestion(
+        self.first = FirstRequestGate(
             started_s=100.0,
             is_listed=lambda: self.now_s >= 100.0 + listed_s,
             is_checked=lambda: self.now_s >= 100.0 + checked_s,

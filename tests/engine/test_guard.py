@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, LaunchState
 from gpuwatch.domain.launches.utilisation import UtilisationSample
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget, RelocateSpec
+from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, LaunchSpec, RelocateSpec
 from gpuwatch.errors import StoreError
 from gpuwatch.ports import AlertKind, InstanceState, Severity
 from gpuwatch.storage.database import Database
@@ -220,7 +220,7 @@ def test_a_budget_is_reported_at_80_percent_and_at_its_end_and_only_reported(dat
 
 
 def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> None:
-    world = GuardWorld(database, Budget(max_usd_day=Decimal(10), on_reached=OnBudget.STOP))
+    world = GuardWorld(database, Budget(max_usd_day=Decimal(10), on_reached=BudgetPolicy.STOP))
     launch = world.running()
     world.pass_(minutes=150)
     assert world.look(launch) is None
@@ -233,7 +233,7 @@ def test_a_budget_that_stops_ends_what_runs_and_says_so(database: Database) -> N
 
 
 def test_the_budget_of_a_watch_is_its_own(database: Database) -> None:
-    own = Budget(max_usd_day=Decimal(10), on_reached=OnBudget.STOP)
+    own = Budget(max_usd_day=Decimal(10), on_reached=BudgetPolicy.STOP)
     world = GuardWorld(database, Budget(max_usd_day=Decimal(1000)), budget=own)
     launch = world.running()
     world.pass_(minutes=150)
@@ -255,7 +255,7 @@ def test_what_ended_meanwhile_still_counts(database: Database) -> None:
 
 
 def test_an_hour_that_costs_too_much_ends_the_newest(database: Database) -> None:
-    world = GuardWorld(database, Budget(max_usd_hour=Decimal(8), on_reached=OnBudget.STOP))
+    world = GuardWorld(database, Budget(max_usd_hour=Decimal(8), on_reached=BudgetPolicy.STOP))
     first = world.running()
     world.pass_(minutes=1)
     second = world.running()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.domain.launches.launch import EndReason
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnIncrease
+from gpuwatch.domain.watches.watch import Budget, LaunchSpec, PriceIncreasePolicy
 from gpuwatch.errors import OrderError, ProviderError
 from gpuwatch.ports import AlertKind, PriceIncrease
 from gpuwatch.storage.database import Database
@@ -19,7 +19,7 @@ from tests.engine.guard_world import GuardWorld
 LATER = NOON + timedelta(hours=4)
 
 
-def a_world(database: Database, policy: OnIncrease, overall: Budget | None = None, **watch: Any) -> GuardWorld:
+def a_world(database: Database, policy: PriceIncreasePolicy, overall: Budget | None = None, **watch: Any) -> GuardWorld:
     spec = LaunchSpec(max_runtime_s=36_000.0, on_price_increase=policy)
     return GuardWorld(database, overall, **{"launch": spec, "max_price_usd_gpu_hour": Decimal(6)} | watch)
 
@@ -35,7 +35,7 @@ def proposed(world: GuardWorld, instance_id: str | None, **changes: Any) -> None
 
 
 def test_a_proposal_is_reported_at_once_with_what_it_costs_and_once(database: Database) -> None:
-    world = a_world(database, OnIncrease.ALERT)
+    world = a_world(database, PriceIncreasePolicy.ALERT)
     launch = world.running()
     proposed(world, launch.instance_id)
     for _ in range(3):
@@ -55,7 +55,7 @@ def test_a_proposal_is_reported_at_once_with_what_it_costs_and_once(database: Da
 
 
 def test_stop_rejects_it_and_ends_the_launch_before_it_holds(database: Database) -> None:
-    world = a_world(database, OnIncrease.STOP)
+    world = a_world(database, PriceIncreasePolicy.STOP)
     launch = world.running()
     proposed(world, launch.instance_id)
     world.refresh()
@@ -69,7 +69,7 @@ def test_stop_rejects_it_and_ends_the_launch_before_it_holds(database: Database)
 
 
 def test_a_rise_that_may_hold_any_moment_ends_it_at_once(database: Database) -> None:
-    world = a_world(database, OnIncrease.STOP)
+    world = a_world(database, PriceIncreasePolicy.STOP)
     launch = world.running()
     proposed(world, launch.instance_id, effective_at=None)
     world.refresh()
@@ -77,7 +77,7 @@ def test_a_rise_that_may_hold_any_moment_ends_it_at_once(database: Database) -> 
 
 
 def test_a_no_that_the_provider_does_not_take_still_ends_it_in_time(database: Database) -> None:
-    world = a_world(database, OnIncrease.STOP)
+    world = a_world(database, PriceIncreasePolicy.STOP)
     launch = world.running()
     proposed(world, launch.instance_id)
     world.host.on_answer = OrderError("400")
@@ -88,7 +88,7 @@ def test_a_no_that_the_provider_does_not_take_still_ends_it_in_time(database: Da
 
 def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> None:
     """Within a budget that has no room for the same launch twice; the list lags behind the answer."""
-    world = a_world(database, OnIncrease.ACCEPT_UNDER, Budget(max_usd_hour=Decimal(5), max_instances=1))
+    world = a_world(database, PriceIncreasePolicy.ACCEPT_UNDER, Budget(max_usd_hour=Decimal(5), max_instances=1))
     world.host.lags = True
     launch = world.running()
     proposed(world, launch.instance_id)
@@ -103,7 +103,7 @@ def test_a_price_under_the_threshold_is_accepted_once(database: Database) -> Non
 
 
 def test_a_yes_is_tried_again_until_it_is_taken_and_then_reported(database: Database) -> None:
-    world = a_world(database, OnIncrease.ACCEPT_UNDER)
+    world = a_world(database, PriceIncreasePolicy.ACCEPT_UNDER)
     launch = world.running()
     proposed(world, launch.instance_id)
     world.host.on_answer = ProviderError("503")
@@ -127,7 +127,7 @@ def test_a_yes_is_tried_again_until_it_is_taken_and_then_reported(database: Data
 def test_over_the_threshold_or_a_budget_it_is_as_with_stop(
     database: Database, limits: dict[str, Any], overall: Budget
 ) -> None:
-    world = a_world(database, OnIncrease.ACCEPT_UNDER, overall, **limits)
+    world = a_world(database, PriceIncreasePolicy.ACCEPT_UNDER, overall, **limits)
     launch = world.running()
     proposed(world, launch.instance_id)
     world.refresh()
@@ -137,7 +137,7 @@ def test_over_the_threshold_or_a_budget_it_is_as_with_stop(
 
 @pytest.mark.parametrize("unknown", [{"words": "disk 0.1 -> 0.2 $/GB"}, {"new_usd_hour": None}, {"new_usd_hour": 1e99}])
 def test_what_has_no_known_price_is_left_to_the_owner(database: Database, unknown: dict[str, Any]) -> None:
-    world = a_world(database, OnIncrease.ACCEPT_UNDER)
+    world = a_world(database, PriceIncreasePolicy.ACCEPT_UNDER)
     launch = world.running()
     proposed(world, launch.instance_id, **unknown)
     world.refresh()
@@ -147,7 +147,7 @@ def test_what_has_no_known_price_is_left_to_the_owner(database: Database, unknow
 
 
 def test_it_is_asked_every_minute_and_only_while_anything_runs(database: Database) -> None:
-    world = a_world(database, OnIncrease.ALERT)
+    world = a_world(database, PriceIncreasePolicy.ALERT)
     world.refresh()
     assert world.host.asked == 0
     world.running()
@@ -158,7 +158,7 @@ def test_it_is_asked_every_minute_and_only_while_anything_runs(database: Databas
 
 
 def test_a_provider_that_does_not_answer_is_asked_again(database: Database) -> None:
-    world = a_world(database, OnIncrease.STOP)
+    world = a_world(database, PriceIncreasePolicy.STOP)
     launch = world.running()
     proposed(world, launch.instance_id)
     world.host.on_asked = ProviderError("429")
@@ -170,7 +170,7 @@ def test_a_provider_that_does_not_answer_is_asked_again(database: Database) -> N
 
 
 def test_what_is_not_ours_is_left_alone(database: Database) -> None:
-    world = a_world(database, OnIncrease.STOP)
+    world = a_world(database, PriceIncreasePolicy.STOP)
     world.running()
     proposed(world, "somebody else's")
     world.refresh()
@@ -185,7 +185,7 @@ TIGHT = Budget(max_usd_hour=Decimal("4.50"))
 @pytest.mark.parametrize("of_watch", [False, True])
 def test_a_price_raised_within_the_threshold_passes_the_budget_again(database: Database, of_watch: bool) -> None:
     limits = {"budget": TIGHT} if of_watch else {"overall": TIGHT}
-    world = a_world(database, OnIncrease.ACCEPT_UNDER, **limits)
+    world = a_world(database, PriceIncreasePolicy.ACCEPT_UNDER, **limits)
     launch = world.running()
     assert world.look(launch, listed_usd_hour=3.5) is None  # 4.20 with commission
     found = world.look(launch, listed_usd_hour=4.166666)  # 5.00: under the threshold of 6, over the budget
@@ -195,17 +195,17 @@ def test_a_price_raised_within_the_threshold_passes_the_budget_again(database: D
 
 
 def test_a_raised_price_that_the_budget_allows_ends_nothing(database: Database) -> None:
-    world = a_world(database, OnIncrease.ACCEPT_UNDER, Budget(max_usd_hour=Decimal(5)))
+    world = a_world(database, PriceIncreasePolicy.ACCEPT_UNDER, Budget(max_usd_hour=Decimal(5)))
     assert world.look(world.running(), listed_usd_hour=4.166666) is None
 
 
 def test_what_is_dearer_once_rented_passes_the_budget_again(database: Database) -> None:
-    world = a_world(database, OnIncrease.ALERT, TIGHT)
+    world = a_world(database, PriceIncreasePolicy.ALERT, TIGHT)
     found = world.look(world.starting(), listed_usd_hour=4.166666)
     assert found is not None
     assert found[0] is EndReason.BUDGET
 
 
 def test_where_the_owner_decides_about_prices_the_budget_ends_nothing_by_itself(database: Database) -> None:
-    world = a_world(database, OnIncrease.ALERT, TIGHT)
+    world = a_world(database, PriceIncreasePolicy.ALERT, TIGHT)
     assert world.look(world.running(), listed_usd_hour=4.166666) is None

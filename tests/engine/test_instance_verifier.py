@@ -10,21 +10,21 @@ import pytest
 
 from gpuwatch.domain.launches.instance_verification import MeasuredInstance
 from gpuwatch.domain.launches.launch import EndReason, LaunchState, Promise
-from gpuwatch.domain.watches.watch import LaunchSpec, Verify
+from gpuwatch.domain.watches.watch import LaunchSpec, VerificationMode
 from gpuwatch.engine.instance_verifier import InstanceVerifier
 from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
 from gpuwatch.storage.database import Database
 from tests.builders import changed
 from tests.engine.guard_world import GuardWorld, Looker, an_instance
 
-SSH = LaunchSpec(max_active=5, max_total=0, verify=Verify.SSH)
-KEYED = LaunchSpec(max_active=5, max_total=0, verify=Verify.SSH, ssh_key="/keys/id")
+SSH = LaunchSpec(max_active=5, max_total=0, verify=VerificationMode.SSH)
+KEYED = LaunchSpec(max_active=5, max_total=0, verify=VerificationMode.SSH, ssh_key="/keys/id")
 FAST = MeasuredInstance(download_mbps=900.0)
 SLOW = MeasuredInstance(download_mbps=210.0)
 
 
 def test_none_looks_at_nothing(database: Database) -> None:
-    world = GuardWorld(database, launch=LaunchSpec(verify=Verify.NONE))
+    world = GuardWorld(database, launch=LaunchSpec(verify=VerificationMode.NONE))
     assert world.verify(world.starting(), gpu="RTX 3090", gpu_count=0) is True
 
 

@@ -20,7 +20,7 @@ from gpuwatch.domain.watches.query_plan import Demand, PollingLimits, QueryPlan
 from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.prices_on_sale import PricesOnSale
-from gpuwatch.engine.question_planner import QuestionPlanner
+from gpuwatch.engine.query_planner import QueryPlanner
 from gpuwatch.engine.search import PAGE_ROWS, queries_for
 from gpuwatch.errors import ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Answer, Query
@@ -61,7 +61,7 @@ class World:
             if isinstance(answer, Answer):
                 self.prices.learn(query, answer)
 
-        planner = QuestionPlanner(self.prices)
+        planner = QueryPlanner(self.prices)
         self.hunter = Hunter(market, watches, TWENTY, self.bench.evaluator, keep, threading.Event(), planner=planner)
 
     def round(self, after_s: float = 0.0) -> None:
@@ -194,7 +194,7 @@ def test_what_a_sweep_has_read_is_joined_at_once() -> None:
     market = CutMarket([], PAGE_ROWS)
     world = World(market, [watch(gpu, 1.0) for gpu in GPUS], [])
     world.prices = PricesOnSale(8.0)
-    planner = QuestionPlanner(world.prices)
+    planner = QueryPlanner(world.prices)
     world.hunter = Hunter(
         market, world.bench.watches, TWENTY, world.bench.evaluator, lambda *_: None, threading.Event(), planner=planner
     )
@@ -236,7 +236,7 @@ def test_a_watch_whose_limit_is_nearly_reached_is_asked_for_more_often_and_starv
 def test_a_watch_whose_deadline_is_close_is_asked_for_more_often() -> None:
     crowd = [on_sale(gpu, 1000 * n + k, 1.0 + n / 2 + 0.3) for n, gpu in enumerate(GPUS) for k in range(40)]
     world = World(CutMarket(crowd, PAGE_ROWS), [watch(gpu, 1.0 + n / 2) for n, gpu in enumerate(GPUS)], crowd)
-    planner = QuestionPlanner(
+    planner = QueryPlanner(
         world.prices, deadline=lambda one, now: now + timedelta(minutes=10) if one.name == "GPU 5" else None
     )
     world.hunter = Hunter(
@@ -257,7 +257,7 @@ def test_a_plan_is_kept_until_something_that_it_rests_on_has_changed() -> None:
     """Planning takes longer than all else that an idle hunt does."""
     offers = [on_sale(gpu, number, 9.0) for number, gpu in enumerate(GPUS)]
     world = World(CutMarket(offers, PAGE_ROWS), [watch(gpu, 1.0) for gpu in GPUS], offers)
-    planner, demands = QuestionPlanner(world.prices), [Demand(query=Query(gpus=(gpu,)), watches=(gpu,)) for gpu in GPUS]
+    planner, demands = QueryPlanner(world.prices), [Demand(query=Query(gpus=(gpu,)), watches=(gpu,)) for gpu in GPUS]
     limits = msgspec.structs.replace(LIMITS, rows_per_s=0.1)
     first = planner.plan(demands, limits, world.clock.now)
 

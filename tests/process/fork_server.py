@@ -33,7 +33,7 @@ PRELOADED = (
     "apscheduler.triggers.interval", "certifi", "click", "click.shell_completion", "httpcore", "msgspec",
     "rich.console", "rich.table", "sqlalchemy", "sqlalchemy.dialects.sqlite", "tenacity",
     "gpuwatch.__main__", "gpuwatch.app.alerts", "gpuwatch.app.jobs", "gpuwatch.app.launches", "gpuwatch.app.pauses",
-    "gpuwatch.bootstrap.service", "gpuwatch.chat.run", "gpuwatch.chat.webhooks", "gpuwatch.cli.alerts",
+    "gpuwatch.bootstrap.service", "gpuwatch.chat.interface", "gpuwatch.chat.webhooks", "gpuwatch.cli.alerts",
     "gpuwatch.cli.job", "gpuwatch.cli.launches", "gpuwatch.daemon.process", "gpuwatch.hooks.runner",
     "gpuwatch.notifiers.telegram", "gpuwatch.providers.toolkit.http.client", "gpuwatch.providers.vastai.client",
     "gpuwatch.providers.vastai.launcher", "gpuwatch.providers.vastai.market", "gpuwatch.settings.validate",

@@ -21,7 +21,7 @@ from gpuwatch.domain.market.offer import Offer, OfferTerms
 from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, model_name, names_at
-from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, Verify, Watch
+from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, VerificationMode, Watch
 
 TOOL: Final = "dstack"  # the name of its launches' provider
 _SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto"}
@@ -38,7 +38,7 @@ def cluster_watch(job: Job, now: datetime) -> Watch:
     cap = price_cap(one)
     watch = watch_of(one, cap, now)
     launch = watch.launch or LaunchSpec()
-    launch = msgspec.structs.replace(launch, max_runtime_s=max_runtime_s(one, cap, now), verify=Verify.NONE)
+    launch = msgspec.structs.replace(launch, max_runtime_s=max_runtime_s(one, cap, now), verify=VerificationMode.NONE)
     budget = msgspec.structs.replace(watch.budget, max_usd_hour=job.definition.limit.max_usd_hour)
     return msgspec.structs.replace(watch, auto=None, launch=launch, budget=budget)
 

@@ -37,7 +37,7 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
         return self.apart_usd - self.together_usd
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceHolder(msgspec.Struct, frozen=True, kw_only=True):
     """A job that has an instance, and what that costs."""
 
     job: Job
@@ -50,7 +50,7 @@ class _Shared(msgspec.Struct, kw_only=True):
 
     jobs: list[Job]
     hours: float  # until it is free
-    rented: Holder | None = None
+    rented: InstanceHolder | None = None
 
 
 class SharedInstances:
@@ -61,7 +61,7 @@ class SharedInstances:
         min_billing_h: hours that an instance is billed at least.
     """
 
-    def __init__(self, holders: Iterable[Holder], now: datetime, min_billing_h: float = 0.0) -> None:
+    def __init__(self, holders: Iterable[InstanceHolder], now: datetime, min_billing_h: float = 0.0) -> None:
         self._now = now
         self._min_billing_h = min_billing_h
         self._all: list[_Shared] = []
@@ -145,9 +145,9 @@ def launches_of(jobs: Sequence[Job], living: Sequence[Launch]) -> dict[str, Laun
     return found
 
 
-def holders_of(jobs: Sequence[Job], alive: Mapping[str, Launch]) -> list[Holder]:
+def holders_of(jobs: Sequence[Job], alive: Mapping[str, Launch]) -> list[InstanceHolder]:
     """Jobs whose instance another one may get: of two on one instance, the one that is done has given it away."""
-    found: dict[str, Holder] = {}
+    found: dict[str, InstanceHolder] = {}
     for job in jobs:
         launch = alive.get(job.job_id)
         is_on = job.state in ON_AN_INSTANCE or job.state is JobState.RENTING
@@ -156,7 +156,7 @@ def holders_of(jobs: Sequence[Job], alive: Mapping[str, Launch]) -> list[Holder]
             continue
         if job.state is not JobState.FETCHING or launch.launch_id not in found:
             price = launch.price_microusd_hour
-            found[launch.launch_id] = Holder(job=job, price_microusd_hour=price, gpu_count=launch.gpu_count)
+            found[launch.launch_id] = InstanceHolder(job=job, price_microusd_hour=price, gpu_count=launch.gpu_count)
     return list(found.values())
 
 

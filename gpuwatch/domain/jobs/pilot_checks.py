@@ -30,7 +30,7 @@ class PilotFinding(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class PilotSeen(msgspec.Struct, frozen=True, kw_only=True):
+class PilotObservation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run at one moment.
 
     Attributes:
@@ -44,7 +44,7 @@ class PilotSeen(msgspec.Struct, frozen=True, kw_only=True):
     needs_checkpoint: bool = False
 
 
-def pilot_findings(items: Sequence[str], seen: PilotSeen) -> list[PilotFinding]:
+def pilot_findings(items: Sequence[str], seen: PilotObservation) -> list[PilotFinding]:
     """What was measured of these items, in their order."""
     found = {
         "dry_epoch": _ran,
@@ -105,7 +105,7 @@ def pilot_ticks(events: Sequence[JobEvent]) -> list[ChecklistTick]:
 
 
 # --- one item ---------------------------------------------------------------------------------------------------------
-def _ran(seen: PilotSeen) -> tuple[bool | None, str]:
+def _ran(seen: PilotObservation) -> tuple[bool | None, str]:
     now = seen.samples[-1]
     if (now.progress or None, now.tokens_per_s, now.loss) == (None,) * 3:
         return None, "it reports no progress, speed or loss"
@@ -115,7 +115,7 @@ def _ran(seen: PilotSeen) -> tuple[bool | None, str]:
     return True, done + (f", checkpoint {seen.checkpoint} was fetched" if seen.needs_checkpoint else "")
 
 
-def _loss(seen: PilotSeen) -> tuple[bool | None, str]:
+def _loss(seen: PilotObservation) -> tuple[bool | None, str]:
     losses = [*(one.loss for one in seen.samples[:-1] if one.loss is not None), *seen.losses]
     if len(losses) < _LEAST_LOSSES:
         return None, f"{len(losses)} losses were reported, {_LEAST_LOSSES} are required"
@@ -124,7 +124,7 @@ def _loss(seen: PilotSeen) -> tuple[bool | None, str]:
     return last < first, f"{first:.4g} at first, {last:.4g} at last (means of quarters of {len(losses)})"
 
 
-def _use(seen: PilotSeen) -> tuple[bool | None, str]:
+def _use(seen: PilotObservation) -> tuple[bool | None, str]:
     known = [one.gpu_percent for one in seen.samples if one.gpu_percent is not None and _computes(one)]
     if not known:
         return None, "GPU utilisation was not measured while it trained"
@@ -135,14 +135,14 @@ def _use(seen: PilotSeen) -> tuple[bool | None, str]:
     return fits, text if fits or why is None else f"{text}, probably waiting for: {why}"
 
 
-def _memory(seen: PilotSeen) -> tuple[bool | None, str]:
+def _memory(seen: PilotObservation) -> tuple[bool | None, str]:
     known = [one.gpu_memory_share for one in seen.samples if one.gpu_memory_share is not None and _computes(one)]
     if not known:
         return None, "GPU memory was not measured while it trained"
     return max(known) <= FULL_MEMORY, f"at most {max(known):.0%} of the GPU memory in use ({len(known)} readings)"
 
 
-def _speed(seen: PilotSeen) -> tuple[bool | None, str]:
+def _speed(seen: PilotObservation) -> tuple[bool | None, str]:
     known = [one.tokens_per_s for one in seen.samples if one.tokens_per_s is not None]
     if not known or not known[-1]:
         return None, "it reports no tokens/s"

@@ -11,7 +11,7 @@ from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.watches.job_cost import ceiling_microusd
-from gpuwatch.domain.watches.watch import Action, BidSpec, OnIncrease, Watch
+from gpuwatch.domain.watches.watch import Action, BidSpec, PriceIncreasePolicy, Watch
 
 
 class InstanceCreated(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_microusd: int | None = None  # threshold for the whole offer, commission included
     bid: BidSpec | None = None
     relaunch: bool = False
-    on_increase: OnIncrease = OnIncrease.ALERT
+    on_increase: PriceIncreasePolicy = PriceIncreasePolicy.ALERT
 
 
 def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:

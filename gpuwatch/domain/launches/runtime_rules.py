@@ -9,7 +9,7 @@ from enum import StrEnum
 from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
 from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO
-from gpuwatch.domain.watches.watch import OnIncrease, Watch
+from gpuwatch.domain.watches.watch import PriceIncreasePolicy, Watch
 from gpuwatch.domain.watches.windows import is_open
 
 CLOSING_SOON = timedelta(minutes=10)
@@ -121,7 +121,7 @@ def raised_microusd_hour(launch: Launch, new_usd_hour: float | None) -> int | No
 
 
 def increase_answer(
-    policy: OnIncrease, raised: int | None, ceiling_microusd: int | None, fits_budget: bool
+    policy: PriceIncreasePolicy, raised: int | None, ceiling_microusd: int | None, fits_budget: bool
 ) -> IncreaseAnswer:
     """Return what the owner's policy answers.
 
@@ -130,9 +130,9 @@ def increase_answer(
             nothing ends either, because a proposal without an answer never takes effect.
         ceiling_microusd: the watch's `max_price` for all its GPUs; None: the watch was removed.
     """
-    if policy is OnIncrease.ALERT:
+    if policy is PriceIncreasePolicy.ALERT:
         return IncreaseAnswer.NONE
-    if policy is OnIncrease.STOP:
+    if policy is PriceIncreasePolicy.STOP:
         return IncreaseAnswer.REJECT
     if raised is None or ceiling_microusd is None:
         return IncreaseAnswer.NONE

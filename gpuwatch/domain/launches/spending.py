@@ -17,7 +17,7 @@ from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.money import dollars, price_text
 from gpuwatch.domain.market.pricing import microusd, usd
-from gpuwatch.domain.watches.watch import Budget, OnBudget
+from gpuwatch.domain.watches.watch import Budget, BudgetPolicy
 
 WARN_AT = 0.8
 _HOUR = timedelta(hours=1)
@@ -79,7 +79,7 @@ def launches_to_end(
     hour costs too much, the newest launches end until the rest fits.
     """
     ending: dict[str, EndCause] = {}
-    if budget.on_reached is not OnBudget.STOP:
+    if budget.on_reached is not BudgetPolicy.STOP:
         return ending
     for one in found:
         if one.is_full:

@@ -46,7 +46,7 @@ from gpuwatch.domain.launches.transitions import (
 )
 from gpuwatch.domain.market.money import price_text
 from gpuwatch.domain.market.pricing import MICRO, usd
-from gpuwatch.domain.watches.watch import OnIncrease
+from gpuwatch.domain.watches.watch import PriceIncreasePolicy
 
 S = LaunchState
 OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
@@ -272,9 +272,9 @@ def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: Wa
 
 
 def _is_refused(price: int, terms: WatchTerms) -> bool:
-    if terms.on_increase is OnIncrease.ACCEPT_UNDER:
+    if terms.on_increase is PriceIncreasePolicy.ACCEPT_UNDER:
         return terms.ceiling_microusd is None or price > terms.ceiling_microusd
-    return terms.on_increase is OnIncrease.STOP
+    return terms.on_increase is PriceIncreasePolicy.STOP
 
 
 # --- the instance is not listed ---------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def _middle(span: FigureRange) -> float:
 # --- how wrong it is --------------------------------------------------------------------------------------------------
 
 
-class LeftOutRow(msgspec.Struct, frozen=True):
+class HeldOutRow(msgspec.Struct, frozen=True):
     """A measurement, and what the other rows estimate of it."""
 
     row: MeasuredSpeed
@@ -198,7 +198,7 @@ class LeftOutRow(msgspec.Struct, frozen=True):
         return max(times, 1 / times)
 
 
-def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list[LeftOutRow]:
+def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list[HeldOutRow]:
     """Each row, estimated from all others; with `publications`, from those of other addresses alone."""
     found = []
     for row in table.rows:
@@ -208,7 +208,7 @@ def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list
             continue
         estimate = _estimate(ThroughputTable(tuple(others)), row.task, specs, row.count, row.nvlink, exactly(1.0))
         if estimate is not None:
-            found.append(LeftOutRow(row, estimate.middle))
+            found.append(HeldOutRow(row, estimate.middle))
     return found
 
 
@@ -220,6 +220,6 @@ def _spread_of(table: ThroughputTable, method: WorkMethod) -> FigureRange:
     )
 
 
-def _quantile(found: Sequence[LeftOutRow], method: WorkMethod) -> float:
+def _quantile(found: Sequence[HeldOutRow], method: WorkMethod) -> float:
     ratios = sorted(one.ratio for one in found if one.row.task.method is method)
     return ratios[int(_INSIDE * (len(ratios) - 1))] if ratios else _UNKNOWN_SPREAD

@@ -127,14 +127,14 @@ class Comparison(msgspec.Struct, frozen=True):
     values: tuple[Decimal | str | bool, ...]
 
 
-class Junction(msgspec.Struct, frozen=True):
+class BooleanCondition(msgspec.Struct, frozen=True):
     """All of its parts for "and", one of them for "or", none for "not"."""
 
     word: Literal["and", "or", "not"]
-    parts: tuple[Comparison | Junction, ...]
+    parts: tuple[Comparison | BooleanCondition, ...]
 
 
-Condition = Comparison | Junction
+Condition = Comparison | BooleanCondition
 
 
 @lru_cache(maxsize=256)
@@ -204,13 +204,13 @@ class _ConditionParser:
         parts = [part(depth)]
         while self._takes(word):
             parts.append(part(depth))
-        return parts[0] if len(parts) == 1 else Junction(word, tuple(parts))
+        return parts[0] if len(parts) == 1 else BooleanCondition(word, tuple(parts))
 
     def _one(self, depth: int) -> Condition:
         if depth > _DEEPEST:
             raise self._fault(f"expected at most {_DEEPEST} levels of brackets and not")
         if self._takes("not"):
-            return Junction("not", (self._one(depth + 1),))
+            return BooleanCondition("not", (self._one(depth + 1),))
         if self._takes("("):
             found = self.condition(depth + 1)
             self._needs(")")
@@ -226,7 +226,7 @@ class _ConditionParser:
         name, fact = self._fact(*token)
         if self._takes("not"):
             self._needs("in")
-            return Junction("not", (self._checked(name, fact, "in", tuple(self._values()), at),))
+            return BooleanCondition("not", (self._checked(name, fact, "in", tuple(self._values()), at),))
         if self._takes("in"):
             return self._checked(name, fact, "in", tuple(self._values()), at)
         if self._peek()[1] not in _ORDERS:
@@ -279,7 +279,7 @@ class _ConditionParser:
             raise self._fault(f"{name} is a yes or no: expected {name} or not {name}", at)
         if fact.kind == "yes or no":
             is_wanted = Comparison(name, "==", (True,))
-            return is_wanted if values[0] is (op == "==") else Junction("not", (is_wanted,))
+            return is_wanted if values[0] is (op == "==") else BooleanCondition("not", (is_wanted,))
         return Comparison(name, op, values)
 
     def _peek(self) -> tuple[str, str, int]:
@@ -384,5 +384,5 @@ def _text(condition: Condition) -> str:
         return condition.name if condition.values[0] is True else f"{condition.name} {_right(condition)}"
     if condition.word == "not":
         return f"not ({_text(condition.parts[0])})"
-    parts = (f"({_text(part)})" if isinstance(part, Junction) else _text(part) for part in condition.parts)
+    parts = (f"({_text(part)})" if isinstance(part, BooleanCondition) else _text(part) for part in condition.parts)
     return f" {condition.word} ".join(parts)

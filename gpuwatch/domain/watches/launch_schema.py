@@ -20,7 +20,7 @@ from gpuwatch.domain.watches.launch_parts import (
     Script,
     VolumeTable,
 )
-from gpuwatch.domain.watches.watch import Budget, LaunchSpec, OnBudget, OnIncrease, Verify
+from gpuwatch.domain.watches.watch import Budget, BudgetPolicy, LaunchSpec, PriceIncreasePolicy, VerificationMode
 
 
 class LaunchTable(SpecTable):
@@ -87,7 +87,7 @@ class LaunchTable(SpecTable):
         description="true: the instance ends itself at its deadline, even if gpuwatch is down; requires max_runtime.",
     )
     verify: Literal["none", "listed", "ssh"] = Field(
-        default=Verify.LISTED.value,
+        default=VerificationMode.LISTED.value,
         description='Check before it counts as running: "none", "listed" (the provider\'s list), "ssh" (its SSH port).',
     )
     ssh_key: Line | None = Field(
@@ -107,7 +107,7 @@ class LaunchTable(SpecTable):
         default=False, description="true: destroy the instance when the `active` windows close; requires active."
     )
     on_price_increase: Literal["alert", "stop", "accept_under"] = Field(
-        default=OnIncrease.ALERT.value,
+        default=PriceIncreasePolicy.ALERT.value,
         description='If the host raises the price: "alert", "stop", or "accept_under" (while at or under max_price).',
     )
     on_running: Hook | None = Field(
@@ -129,7 +129,10 @@ class LaunchTable(SpecTable):
     def value(self) -> LaunchSpec:
         """Return the value that the engine uses."""
         by_template = {"image", "runtype"} - self.model_fields_set if self.template is not None else set()
-        enums = {"verify": Verify(self.verify), "on_price_increase": OnIncrease(self.on_price_increase)}
+        enums = {
+            "verify": VerificationMode(self.verify),
+            "on_price_increase": PriceIncreasePolicy(self.on_price_increase),
+        }
         return LaunchSpec(**self.fields_of(LaunchSpec) | dict.fromkeys(by_template, "") | enums)
 
 
@@ -143,10 +146,10 @@ class BudgetTable(SpecTable):
         default=None, description="Maximum number of active instances."
     )
     on_reached: Literal["warn", "stop"] = Field(
-        default=OnBudget.WARN.value,
+        default=BudgetPolicy.WARN.value,
         description='"warn": send an alert when it is reached; "stop": also end launches. Also alerts at 80 %.',
     )
 
     def value(self) -> Budget:
         """Return the value that the engine uses."""
-        return Budget(**self.fields_of(Budget) | {"on_reached": OnBudget(self.on_reached)})
+        return Budget(**self.fields_of(Budget) | {"on_reached": BudgetPolicy(self.on_reached)})

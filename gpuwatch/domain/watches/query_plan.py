@@ -43,7 +43,7 @@ class PollingLimits(msgspec.Struct, frozen=True, kw_only=True):
     can_join: bool = True  # the provider takes several GPU names in one search
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class SharedQuery(msgspec.Struct, frozen=True, kw_only=True):
     """One search that serves several demands."""
 
     query: Query
@@ -65,7 +65,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The questions of a provider."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[SharedQuery, ...]
     late: tuple[str, ...] = ()  # watches that are asked for less often than promised: turns or rows do not reach
 
     @property
@@ -82,7 +82,7 @@ def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits
         rows_of: of any query made of these; where it knows nothing, nothing is joined.
     """
     alone = [_alone(one, rows_of) for one in demands]
-    best: Sequence[Question] = alone
+    best: Sequence[SharedQuery] = alone
     wait_s = _mean_wait_s(alone, limits)
     if limits.can_join:
         for fewer in _joins(alone, rows_of, limits):
@@ -96,7 +96,7 @@ def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits
     return QueryPlan(questions=tuple(paced), late=tuple(dict.fromkeys(name for one in late for name in one.watches)))
 
 
-def split(question: Question) -> tuple[Question, Question]:
+def split(question: SharedQuery) -> tuple[SharedQuery, SharedQuery]:
     """The two halves of a question that several demands share: by GPU where it has several, else by their limit."""
     by_gpu = sorted(question.demands, key=lambda one: (one.query.gpus, one.query.max_listed_usd_hour or math.inf))
     middle = len(by_gpu) // 2
@@ -104,21 +104,21 @@ def split(question: Question) -> tuple[Question, Question]:
     return first, second
 
 
-def _together(demands: tuple[Demand, ...], whole: Question) -> Question:
+def _together(demands: tuple[Demand, ...], whole: SharedQuery) -> SharedQuery:
     query = demands[0].query if len(demands) == 1 else joined([one.query for one in demands], whole.query.limit)
-    return Question(query=query, demands=demands, rows=whole.rows / 2, every_s=whole.every_s)
+    return SharedQuery(query=query, demands=demands, rows=whole.rows / 2, every_s=whole.every_s)
 
 
 # --- what is joined ---------------------------------------------------------------------------------------------------
 
 
-def _alone(demand: Demand, rows_of: Rows) -> Question:
+def _alone(demand: Demand, rows_of: Rows) -> SharedQuery:
     rows = (rows_of(demand.query) or 0.0) if demand.spares_rows else 0.0
     most = demand.query.limit
-    return Question(query=demand.query, demands=(demand,), rows=rows if most is None else min(rows, most))
+    return SharedQuery(query=demand.query, demands=(demand,), rows=rows if most is None else min(rows, most))
 
 
-def _joins(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> Sequence[Sequence[Question]]:
+def _joins(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> Sequence[Sequence[SharedQuery]]:
     """Fewer questions each time: the limits of one GPU first; then always the two that need the fewest rows more."""
     families = _families(alone, rows_of, limits)
     living = dict(enumerate(families))
@@ -128,7 +128,7 @@ def _joins(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> S
         for b in living
         if a < b and (pair := _pair(living[a], living[b], rows_of, limits)) is not None
     }
-    stages: list[Sequence[Question]] = [families]
+    stages: list[Sequence[SharedQuery]] = [families]
     while pairs:
         (a, b), (_, both) = min(pairs.items(), key=lambda item: (item[1][0], item[0]))
         new = len(families) + len(stages)
@@ -142,26 +142,28 @@ def _joins(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> S
     return stages
 
 
-def _families(alone: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> list[Question]:
+def _families(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> list[SharedQuery]:
     """Queries that differ in their limit alone, as the one with the highest: that brings no row more than it does."""
-    found: dict[Query, list[Question]] = {}
+    found: dict[Query, list[SharedQuery]] = {}
     for one in alone:
         found.setdefault(msgspec.structs.replace(one.query, max_listed_usd_hour=None), []).append(one)
     joint = (same if len(same) == 1 else _family(same, rows_of, limits) for same in found.values())
     return [one for questions in joint for one in questions]
 
 
-def _family(same: Sequence[Question], rows_of: Rows, limits: PollingLimits) -> Sequence[Question]:
+def _family(same: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> Sequence[SharedQuery]:
     """One question, even if nothing is known of the GPU; as they are, if the page is expected to be cut."""
     query = joined([one.query for one in same], limits.page_rows)
     demands = tuple(demand for one in same for demand in one.demands)
     rows = rows_of(query)
     if rows is not None and rows > limits.page_rows * _PAGE_SHARE:
         return same
-    return [Question(query=query, demands=demands, rows=max(one.rows for one in same) if rows is None else rows)]
+    return [SharedQuery(query=query, demands=demands, rows=max(one.rows for one in same) if rows is None else rows)]
 
 
-def _pair(one: Question, other: Question, rows_of: Rows, limits: PollingLimits) -> tuple[float, Question] | None:
+def _pair(
+    one: SharedQuery, other: SharedQuery, rows_of: Rows, limits: PollingLimits
+) -> tuple[float, SharedQuery] | None:
     """Both as one, and the rows that it costs more; None: they cannot be joined."""
     if not can_join(one.query, other.query):
         return None
@@ -169,14 +171,14 @@ def _pair(one: Question, other: Question, rows_of: Rows, limits: PollingLimits) 
     rows = rows_of(query)
     if rows is None or rows > limits.page_rows * _PAGE_SHARE:
         return None
-    both = Question(query=query, demands=one.demands + other.demands, rows=rows)
+    both = SharedQuery(query=query, demands=one.demands + other.demands, rows=rows)
     return rows - one.rows - other.rows, both
 
 
 # --- how often each is asked ------------------------------------------------------------------------------------------
 
 
-def _costs(questions: Sequence[Question], limits: PollingLimits) -> tuple[float, list[float]]:
+def _costs(questions: Sequence[SharedQuery], limits: PollingLimits) -> tuple[float, list[float]]:
     """What one search takes of the turns of a second, and what each takes of the rows of a second."""
     turn = limits.search_interval_s / limits.turns_share
     if limits.rows_per_s is None:
@@ -185,7 +187,7 @@ def _costs(questions: Sequence[Question], limits: PollingLimits) -> tuple[float,
     return turn, [one.rows / budget for one in questions]
 
 
-def _shapes(questions: Sequence[Question], limits: PollingLimits, mix: float) -> list[float]:
+def _shapes(questions: Sequence[SharedQuery], limits: PollingLimits, mix: float) -> list[float]:
     """Intervals in proportion: what costs more is asked less often, what is hot more often.
 
     With the sum of cost / interval given, the mean of heat × interval is least at √(cost / heat).
@@ -202,16 +204,16 @@ def _use(intervals: Sequence[float], turn: float, rows: Sequence[float]) -> floa
     return max(sum(turn / every_s for every_s in intervals), by_rows)
 
 
-def _wait_s(questions: Sequence[Question], intervals: Sequence[float]) -> float:
+def _wait_s(questions: Sequence[SharedQuery], intervals: Sequence[float]) -> float:
     weights = [sum(one.heat * len(one.watches) for one in question.demands) for question in questions]
     return sum(weight * every_s for weight, every_s in zip(weights, intervals, strict=True)) / sum(weights)
 
 
-def _paced_wait_s(questions: Sequence[Question]) -> float:
+def _paced_wait_s(questions: Sequence[SharedQuery]) -> float:
     return _wait_s(questions, [one.every_s for one in questions]) if questions else 0.0
 
 
-def _mean_wait_s(questions: Sequence[Question], limits: PollingLimits) -> float:
+def _mean_wait_s(questions: Sequence[SharedQuery], limits: PollingLimits) -> float:
     """The mean interval, weighted by heat; quickly, hence at most too long."""
     if not questions:
         return 0.0
@@ -224,7 +226,7 @@ def _mean_wait_s(questions: Sequence[Question], limits: PollingLimits) -> float:
     return min(found)
 
 
-def _paced(questions: Sequence[Question], limits: PollingLimits) -> list[Question]:
+def _paced(questions: Sequence[SharedQuery], limits: PollingLimits) -> list[SharedQuery]:
     """Each question with its interval: at least `poll_every`, and together within turns and rows."""
     if not questions:
         return []

@@ -48,7 +48,7 @@ class CpuArch(StrEnum):
     ANY = "any"
 
 
-class Verify(StrEnum):
+class VerificationMode(StrEnum):
     """How a new instance is compared with its offer before it counts as running."""
 
     NONE = "none"
@@ -56,7 +56,7 @@ class Verify(StrEnum):
     SSH = "ssh"  # and the SSH port answers; with min_download_mbps: the speed is measured
 
 
-class OnIncrease(StrEnum):
+class PriceIncreasePolicy(StrEnum):
     """What to do when a host proposes a higher price for a running contract."""
 
     ALERT = "alert"
@@ -64,7 +64,7 @@ class OnIncrease(StrEnum):
     ACCEPT_UNDER = "accept_under"  # accepted while at or under max_price, else as `stop`
 
 
-class OnBudget(StrEnum):
+class BudgetPolicy(StrEnum):
     """What to do when running launches reach a budget. You get an alert at 80 % in any case."""
 
     WARN = "warn"
@@ -161,14 +161,14 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bid: BidSpec | None = None
     relaunch: bool = False  # after a preemption rent elsewhere, not on the same machine
     self_destruct: bool = False  # the instance ends itself at its deadline, even if gpuwatch is gone
-    verify: Verify = Verify.LISTED
+    verify: VerificationMode = VerificationMode.LISTED
     ssh_key: str | None = None  # file of the private key that verify = "ssh" logs in with
     wasteful_below: float | None = None  # percent of GPU utilisation: alert
     wasteful_for_s: float = 1800.0
     idle_below: float | None = None  # percent of GPU utilisation: end
     idle_for_s: float | None = None
     stop_outside: bool = False  # ended when the watch's `active` windows close
-    on_price_increase: OnIncrease = OnIncrease.ALERT
+    on_price_increase: PriceIncreasePolicy = PriceIncreasePolicy.ALERT
     on_running: HookSpec | None = None
     before_stop: HookSpec | None = None
     on_ended: HookSpec | None = None
@@ -185,7 +185,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_usd_day: Decimal | None = None
     max_usd_month: Decimal | None = None
     max_instances: int | None = None
-    on_reached: OnBudget = OnBudget.WARN
+    on_reached: BudgetPolicy = BudgetPolicy.WARN
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

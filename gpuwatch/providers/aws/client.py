@@ -17,7 +17,7 @@ from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.aws.error_mapping import code_of, ordering_error, reading_error
 from gpuwatch.providers.toolkit.api_client import PacedClient
 from gpuwatch.providers.toolkit.fan_out import ask_all
-from gpuwatch.providers.toolkit.rate_limiter import Stopped
+from gpuwatch.providers.toolkit.rate_limiter import WaitStopped
 from gpuwatch.redaction import register_secret
 
 _PAGES_MAX: Final = 500
@@ -107,7 +107,7 @@ class AwsClient(PacedClient):
         try:
             self.acquire(kind, urgent=True)
             client = self._client("ec2", region, ordering=True)
-        except Stopped as stopped:
+        except WaitStopped as stopped:
             raise OrderRefused("aws: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
         except KeyRejected as error:
             raise OrderRefused(str(error), RefusalKind.KEY) from error

@@ -77,7 +77,7 @@ class LambdaClient(ApiClient):
         super().__init__(settings, tools, intervals_s=intervals_s, reading=list_error, ordering=launch_error)
 
     def acquire(self, kind: str, urgent: bool = False) -> None:
-        """Wait for this class's turn, and then for the next moment that any request may leave. Raises `Stopped`."""
+        """Wait for this class's turn, and then for the next moment that any request may leave. Raises `WaitStopped`."""
         super().acquire(kind, urgent)
         super().acquire("any", urgent)
 

@@ -15,7 +15,7 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.providers.nebius.error_mapping import ordering_error, reading_error
 from gpuwatch.providers.toolkit.api_client import PacedClient
-from gpuwatch.providers.toolkit.rate_limiter import Stopped
+from gpuwatch.providers.toolkit.rate_limiter import WaitStopped
 
 PROVIDER: Final = "nebius"
 _PAGES_MAX: Final = 200
@@ -117,7 +117,7 @@ class NebiusClient(PacedClient):
         try:
             self.acquire(kind, urgent=True)
             self._opened()
-        except Stopped as stopped:
+        except WaitStopped as stopped:
             raise OrderRefused(f"{PROVIDER}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
         except KeyRejected as error:
             raise OrderRefused(str(error), RefusalKind.KEY) from error

@@ -22,7 +22,7 @@ _WITH_UNIT: Final = re.compile(r"\s*(\d{1,4}(?:\.\d+)?) ?G(?:iB|B|i)?\s*")
 _ANY: Final = DeclaredMachine(match=".*")
 
 
-class GoodsLeftOut(Exception):
+class OtherGoods(Exception):
     """This row is about something else."""
 
 
@@ -47,7 +47,7 @@ def goods_of(source: PriceSource, row: Row, seen: ParseResult) -> Goods:
         declared = _undeclared(source, name, row, seen)
     spellings, gpu_said = _spellings(source, row, declared)
     if not spellings:
-        raise GoodsLeftOut if source.mixed else RowSkipped("a row without a GPU's name")
+        raise OtherGoods if source.mixed else RowSkipped("a row without a GPU's name")
     memory_gib = _memory_gib(source, row)
     count = _count(source, row, (said, gpu_said, declared.count))
     fraction = min((gpu_fraction(one) for one in [*spellings, *([name] if name else [])]), default=1.0)
@@ -103,7 +103,7 @@ def _undeclared(source: PriceSource, name: str | None, row: Row, seen: ParseResu
     if is_suspect or (not source.fields.gpu and count):
         seen.drift[f"{source.name}: a machine that is not declared: {clean(name or '', 60)}"] = None
         raise RowSkipped("a machine that is not declared")
-    raise GoodsLeftOut if source.mixed else RowSkipped("a machine that is not declared")
+    raise OtherGoods if source.mixed else RowSkipped("a machine that is not declared")
 
 
 def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tuple[list[str], int | None]:
@@ -121,7 +121,7 @@ def _spellings(source: PriceSource, row: Row, declared: DeclaredMachine) -> tupl
 
 
 def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int | None:
-    """The number of GPUs, if all fields agree on it. Raises GoodsLeftOut, RowSkipped."""
+    """The number of GPUs, if all fields agree on it. Raises OtherGoods, RowSkipped."""
     value = first(row, paths(source.fields.count))
     in_field = whole(value, 0, 1000)
     if value is not None and in_field is None:
@@ -132,7 +132,7 @@ def _count(source: PriceSource, row: Row, said: tuple[int | None, ...]) -> int |
     if stated:
         return stated.pop()
     if source.fields.count and source.count is None:
-        raise GoodsLeftOut if source.mixed else RowSkipped("no number of GPUs")
+        raise OtherGoods if source.mixed else RowSkipped("no number of GPUs")
     return source.count
 
 

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import PayloadChanged
 from gpuwatch.providers.pricelist.declaration import PriceSource, paths
-from gpuwatch.providers.pricelist.goods import GIB, Goods, GoodsLeftOut, goods_of
+from gpuwatch.providers.pricelist.goods import GIB, Goods, OtherGoods, goods_of
 from gpuwatch.providers.pricelist.paths import Row, first, rows_of, says, text
 from gpuwatch.providers.toolkit.currency import ExchangeRate
 from gpuwatch.providers.toolkit.list_prices import is_plausible, without_placeholders
@@ -49,7 +49,7 @@ class SourceReader:
         self.seen.searches += 1
         self.seen.rows += len(rows)
         for row in rows:
-            with suppress(GoodsLeftOut), self.seen.skipping():
+            with suppress(OtherGoods), self.seen.skipping():
                 self._row(row)
 
     def done(self) -> ParseResult:
@@ -67,14 +67,14 @@ class SourceReader:
     def _row(self, row: Row) -> None:
         source = self._source
         if not _is_meant(source, row):
-            raise GoodsLeftOut
+            raise OtherGoods
         goods = goods_of(source, row, self.seen)
         free = whole(first(row, paths(source.fields.free)))
         prices = list(self._prices(row, goods))
         self._reported += 1
         self._gone_fields -= {name for name in self._gone_fields if _has(row, paths(getattr(source.fields, name)))}
         if free == 0:
-            raise GoodsLeftOut  # nothing of it is available now
+            raise OtherGoods  # nothing of it is available now
         for spot, usd, rate in prices:
             for count, price in _parts(source, row, goods, usd, free):
                 if not is_plausible(price, count * goods.fraction):

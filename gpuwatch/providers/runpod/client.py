@@ -11,7 +11,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.runpod.error_mapping import ordering_error, reading_error
 from gpuwatch.providers.runpod.quota import Quota
 from gpuwatch.providers.toolkit.api_client import ApiClient
-from gpuwatch.providers.toolkit.rate_limiter import Stopped
+from gpuwatch.providers.toolkit.rate_limiter import WaitStopped
 
 GRAPHQL: Final = "graphql"  # a class of requests: without quota
 _LONGEST_WAIT_S: Final = 60.0  # for a window to open; a longer wait is reported as an error
@@ -40,7 +40,7 @@ class RunpodClient(ApiClient):
             self.tools.sleep(left_s)
             waited_s += left_s
             if self.tools.stop.is_set():
-                raise Stopped
+                raise WaitStopped
 
     def on_reply(self, reply: HttpReply, kind: str) -> None:
         """Every answer of v2 has the remaining quota in its headers."""

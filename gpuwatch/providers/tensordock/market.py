@@ -9,7 +9,7 @@ from gpuwatch.ports import ProviderSettings
 from gpuwatch.ports.declarations import Tools
 from gpuwatch.ports.settings import Option
 from gpuwatch.providers.tensordock.error_mapping import accepted, ordering, reading
-from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
+from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.api_client import ApiClient
 from gpuwatch.providers.toolkit.post_processing import ParseResult
 
@@ -19,11 +19,11 @@ def new_client(settings: ProviderSettings, tools: Tools) -> ApiClient:
     return ApiClient(settings, tools, intervals_s={"list": 1.0, "detail": 1.0}, reading=reading, ordering=ordering)
 
 
-def recipe_of(options: Mapping[str, Option]) -> Recipe:
+def recipe_of(options: Mapping[str, Option]) -> ResourcesPerGpu:
     """The vCPUs and memory that the settings ask for with each GPU."""
     vcpu, ram = options.get("vcpu_per_gpu"), options.get("ram_gb_per_gpu")
-    plain = Recipe()
-    return Recipe(
+    plain = ResourcesPerGpu()
+    return ResourcesPerGpu(
         vcpu_per_gpu=vcpu if isinstance(vcpu, float | int) else plain.vcpu_per_gpu,
         ram_gb_per_gpu=ram if isinstance(ram, float | int) else plain.ram_gb_per_gpu,
     )

@@ -38,7 +38,7 @@ _HOST: Final = frozenset(
 )
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+class ResourcesPerGpu(msgspec.Struct, frozen=True, kw_only=True):
     """The vCPUs and memory with each GPU: as in the settings, limited by what the host has."""
 
     vcpu_per_gpu: float = 8.0
@@ -75,7 +75,7 @@ class _GpuStock(msgspec.Struct, frozen=True, kw_only=True):
     room: _Capacity
 
 
-def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseResult:
+def parse_locations(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
     """Offers of `GET /locations`: for each GPU model of each location one for 1, 2, … GPUs.
 
     Raises:
@@ -92,7 +92,7 @@ def parse_locations(value: Any, recipe: Recipe, observed_at: datetime) -> ParseR
     return seen
 
 
-def parse_hostnodes(value: Any, recipe: Recipe, observed_at: datetime) -> ParseResult:
+def parse_hostnodes(value: Any, recipe: ResourcesPerGpu, observed_at: datetime) -> ParseResult:
     """Offers of `GET /hostnodes`, each of one known machine. Raises PayloadChanged: there is not a list of hosts."""
     seen = ParseResult()
     for row in _rows(value, "hostnodes"):
@@ -164,7 +164,7 @@ def _gpus(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _take(
-    seen: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], recipe: Recipe, is_host: bool = False
+    seen: ParseResult, gpu: Mapping[str, Any], place: dict[str, Any], recipe: ResourcesPerGpu, is_host: bool = False
 ) -> None:
     with seen.skipping():
         if not is_host:
@@ -226,7 +226,7 @@ def _is_reachable(gpu: Mapping[str, Any]) -> bool:
     return at(gpu, "network_features", "port_forwarding_available") is not False
 
 
-def _offers(lot: _GpuStock, place: dict[str, Any], recipe: Recipe, reachable: bool) -> Iterator[Offer]:
+def _offers(lot: _GpuStock, place: dict[str, Any], recipe: ResourcesPerGpu, reachable: bool) -> Iterator[Offer]:
     name, memory_gb = gpu_of(lot.gpu, lot.shown)
     terms = _HOST_TERMS if lot.is_host else _TERMS
     if not name.certain:
@@ -261,7 +261,7 @@ def _offers(lot: _GpuStock, place: dict[str, Any], recipe: Recipe, reachable: bo
         )
 
 
-def _beside(room: _Capacity, recipe: Recipe, count: int) -> tuple[int, int]:
+def _beside(room: _Capacity, recipe: ResourcesPerGpu, count: int) -> tuple[int, int]:
     """vCPUs, even, and GB of memory in steps of 8, for so many GPUs."""
     vcpu = min(recipe.vcpu_per_gpu * count, room.vcpu, room.vcpu_a_gpu * count, 1022)
     ram_gb = min(recipe.ram_gb_per_gpu * count, room.ram_gb, room.ram_gb_a_gpu * count, 99_992)

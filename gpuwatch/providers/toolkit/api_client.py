@@ -31,7 +31,7 @@ from gpuwatch.providers.toolkit.error_mapping import (
     retry_after_s,
 )
 from gpuwatch.providers.toolkit.holds import SEARCH, Holds
-from gpuwatch.providers.toolkit.rate_limiter import Held, RateLimiter, Stopped
+from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, RequestHeld, WaitStopped
 from gpuwatch.providers.toolkit.retry import is_retryable, retry
 from gpuwatch.providers.toolkit.validation import decoded
 
@@ -64,7 +64,7 @@ class PacedClient:
         self._holds.load()
         try:
             self._limiter.wait(kind, urgent, self._timeout_s)
-        except Held as held:
+        except RequestHeld as held:
             raise self._holds.error(kind, held.left_s) from None
         self._holds.leaving(kind)
 
@@ -116,7 +116,7 @@ class PacedClient:
         try:
             try:
                 self.acquire(kind, urgent)
-            except Stopped as stopped:
+            except WaitStopped as stopped:
                 raise ProviderDown(f"{self.name}: no request sent, gpuwatch is stopping") from stopped
         except ProviderError as error:
             error.was_sent = False
@@ -222,7 +222,7 @@ class ApiClient(PacedClient):
         try:
             self.acquire(kind, urgent=True)
             reply = self.tools.http.ask(method, url, **options)
-        except Stopped as stopped:
+        except WaitStopped as stopped:
             raise OrderRefused(f"{self.name}: not sent, gpuwatch is stopping", RefusalKind.NOT_SENT) from stopped
         except NotSent as error:
             raise OrderRefused(f"{self.name}: not sent: {error}", RefusalKind.NOT_SENT) from error

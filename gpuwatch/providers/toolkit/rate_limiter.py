@@ -14,11 +14,11 @@ _URGENT_IN_A_ROW: Final = 4  # then one that is not urgent: a sweep that waits g
 _Ticket = tuple[bool, int]  # (is not urgent, number of the call)
 
 
-class Stopped(Exception):
+class WaitStopped(Exception):
     """The wait ended because gpuwatch is stopping; nothing was sent."""
 
 
-class Held(Exception):
+class RequestHeld(Exception):
     """The provider wants no request of this class for longer than the caller waits; nothing was sent."""
 
     def __init__(self, left_s: float) -> None:
@@ -87,7 +87,7 @@ class RateLimiter:
             while (left_s := self._wait_s(kind, ticket, longest_hold_s)) > 0:
                 self._sleep(max(left_s, _SOONEST_LOOK_S))
                 if self._stop.is_set():
-                    raise Stopped
+                    raise WaitStopped
         finally:
             with self._lock:
                 self._waiting[kind].remove(ticket)
@@ -99,7 +99,7 @@ class RateLimiter:
             interval_s, now = self._intervals.get(kind, 0.0), self._monotonic()
             held_s = self._held_until.get(kind, now) - now
             if held_s > longest_hold_s:
-                raise Held(held_s)
+                raise RequestHeld(held_s)
             ahead = list(self._in_turn(kind)).index(ticket)
             left_s = max(self._free_at.get(kind, now) - now, held_s) + ahead * interval_s
             if ahead and left_s <= 0:

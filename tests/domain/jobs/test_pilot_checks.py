@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.domain.jobs.job import CheckpointSpec, Job, JobEvent, JobRun, PilotSpec
 from gpuwatch.domain.jobs.job_watch import pilot_items, watch_of
 from gpuwatch.domain.jobs.pilot_checks import (
-    PilotSeen,
+    PilotObservation,
     failed_text,
     findings_detail,
     is_measured_enough,
@@ -37,36 +37,40 @@ def _samples(*uses: float, **known: float) -> list[RunSample]:
 @pytest.mark.parametrize(
     ("item", "seen", "passed"),
     [
-        ("util_70", PilotSeen(samples=_samples(10, 71, 90)), True),
-        ("util_70", PilotSeen(samples=_samples(10, 69.9, 90)), False),
-        ("util_70", PilotSeen(samples=_samples(99, progress=0.0)), None),  # it still loads
-        ("loss_falls", PilotSeen(samples=_samples(1), losses=[3, 2, 2.5, 1]), True),
-        ("loss_falls", PilotSeen(samples=_samples(1), losses=[1, 2, 2.5, 1]), False),
-        ("loss_falls", PilotSeen(samples=_samples(1), losses=[3, 2, 1]), None),
-        ("loss_falls", PilotSeen(samples=_samples(1, 1, loss=4.0), losses=[3, 3, 3]), True),  # what was seen before
-        ("memory_fits", PilotSeen(samples=_samples(1, gpu_memory_share=0.97)), True),
-        ("memory_fits", PilotSeen(samples=_samples(1, gpu_memory_share=0.98)), False),
-        ("memory_fits", PilotSeen(samples=_samples(1)), None),
-        ("tokens_per_s", PilotSeen(samples=_samples(1, tokens_per_s=400.0)), True),
-        ("tokens_per_s", PilotSeen(samples=_samples(1)), None),
-        ("dry_epoch", PilotSeen(samples=_samples(1)), True),
-        ("dry_epoch", PilotSeen(samples=_samples(1, progress=0.0)), None),
-        ("dry_epoch", PilotSeen(samples=_samples(1), needs_checkpoint=True), None),
-        ("dry_epoch", PilotSeen(samples=_samples(1), needs_checkpoint=True, checkpoint="ckpt/1"), True),
+        ("util_70", PilotObservation(samples=_samples(10, 71, 90)), True),
+        ("util_70", PilotObservation(samples=_samples(10, 69.9, 90)), False),
+        ("util_70", PilotObservation(samples=_samples(99, progress=0.0)), None),  # it still loads
+        ("loss_falls", PilotObservation(samples=_samples(1), losses=[3, 2, 2.5, 1]), True),
+        ("loss_falls", PilotObservation(samples=_samples(1), losses=[1, 2, 2.5, 1]), False),
+        ("loss_falls", PilotObservation(samples=_samples(1), losses=[3, 2, 1]), None),
+        (
+            "loss_falls",
+            PilotObservation(samples=_samples(1, 1, loss=4.0), losses=[3, 3, 3]),
+            True,
+        ),  # what was seen before
+        ("memory_fits", PilotObservation(samples=_samples(1, gpu_memory_share=0.97)), True),
+        ("memory_fits", PilotObservation(samples=_samples(1, gpu_memory_share=0.98)), False),
+        ("memory_fits", PilotObservation(samples=_samples(1)), None),
+        ("tokens_per_s", PilotObservation(samples=_samples(1, tokens_per_s=400.0)), True),
+        ("tokens_per_s", PilotObservation(samples=_samples(1)), None),
+        ("dry_epoch", PilotObservation(samples=_samples(1)), True),
+        ("dry_epoch", PilotObservation(samples=_samples(1, progress=0.0)), None),
+        ("dry_epoch", PilotObservation(samples=_samples(1), needs_checkpoint=True), None),
+        ("dry_epoch", PilotObservation(samples=_samples(1), needs_checkpoint=True, checkpoint="ckpt/1"), True),
     ],
 )
-def test_an_item_is_judged_by_what_was_measured(item: str, seen: PilotSeen, passed: bool | None) -> None:
+def test_an_item_is_judged_by_what_was_measured(item: str, seen: PilotObservation, passed: bool | None) -> None:
     (found,) = pilot_findings([item], seen)
     assert found.passed is passed
     assert bool(failed_text([found])) is not bool(passed)
 
 
 def test_every_item_of_a_pilot_can_be_judged() -> None:
-    assert len(pilot_findings(sorted(PILOT_ITEMS), PilotSeen(samples=_samples(1)))) == len(PILOT_ITEMS)
+    assert len(pilot_findings(sorted(PILOT_ITEMS), PilotObservation(samples=_samples(1)))) == len(PILOT_ITEMS)
 
 
 def test_evidence_becomes_ticks_and_other_events_do_not() -> None:
-    found = pilot_findings(["util_70", "loss_falls"], PilotSeen(samples=_samples(80)))
+    found = pilot_findings(["util_70", "loss_falls"], PilotObservation(samples=_samples(80)))
     kept = JobEvent(job_id="a", run_number=2, at=NOW, kind="pilot", detail=findings_detail(found))
     (tick,) = pilot_ticks([msgspec.structs.replace(kept, kind="other"), kept])
     assert (tick.item, tick.at) == ("util_70", NOW)

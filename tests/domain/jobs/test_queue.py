@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.domain.jobs.job import Job, JobLimit, JobState
 from gpuwatch.domain.jobs.job_watch import watch_of
-from gpuwatch.domain.jobs.merge import Holder, SharedInstances, costs_less_here
+from gpuwatch.domain.jobs.merge import InstanceHolder, SharedInstances, costs_less_here
 from gpuwatch.domain.jobs.queue import (
     failed_dependency,
     group_states,
@@ -99,7 +99,7 @@ def test_the_limit_rises_until_the_latest_start_by_the_advice_and_then_it_is_the
     assert watch_of(job("free"), Decimal(3), NOON).auto is None
 
 
-def merged(queued: list[Job], min_billing_h: float = 0.0, holders: tuple[Holder, ...] = ()) -> list[list[str]]:
+def merged(queued: list[Job], min_billing_h: float = 0.0, holders: tuple[InstanceHolder, ...] = ()) -> list[list[str]]:
     shared = SharedInstances(holders, NOON, min_billing_h)
     for one in queued:
         shared.holder_for(one)
@@ -147,7 +147,7 @@ def test_a_patient_job_does_not_hold_up_one_that_takes_what_comes() -> None:
 
 def test_a_running_instance_is_waited_for_while_its_price_and_its_end_suit() -> None:
     first, second = job("first", hours=2, state=S.RUNNING), job("second", hours=0.5)
-    at = [Holder(job=first, price_microusd_hour=price, gpu_count=1) for price in (3_600_000, 3_600_001)]
+    at = [InstanceHolder(job=first, price_microusd_hour=price, gpu_count=1) for price in (3_600_000, 3_600_001)]
     assert (merged([second], holders=(at[0],)), merged([second], holders=(at[1],))) == ([["first", "second"]], [])
     assert merged([job("soon", hours=0.5, in_hours=2.6)], holders=(at[0],)) == []  # no time for one of its own after it
     assert merged([job("soon", hours=0.5, in_hours=2.8)], holders=(at[0],)) == [["first", "soon"]]

@@ -22,7 +22,7 @@ from gpuwatch.domain.launches.runtime_rules import (
     raised_microusd_hour,
     runtime_nearly_over,
 )
-from gpuwatch.domain.watches.watch import LaunchSpec, OnIncrease
+from gpuwatch.domain.watches.watch import LaunchSpec, PriceIncreasePolicy
 from tests.builders import NOON, a_watch, changed
 from tests.domain.launches.guard_values import a_running_launch
 
@@ -115,21 +115,23 @@ def test_a_new_price_that_makes_no_sense_is_not_known(odd: float | None) -> None
 @pytest.mark.parametrize(
     ("policy", "raised", "fits", "answer"),
     [
-        (OnIncrease.ALERT, 1, True, IncreaseAnswer.NONE),
-        (OnIncrease.STOP, 1, True, IncreaseAnswer.REJECT),
-        (OnIncrease.STOP, None, True, IncreaseAnswer.REJECT),
-        (OnIncrease.ACCEPT_UNDER, 4_800_000, True, IncreaseAnswer.ACCEPT),
-        (OnIncrease.ACCEPT_UNDER, 4_800_001, True, IncreaseAnswer.REJECT),
-        (OnIncrease.ACCEPT_UNDER, 4_800_000, False, IncreaseAnswer.REJECT),
-        (OnIncrease.ACCEPT_UNDER, None, True, IncreaseAnswer.NONE),
+        (PriceIncreasePolicy.ALERT, 1, True, IncreaseAnswer.NONE),
+        (PriceIncreasePolicy.STOP, 1, True, IncreaseAnswer.REJECT),
+        (PriceIncreasePolicy.STOP, None, True, IncreaseAnswer.REJECT),
+        (PriceIncreasePolicy.ACCEPT_UNDER, 4_800_000, True, IncreaseAnswer.ACCEPT),
+        (PriceIncreasePolicy.ACCEPT_UNDER, 4_800_001, True, IncreaseAnswer.REJECT),
+        (PriceIncreasePolicy.ACCEPT_UNDER, 4_800_000, False, IncreaseAnswer.REJECT),
+        (PriceIncreasePolicy.ACCEPT_UNDER, None, True, IncreaseAnswer.NONE),
     ],
 )
-def test_the_owners_policy_answers(policy: OnIncrease, raised: int | None, fits: bool, answer: IncreaseAnswer) -> None:
+def test_the_owners_policy_answers(
+    policy: PriceIncreasePolicy, raised: int | None, fits: bool, answer: IncreaseAnswer
+) -> None:
     assert increase_answer(policy, raised, 4_800_000, fits) is answer
 
 
 def test_without_its_watch_nothing_is_accepted() -> None:
-    assert increase_answer(OnIncrease.ACCEPT_UNDER, 1, None, True) is IncreaseAnswer.NONE
+    assert increase_answer(PriceIncreasePolicy.ACCEPT_UNDER, 1, None, True) is IncreaseAnswer.NONE
 
 
 def test_it_ends_before_the_price_holds() -> None:

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState, PriceSpan
 from gpuwatch.domain.launches.spending import BudgetStatus, budget_statuses, current_rate_microusd_hour, launches_to_end
-from gpuwatch.domain.watches.watch import Budget, OnBudget
+from gpuwatch.domain.watches.watch import Budget, BudgetPolicy
 from tests.builders import NOON, changed
 from tests.domain.launches.guard_values import a_running_launch
 
 HOUR = timedelta(hours=1)
-STOPS = Budget(max_usd_day=Decimal(10), on_reached=OnBudget.STOP)
+STOPS = Budget(max_usd_day=Decimal(10), on_reached=BudgetPolicy.STOP)
 
 
 def looked(launches: list[Launch], budget: Budget, now: datetime, watch: str | None = None) -> list[BudgetStatus]:
@@ -64,7 +64,7 @@ def test_a_full_day_ends_everything_that_runs_if_the_policy_says_so() -> None:
     ending = launches_to_end(found, [one, two, going], STOPS, now)
     assert set(ending) == {one.launch_id, "b"}
     assert {end for end, _ in ending.values()} == {EndReason.BUDGET_REACHED}
-    assert launches_to_end(found, [one, two], changed(STOPS, on_reached=OnBudget.WARN), now) == {}
+    assert launches_to_end(found, [one, two], changed(STOPS, on_reached=BudgetPolicy.WARN), now) == {}
 
 
 def test_a_watch_pays_for_itself_alone() -> None:
@@ -77,7 +77,7 @@ def test_a_watch_pays_for_itself_alone() -> None:
 
 
 def test_an_hour_may_be_used_up_to_its_limit_and_the_newest_end_until_the_rest_fits() -> None:
-    budget = Budget(max_usd_hour=Decimal(8), on_reached=OnBudget.STOP)
+    budget = Budget(max_usd_hour=Decimal(8), on_reached=BudgetPolicy.STOP)
     launches = [
         a_running_launch(launch_id=name, intended_at=NOON + index * timedelta(minutes=1))
         for index, name in enumerate("abc")

@@ -39,7 +39,7 @@ from gpuwatch.domain.launches.launch import (
 )
 from gpuwatch.domain.launches.state_machine import transition
 from gpuwatch.domain.launches.transitions import NO_TRANSITION, Destroy, RaiseBid, SlotFreed, TransitionResult
-from gpuwatch.domain.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, OnIncrease
+from gpuwatch.domain.watches.watch import Action, AutoPrice, BidSpec, LaunchSpec, PriceIncreasePolicy
 from tests.builders import NOON, a_match, a_watch, an_offer, changed
 
 S = LaunchState
@@ -208,14 +208,14 @@ def test_outbid_for_good_it_goes_elsewhere_only_if_that_is_wanted(relaunch: bool
 @pytest.mark.parametrize(
     ("policy", "listed", "ends"),
     [
-        (OnIncrease.ALERT, 9.0, False),
-        (OnIncrease.STOP, 3.2, True),
-        (OnIncrease.ACCEPT_UNDER, 3.25, False),  # exactly the threshold with 20 % on top
-        (OnIncrease.ACCEPT_UNDER, 3.3, True),
-        (OnIncrease.STOP, 2.5, False),
+        (PriceIncreasePolicy.ALERT, 9.0, False),
+        (PriceIncreasePolicy.STOP, 3.2, True),
+        (PriceIncreasePolicy.ACCEPT_UNDER, 3.25, False),  # exactly the threshold with 20 % on top
+        (PriceIncreasePolicy.ACCEPT_UNDER, 3.3, True),
+        (PriceIncreasePolicy.STOP, 2.5, False),
     ],
 )
-def test_a_new_price_is_billed_from_then_on_or_ends_it(policy: OnIncrease, listed: float, ends: bool) -> None:
+def test_a_new_price_is_billed_from_then_on_or_ends_it(policy: PriceIncreasePolicy, listed: float, ends: bool) -> None:
     terms = WatchTerms(ceiling_microusd=3_900_000, on_increase=policy)
     launch = alive(S.RUNNING)
     launch = after(launch, transition(launch, InstanceListed(instance(listed_usd_hour=listed)), at(3600), terms))
@@ -277,8 +277,8 @@ _SEEN: st.SearchStrategy[LifecycleEvent] = st.one_of(
 class Life(RuleBasedStateMachine):
     """One launch, and a world that says anything at any time."""
 
-    @initialize(spot=st.booleans(), relaunch=st.booleans(), policy=st.sampled_from(list(OnIncrease)))
-    def begin(self, spot: bool, relaunch: bool, policy: OnIncrease) -> None:
+    @initialize(spot=st.booleans(), relaunch=st.booleans(), policy=st.sampled_from(list(PriceIncreasePolicy)))
+    def begin(self, spot: bool, relaunch: bool, policy: PriceIncreasePolicy) -> None:
         self.launch = requested(spot)
         self.terms = WatchTerms(ceiling_microusd=5_000_000, bid=BID, relaunch=relaunch, on_increase=policy)
         self.now = NOON

@@ -13,24 +13,24 @@ from gpuwatch.domain.watches.watch import (
     Action,
     BidSpec,
     Budget,
+    BudgetPolicy,
     HookSpec,
     LaunchSpec,
-    OnBudget,
-    OnIncrease,
+    PriceIncreasePolicy,
     RegistrySpec,
     SpotPolicy,
-    Verify,
+    VerificationMode,
 )
 from tests.builders import NOON, a_match, a_watch, changed
 
 SPEC = LaunchSpec(
     bid=BidSpec(max_usd_gpu_hour=Decimal("1.20")),
     relaunch=True,
-    verify=Verify.SSH,
+    verify=VerificationMode.SSH,
     idle_below=10.0,
     idle_for_s=60.0,
     stop_outside=True,
-    on_price_increase=OnIncrease.ACCEPT_UNDER,
+    on_price_increase=PriceIncreasePolicy.ACCEPT_UNDER,
     before_stop=HookSpec(command="save"),
     hook_timeout_s=60.0,
 )
@@ -38,7 +38,7 @@ WATCH = a_watch(
     action=Action.LAUNCH,
     spot=SpotPolicy.ANY,
     active=("22:00-08:00",),
-    budget=Budget(max_usd_day=Decimal(5), on_reached=OnBudget.STOP),
+    budget=Budget(max_usd_day=Decimal(5), on_reached=BudgetPolicy.STOP),
     launch=SPEC,
 )
 LAUNCH = new_launch(Intent(watch=WATCH, match=a_match(), launch_id="a" * 12, dry_run=False), 0, NOON)

@@ -17,12 +17,12 @@ from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (
     BidSpec,
     Budget,
+    BudgetPolicy,
     HookSpec,
     LaunchSpec,
-    OnBudget,
-    OnIncrease,
+    PriceIncreasePolicy,
     RegistrySpec,
-    Verify,
+    VerificationMode,
     VolumeSpec,
 )
 
@@ -101,14 +101,14 @@ def test_every_key_arrives_in_its_unit() -> None:
         bid=BidSpec(max_usd_gpu_hour=Decimal("1.20"), step_usd_gpu_hour=Decimal("0.01")),
         relaunch=True,
         self_destruct=True,
-        verify=Verify.SSH,
+        verify=VerificationMode.SSH,
         ssh_key="/keys/id",
         wasteful_below=50,
         wasteful_for_s=600,
         idle_below=10,
         idle_for_s=1200,
         stop_outside=True,
-        on_price_increase=OnIncrease.ACCEPT_UNDER,
+        on_price_increase=PriceIncreasePolicy.ACCEPT_UNDER,
         on_running=HookSpec(command="echo up"),
         before_stop=HookSpec(url="https://h.example.org/x", secret="sign"),
         on_ended=HookSpec(url="http://localhost:1"),
@@ -123,7 +123,7 @@ def test_every_key_of_a_budget_arrives() -> None:
         max_usd_day=Decimal(2),
         max_usd_month=Decimal(3),
         max_instances=4,
-        on_reached=OnBudget.STOP,
+        on_reached=BudgetPolicy.STOP,
     )
 
 

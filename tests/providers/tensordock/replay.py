@@ -12,7 +12,7 @@ from gpuwatch.ports.http import HttpReply
 from gpuwatch.providers.tensordock.create import created, ended
 from gpuwatch.providers.tensordock.error_mapping import NAME, accepted, ordering, reading, status_of
 from gpuwatch.providers.tensordock.machines import MachineRow, instance_of, machine_of, rows_of
-from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
+from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from gpuwatch.providers.toolkit.error_mapping import read_error_body
 from tests.golden import shown
 
@@ -32,8 +32,8 @@ def _read(path: Path) -> Any:
     reply = HttpReply(int(status[1]) if status else 200, {}, path.read_bytes())
     readers: Mapping[str, Callable[[HttpReply], Any]] = {
         "v2-error-": _error,
-        "v2-locations-": lambda reply: parse_locations(accepted(reply, NOW), Recipe(), NOW),
-        "v2-hostnodes-": lambda reply: parse_hostnodes(accepted(reply, NOW), Recipe(), NOW),
+        "v2-locations-": lambda reply: parse_locations(accepted(reply, NOW), ResourcesPerGpu(), NOW),
+        "v2-hostnodes-": lambda reply: parse_hostnodes(accepted(reply, NOW), ResourcesPerGpu(), NOW),
         "v2-instance-create-response-": lambda reply: created(reply, NOW),
         "v2-instance-delete-": lambda reply: ended(reply, NOW),
         "v2-instance-get-": _machine,

@@ -14,7 +14,7 @@ from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.errors import KeyRejected, PayloadChanged, ProviderDown, ProviderError, RateLimited
 from gpuwatch.ports import Query
 from gpuwatch.providers.tensordock.names import OfferKey, country_of, gpu_of, read_offer_key
-from gpuwatch.providers.tensordock.offers import Recipe, parse_hostnodes, parse_locations
+from gpuwatch.providers.tensordock.offers import ResourcesPerGpu, parse_hostnodes, parse_locations
 from tests.clouds.tensordock import TensorDock
 from tests.providers.tensordock.stand_in import BENCH, HOSTS
 
@@ -34,8 +34,8 @@ def changed(**fields: Any) -> Any:
     return value
 
 
-def prices(value: Any, recipe: Recipe | None = None) -> list[float]:
-    return [offer.quoted_usd_hour for offer in parse_locations(value, recipe or Recipe(), NOW).offers]
+def prices(value: Any, recipe: ResourcesPerGpu | None = None) -> list[float]:
+    return [offer.quoted_usd_hour for offer in parse_locations(value, recipe or ResourcesPerGpu(), NOW).offers]
 
 
 # --- the price --------------------------------------------------------------------------------------------------------
@@ -46,20 +46,20 @@ def test_a_price_is_the_sum_of_its_parts() -> None:
 
 
 def test_what_goes_with_a_gpu_is_the_owners_wish() -> None:
-    assert prices(changed(max_count=1), Recipe(vcpu_per_gpu=4, ram_gb_per_gpu=16)) == pytest.approx(
+    assert prices(changed(max_count=1), ResourcesPerGpu(vcpu_per_gpu=4, ram_gb_per_gpu=16)) == pytest.approx(
         [2.2 + 4 * 0.003 + 16 * 0.002 + 100 * 0.00005]
     )
 
 
 def test_what_goes_with_a_gpu_is_cut_to_what_there_is_in_even_steps() -> None:
     room = {"max_vcpus": 5, "max_ram_gb": 31, "max_storage_gb": 1000}
-    [offer] = parse_locations(changed(max_count=1, resources=room), Recipe(), NOW).offers
+    [offer] = parse_locations(changed(max_count=1, resources=room), ResourcesPerGpu(), NOW).offers
     assert (offer.vcpu, offer.ram_gib) == (4, 24)
     assert offer.quoted_usd_hour == pytest.approx(2.2 + 4 * 0.003 + 24 * 0.002 + 100 * 0.00005)
 
 
 def test_more_disk_costs_its_rate() -> None:
-    [offer] = parse_locations(changed(max_count=1), Recipe(), NOW).offers
+    [offer] = parse_locations(changed(max_count=1), ResourcesPerGpu(), NOW).offers
     assert (offer.quoted_disk_gb, offer.disk_usd_gb_month) == (100, pytest.approx(0.036))
     more = price_of(offer, 300.0, Commission()).listed_microusd_hour
     assert more == round((2.293 + 200 * 0.00005) * 1_000_000)
@@ -69,7 +69,7 @@ def test_more_disk_costs_its_rate() -> None:
 @pytest.mark.parametrize("rate", [None, "free", -0.1, float("nan"), True])
 def test_a_rate_that_is_missing_or_none_is_never_zero(key: str, rate: Any) -> None:
     pricing = {"per_vcpu_hr": 0.003, "per_gb_ram_hr": 0.002, "per_gb_storage_hr": 0.00005} | {key: rate}
-    seen = parse_locations(changed(pricing=pricing), Recipe(), NOW)
+    seen = parse_locations(changed(pricing=pricing), ResourcesPerGpu(), NOW)
     assert seen.offers == []
     [(reason, rows)] = seen.skipped.items()
     assert (reason.startswith("the rate of "), rows) == (True, 1)
@@ -77,7 +77,7 @@ def test_a_rate_that_is_missing_or_none_is_never_zero(key: str, rate: Any) -> No
 
 def test_a_location_whose_rates_were_left_out_gives_no_price() -> None:
     value = json.loads((RECORDED / "v2-locations-live-2025-excerpt.json").read_bytes())
-    seen = parse_locations(value, Recipe(), NOW)
+    seen = parse_locations(value, ResourcesPerGpu(), NOW)
     assert (seen.offers, list(seen.skipped.values())) == ([], [1])
 
 
@@ -85,7 +85,7 @@ def test_a_location_whose_rates_were_left_out_gives_no_price() -> None:
 
 
 def test_there_is_one_offer_for_each_number_of_gpus_up_to_the_largest() -> None:
-    offers = parse_locations(changed(max_count=8), Recipe(), NOW).offers
+    offers = parse_locations(changed(max_count=8), ResourcesPerGpu(), NOW).offers
     assert [offer.gpu_count for offer in offers] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert len({offer.offer_id for offer in offers}) == 8
     assert len({offer.machine_id for offer in offers}) == 1
@@ -93,13 +93,13 @@ def test_there_is_one_offer_for_each_number_of_gpus_up_to_the_largest() -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_none_left_is_no_offer_and_no_fault(count: int) -> None:
-    seen = parse_locations(changed(max_count=count), Recipe(), NOW)
+    seen = parse_locations(changed(max_count=count), ResourcesPerGpu(), NOW)
     assert (seen.offers, seen.skipped) == ([], {})
 
 
 @pytest.mark.parametrize("count", [None, "many", 1.5, 65, 10**9, float("inf")])
 def test_a_number_of_gpus_that_is_none_is_skipped(count: Any) -> None:
-    seen = parse_locations(changed(max_count=count), Recipe(), NOW)
+    seen = parse_locations(changed(max_count=count), ResourcesPerGpu(), NOW)
     assert (seen.offers, seen.skipped) == ([], {"a number of GPUs that is none": 1})
 
 
@@ -110,7 +110,9 @@ def test_where_something_else_is_used_up_nothing_is_offered(short: dict[str, Any
 
 
 def test_a_place_that_forwards_no_ports_is_not_rentable() -> None:
-    offers = parse_locations(changed(network_features={"port_forwarding_available": False}), Recipe(), NOW).offers
+    offers = parse_locations(
+        changed(network_features={"port_forwarding_available": False}), ResourcesPerGpu(), NOW
+    ).offers
     assert {offer.rentable for offer in offers} == {False}
 
 
@@ -125,31 +127,31 @@ def test_gpus_are_understood_as_a_list_and_as_a_map() -> None:
 def test_a_new_field_and_one_that_is_gone_are_reported() -> None:
     value = changed(max_count=1, colour="red")
     del value["data"]["locations"][0]["gpus"][0]["max_count"]
-    assert list(parse_locations(value, Recipe(), NOW).drift) == ["new field: colour", "field gone: max_count"]
+    assert list(parse_locations(value, ResourcesPerGpu(), NOW).drift) == ["new field: colour", "field gone: max_count"]
 
 
 @pytest.mark.parametrize("value", [{}, {"data": {}}, {"data": {"locations": {}}}, {"data": []}, [], None, 5])
 def test_no_list_is_no_market_without_offers(value: Any) -> None:
     with pytest.raises(PayloadChanged):
-        parse_locations(value, Recipe(), NOW)
+        parse_locations(value, ResourcesPerGpu(), NOW)
 
 
 def test_a_host_tells_uptime_line_and_ports() -> None:
     value = json.loads((RECORDED / "v2-hostnodes-client-test.json").read_bytes())
-    [offer] = parse_hostnodes(value, Recipe(), NOW).offers
+    [offer] = parse_hostnodes(value, ResourcesPerGpu(), NOW).offers
     assert (offer.reliability, offer.download_mbps, offer.upload_mbps, offer.ports) == (
         pytest.approx(0.999), 2500, 10500, 2,
     )  # fmt: skip
     assert (offer.host_id, offer.country, offer.datacenter) == ("host-1", "US", False)
     assert offer.quoted_usd_hour == pytest.approx(0.7 + 8 * 0.01 + 32 * 0.002 + 100 * 0.0001)
     value["data"]["hostnodes"][0]["available_resources"]["available_ports"] = []
-    assert [offer.rentable for offer in parse_hostnodes(value, Recipe(), NOW).offers] == [False]
+    assert [offer.rentable for offer in parse_hostnodes(value, ResourcesPerGpu(), NOW).offers] == [False]
 
 
 def test_a_place_is_a_stock_and_a_host_is_one_machine() -> None:
     hosts = json.loads((RECORDED / "v2-hostnodes-client-test.json").read_bytes())
-    assert {offer.terms.fungible for offer in parse_locations(locations(), Recipe(), NOW).offers} == {True}
-    assert {offer.terms.fungible for offer in parse_hostnodes(hosts, Recipe(), NOW).offers} == {False}
+    assert {offer.terms.fungible for offer in parse_locations(locations(), ResourcesPerGpu(), NOW).offers} == {True}
+    assert {offer.terms.fungible for offer in parse_hostnodes(hosts, ResourcesPerGpu(), NOW).offers} == {False}
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ def test_a_gpu_that_nobody_knows_keeps_its_spelling() -> None:
 
 
 def test_a_name_that_leaves_the_card_open_says_so() -> None:
-    offers = parse_locations(changed(v0Name="rtxpro6000-96gb", max_count=1), Recipe(), NOW).offers
+    offers = parse_locations(changed(v0Name="rtxpro6000-96gb", max_count=1), ResourcesPerGpu(), NOW).offers
     assert [(o.gpu, str(o.terms.note).startswith("it may be")) for o in offers] == [("RTX PRO 6000", True)]
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from benchmarks.virtual_time import VirtualTime
-from gpuwatch.providers.toolkit.rate_limiter import Held, RateLimiter, Stopped
+from gpuwatch.providers.toolkit.rate_limiter import RateLimiter, RequestHeld, WaitStopped
 
 
 def _real(intervals: dict[str, float], stop: threading.Event | None = None) -> RateLimiter:
@@ -70,7 +70,7 @@ def test_a_stop_ends_the_wait_and_leaves_the_turn_to_others() -> None:
     pace.wait("search")
     threading.Timer(0.05, stop.set).start()
     began = time.monotonic()
-    with pytest.raises(Stopped):
+    with pytest.raises(WaitStopped):
         pace.wait("search")
     assert time.monotonic() - began < 30
 
@@ -88,7 +88,7 @@ class _Lanes:
     def ask(self, lane: str, urgent: bool, times: int, from_s: float = 0.0) -> None:
         def run() -> None:
             self.clock.sleep(from_s)
-            with suppress(Stopped):
+            with suppress(WaitStopped):
                 for _ in range(times):
                     self.limiter.wait("search", urgent)
                     self.turns.append((lane, self.clock.monotonic()))
@@ -166,7 +166,7 @@ def test_a_hold_reaches_those_who_wait_already_and_leaves_other_classes_alone() 
 def test_a_hold_longer_than_the_caller_waits_is_an_error_at_once() -> None:
     clock = _Clock({"search": 6.0})
     clock.pace.hold("search", 40.0)
-    with pytest.raises(Held) as held:
+    with pytest.raises(RequestHeld) as held:
         clock.pace.wait("search", longest_hold_s=30.0)
     assert (held.value.left_s, clock.now) == (40.0, 0.0)
     clock.now = 11.0

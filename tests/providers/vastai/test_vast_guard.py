@@ -15,7 +15,7 @@ from gpuwatch.domain.launches.launch import EndReason, Intent, Launch, new_launc
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import Commission, price_of
 from gpuwatch.domain.watches.decide import Match
-from gpuwatch.domain.watches.watch import LaunchSpec, OnIncrease
+from gpuwatch.domain.watches.watch import LaunchSpec, PriceIncreasePolicy
 from gpuwatch.emulator import Marketplace
 from gpuwatch.errors import OfferGone
 from gpuwatch.ports import Instance, Order, Query
@@ -85,7 +85,7 @@ def test_a_proposed_price_is_answered_at_the_marketplace(
     assert adapter.launcher is not None
     offer = adapter.market.search(Query()).offers[0]
     made = adapter.launcher.create(Order(offer_id=offer.offer_id, label="x", image="x", disk_gb=DISK_GB))
-    spec = LaunchSpec(on_price_increase=OnIncrease.ACCEPT_UNDER)
+    spec = LaunchSpec(on_price_increase=PriceIncreasePolicy.ACCEPT_UNDER)
     world = GuardWorld(database, launch=spec, max_price_usd_gpu_hour=most)
     world.host = adapter.launcher  # type: ignore[assignment]  # the real one
     world.start_process()

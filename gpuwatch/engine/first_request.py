@@ -14,7 +14,7 @@ FIRST_LIST_S = 5.0  # after a start; then a provider that does not list its inst
 READY_S = 15.0  # after a start, for a provider that is alive and slow; assumed
 
 
-class FirstQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class FirstRequestGate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the first question to a provider may be sent.
 
     Args:

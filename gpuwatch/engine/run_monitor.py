@@ -37,7 +37,7 @@ _SAID_MAX = LOG_PART + (64 << 10)
 _LINES = 200
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
+class RunObservation(msgspec.Struct, frozen=True, kw_only=True):
     """One observation of a run, and what follows from it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     asks: str | None = None
 
 
-class Running:
+class RunMonitor:
     """Observes runs. What it remembers between two rounds may be lost at any moment."""
 
     def __init__(self, parts: JobParts) -> None:
@@ -60,23 +60,23 @@ class Running:
         self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → when its progress was first seen
         self._written: dict[str, datetime] = {}  # job → when its newest sample was
 
-    def observe(self, job: Job, run: JobRun, launch: Launch) -> Observed:
+    def observe(self, job: Job, run: JobRun, launch: Launch) -> RunObservation:
         """One round. Raises RemoteUnreachable, RemoteRefused."""
         shell = self._parts.shell(run)
         status = self._status(shell, run)
         run = msgspec.structs.replace(run, last_seen_at=self._parts.clock())
         if status.phase is RunPhase.ENDED:
-            return Observed(job=job, run=run, status=status)
+            return RunObservation(job=job, run=run, status=status)
         run = self._renew(shell, run, status)
         if job.definition.checkpoint is not None and self._is_checkpoint_due(job, status):
             run = self.fetch_checkpoint(shell, job, run, running=True)
         job, breaks, sample = self._note(job, run, launch, status)
         if breaks is not None:
-            return Observed(job=job, run=run, status=status, asks=OVER_LIMIT + breaks)
+            return RunObservation(job=job, run=run, status=status, asks=OVER_LIMIT + breaks)
         if status.phase is RunPhase.STOPPING:
-            return Observed(job=job, run=run, status=status)
+            return RunObservation(job=job, run=run, status=status)
         run, unfit = self._judge_pilot(shell, job, run, sample, status)
-        return Observed(job=job, run=run, status=status, asks=None if unfit is None else UNFIT + unfit)
+        return RunObservation(job=job, run=run, status=status, asks=None if unfit is None else UNFIT + unfit)
 
     def _judge_pilot(
         self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus

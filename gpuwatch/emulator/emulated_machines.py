@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ONSTART_S = 20.0
 
 
-class MachineRoom:
+class EmulatedMachines:
     """The machines of a marketplace, by instance; all end with it.
 
     Args:

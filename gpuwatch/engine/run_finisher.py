@@ -18,8 +18,8 @@ from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.engine.job_alerts import NOT_FETCHED, NOT_STORED, job_alert
 from gpuwatch.engine.job_copies import JobCopies
 from gpuwatch.engine.job_parts import JobParts
-from gpuwatch.engine.job_running import Running
 from gpuwatch.engine.job_sharing import InstanceSharing
+from gpuwatch.engine.run_monitor import RunMonitor
 from gpuwatch.ports import AlertKind, Severity
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable
 
@@ -28,10 +28,10 @@ _DESTROYED = "Results were fetched and verified. The instance was destroyed, and
 _GIVEN = "Results were fetched and verified. Another job continues on the instance."
 
 
-class Ending:
+class RunFinisher:
     """The steps from a command that has ended to a job that is over."""
 
-    def __init__(self, parts: JobParts, running: Running, copies: JobCopies) -> None:
+    def __init__(self, parts: JobParts, running: RunMonitor, copies: JobCopies) -> None:
         self._parts = parts
         self._sharing = InstanceSharing(parts)
         self._copies = copies

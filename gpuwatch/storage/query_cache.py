@@ -12,7 +12,7 @@ from gpuwatch.storage.database import Database
 T = TypeVar("T")
 
 
-class Remembered(Generic[T]):
+class QueryCache(Generic[T]):
     """The result of a query, read again only after somebody, in whatever process, has written. Safe from any thread.
 
     PostgreSQL does not say cheaply whether anybody has: there each call reads, and so does the first call on SQLite,

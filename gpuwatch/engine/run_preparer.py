@@ -35,7 +35,7 @@ class InputMissing(GpuwatchError):
     """An input of a job cannot be brought, now or later; its text says which."""
 
 
-class Preparing:
+class RunPreparer:
     """The steps from a running instance to a running command.
 
     Args:

@@ -20,7 +20,7 @@ _AS_ALLOWED = 0.02  # what is left of the day's rows changes with every second: 
 _HEAT_EVERY = timedelta(seconds=15)  # what is hot changes with every match
 
 
-class QuestionPlanner:
+class QueryPlanner:
     """Keeps a plan for as long as it is good.
 
     Args:

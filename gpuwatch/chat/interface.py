@@ -13,7 +13,7 @@ from gpuwatch.daemon.task_progress import TaskProgress
 from gpuwatch.ports.buttons import ButtonChannel
 
 
-class ChatBeside:
+class ChatInterface:
     """Takes commands and presses while a service runs (see `daemon.process.Interface`).
 
     A folder's `chat.py` holds `open_chat(settings, store, channel)`, a context manager.

@@ -21,7 +21,7 @@ from gpuwatch.storage.hook_runs import SqlHookQueue
 from gpuwatch.storage.job_repository import SqlJobRepository
 from gpuwatch.storage.launch_repository import SqlLaunchRepository
 from gpuwatch.storage.outbox import Outbox
-from gpuwatch.storage.remembered import Remembered
+from gpuwatch.storage.query_cache import QueryCache
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 from tests.engine.scripted_channels import Scripted
 from tests.outbox import news
@@ -30,7 +30,7 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 DAY = "INSERT INTO quota_day (provider, day, rows) VALUES ('vastai', {}, 1)"
 
 
-class Days(Remembered[list[int]]):
+class Days(QueryCache[list[int]]):
     """The stored days, and how often they were read."""
 
     def __init__(self, database: Database) -> None:
