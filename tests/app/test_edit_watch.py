@@ -140,7 +140,7 @@ def test_saving_writes_the_whole_file_and_keeps_its_mode(config: str) -> None:
 def test_a_file_that_changed_meanwhile_is_left_alone(config: str) -> None:
     draft = draft_watch(config, "night", {"max_price": "2.25"})
     Path(config).write_text(TEXT + "\n# by hand\n")
-    with pytest.raises(UsageError, match="has changed since"):
+    with pytest.raises(UsageError, match="has changed in the meantime"):
         save_draft(draft, draft.version)
     assert Path(config).read_text().endswith("# by hand\n")
 
@@ -166,5 +166,5 @@ def test_without_a_file_there_is_nothing_to_change(tmp_path: Path, monkeypatch: 
 def test_a_file_that_cannot_be_written_says_so(config: str) -> None:
     draft = draft_watch(config, "night", {"max_price": "2.25"})
     Path(config).parent.joinpath(f".gpuwatch.toml.{os.getpid()}.part").write_text("")
-    with pytest.raises(GpuwatchError, match="cannot be written"):
+    with pytest.raises(GpuwatchError, match="cannot write"):
         save_draft(draft, draft.version)

@@ -36,7 +36,7 @@ def test_a_launch_of_another_account_is_shown_there_and_not_ended_with_this_key(
     alive_under(rows, "999")
     ran = shell("stop", ID)
     assert ran.code == 2
-    assert "its account is not that of the key of vastai" in ran.err
+    assert "the configured key of vastai belongs to another account" in ran.err
     assert rows.state() is S.STOPPING
     assert [(one["account"], one["current"], one["launches"]) for one in listed(shell)] == [
         ("123456", True, []), ("999", False, [ID]),

@@ -216,7 +216,7 @@ def test_explain_says_the_reputation_of_the_best_machine_and_what_it_rests_on(
     market.publish(gpu="H100 SXM", count=1, usd_hour=0.1)
     said = shell("check", "--explain").err
     assert "  reputation of its machine: 0." in said
-    assert "your launches there: 0 went well, 0 failed)" in said
+    assert "your launches there: 0 succeeded, 0 failed)" in said
 
 
 def test_too_little_history_to_compare_with_is_said_once(shell: Shell, market: Marketplace) -> None:

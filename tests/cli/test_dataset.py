@@ -82,8 +82,8 @@ def test_a_filter_refuses_its_input_before_it_reads_it(shell: Shell, data: Path)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no line is a row of data: it is empty"),
-        (b"\n\n", "no line is a row of data: empty line (2)"),
+        (b"", "no line is a valid row: it is empty"),
+        (b"\n\n", "no line is a valid row: empty line (2)"),
         (b"\xff\xfe\n", "not UTF-8 (1)"),
     ],
 )

@@ -141,7 +141,7 @@ def test_doctor_says_whether_the_program_of_a_command_is_there(shell: Shell, pla
     file.write_text(f'{plain}action = "command"\ncommand = ["no-such-program-4711"]\n')
     ran = shell("doctor")
     assert ran.code != Exit.DONE
-    assert "there is no program 'no-such-program-4711'" in ran.out
+    assert "no executable program 'no-such-program-4711'" in ran.out
 
 
 def test_what_the_daemon_would_not_rent_is_not_handed_over(shell: Shell, place: Verda) -> None:

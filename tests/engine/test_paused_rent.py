@@ -50,7 +50,7 @@ def test_a_machine_blocked_after_the_intent_is_not_rented(world: World) -> None:
     SqlMachineNoteRepository(world.store).note(note)
     ended = world.execute(launch, a_match())
     assert (world.provider.orders, ended.state) == ([], LaunchState.FAILED)
-    assert "blocked by you" in (ended.end_reason or "")
+    assert "you blocked machine" in (ended.end_reason or "")
 
 
 def test_a_pause_while_an_order_is_on_its_way_resolves_that_and_sends_no_other(world: World) -> None:

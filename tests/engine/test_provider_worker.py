@@ -165,7 +165,7 @@ def test_a_full_disk_loses_prices_and_not_the_hunt(caplog: pytest.LogCaptureFixt
     post = Post(history)
     post.worker.hunt()
     assert post.reported() == [AlertKind.MATCH]
-    assert "not kept" in caplog.text
+    assert "cannot store the answer" in caplog.text
     assert post.worker.finished_rounds == 1
 
 

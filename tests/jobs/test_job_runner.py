@@ -71,7 +71,7 @@ def test_results_that_are_missing_keep_the_instance_for_a_time_and_are_reported(
     assert world.alive() == ["la"]
     world.now += timedelta(hours=1)
     job = world.over()
-    assert (job.state, job.reason) == (JobState.FAILED, "results were not fetched: no file fits out/*.txt")
+    assert (job.state, job.reason) == (JobState.FAILED, "results were not fetched: no file matches out/*.txt")
     assert world.run.results == ()
     assert world.alive() == []
 

@@ -36,7 +36,7 @@ def test_a_pilot_ticks_what_it_measured_with_its_evidence(world: JobWorld) -> No
     job = world.until(lambda job: job.state is JobState.RUNNING and world.run.step == "piloted", step_s=61.0)
     said = {tick.item: tick.words or "" for tick in pilot_ticks(world.jobs.events(job.job_id))}
     assert sorted(said) == sorted(set(_ITEMS) - {"amp"}), "what only the owner knows is not the pilot's"
-    assert "GPU use 84 %" in said["util_70"]
+    assert "GPU utilisation 84 %" in said["util_70"]
     assert "2,000 tokens/s" in said["tokens_per_s"]
     assert "checkpoint ckpt/1 was fetched" in said["dry_epoch"]
     assert "75%" in said["memory_fits"]
@@ -47,7 +47,7 @@ def test_an_item_that_fails_stops_and_asks_and_its_owner_may_tick_it(world: JobW
     _submitted(world, _SAVES, "util_70", "loss_falls")
     _with_gpu(world, 41)
     job = world.until(lambda job: job.state is JobState.PAUSED, step_s=61.0)
-    assert "checklist: util_70: GPU use 41 %" in (job.reason or "")
+    assert "checklist: util_70: GPU utilisation 41 %" in (job.reason or "")
     assert "loss_falls" not in (job.reason or "")
     assert pilot_ticks(world.jobs.events(job.job_id)) == []
     (news,) = [one.alert for one in world.launches.alerts.values() if "stopped after its pilot" in one.alert.headline]
@@ -67,6 +67,6 @@ def test_what_cannot_be_measured_is_waited_for_and_then_asked(world: JobWorld) -
     job = world.until(lambda job: job.state is JobState.RUNNING)
     began = world.now
     job = world.until(lambda job: job.state is JobState.PAUSED, step_s=61.0)
-    assert "util_70: the GPU use was not measured" in (job.reason or "")
+    assert "util_70: GPU utilisation was not measured" in (job.reason or "")
     assert (world.now - began).total_seconds() >= 1200, "twice its pilot"
     assert samples_of(world.jobs.events(job.job_id)) == []

@@ -72,7 +72,7 @@ def test_sighup_takes_up_new_settings_and_keeps_the_old_if_they_are_wrong(market
         assert child.poll() is None
         home.write(url=market.url, action="launch")
         child.send_signal(signal.SIGHUP)
-        wait_for(lambda: "read again" in home.log())
+        wait_for(lambda: "reloaded the settings" in home.log())
         bargain(market)
         wait_for(lambda: market.ledger.creates)
         assert terminate(child)[0] == 0

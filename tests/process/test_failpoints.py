@@ -96,7 +96,7 @@ def test_new_settings_with_an_order_on_its_way_change_nothing_of_it(home: Home, 
         wait_for(lambda: ordered(market))
         home.write(url=market.url, max_runtime="2h")
         child.send_signal(signal.SIGHUP)
-        wait_for(lambda: "read again" in home.log())
+        wait_for(lambda: "reloaded the settings" in home.log())
         wait_for(lambda: state(home) == "running")
         assert terminate(child)[0] == 0
     assert len(market.ledger.creates) == 1

@@ -111,7 +111,7 @@ def test_a_key_of_another_account_ends_nothing_and_the_owner_gets_an_alert(
     ruin_database(home)
     home.write(url=market.url, **wanted | {"key": "another-key"})
     with home.daemon(**SOON):
-        wait_for(lambda: "is not ended: " in home.log(), within_s=30)
+        wait_for(lambda: "cannot end launch" in home.log(), within_s=30)
     destroys = [seen for seen in market.requests if seen.method == "DELETE"]
     assert (destroys, len(market.instances())) == ([], 1)
     assert [line for line in lines(home) if line.get("is_over")] == []

@@ -36,9 +36,9 @@ def rename(home: Home, below: str = "") -> None:
 
 
 def reload(child: ForkedProcess, home: Home) -> None:
-    before = home.log().count("read again")
+    before = home.log().count("reloaded the settings")
     child.send_signal(signal.SIGHUP)
-    wait_for(lambda: home.log().count("read again") > before)
+    wait_for(lambda: home.log().count("reloaded the settings") > before)
 
 
 def alerts(home: Home) -> str:

@@ -79,7 +79,7 @@ def test_one_that_slept_sends_nothing_that_the_other_gave_up(tmp_path: Path, dat
             with b.daemon(GPUWATCH_TEST_PACE=TO_PROVE) as other:
                 wait_for(lambda: sorted(_states(database_url)) == ["failed", "running"])
                 os.kill(sleeper.pid, signal.SIGCONT)
-                wait_for(lambda: "launch" in a.log() and "taken over" in a.log())
+                wait_for(lambda: "launch" in a.log() and "took it over" in a.log())
                 time.sleep(3)
                 assert terminate(sleeper)[0] == 0
                 assert terminate(other)[0] == 0

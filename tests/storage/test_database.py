@@ -262,11 +262,11 @@ def test_an_old_schema_is_reported_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("sqlite://", "in memory"),
-        ("sqlite:///:memory:", "in memory"),
-        ("gpuwatch.db", "not an address"),
-        ("mysql://me@here/db", "'mysql' is not known"),
-        ("", "not an address"),
+        ("sqlite://", "in-memory"),
+        ("sqlite:///:memory:", "in-memory"),
+        ("gpuwatch.db", "not a valid URL"),
+        ("mysql://me@here/db", "unknown driver 'mysql'"),
+        ("", "not a valid URL"),
     ],
 )
 def test_an_address_that_cannot_be_meant_is_reported(url: str, said: str) -> None:

@@ -63,7 +63,7 @@ def test_the_page_log_shows_what_the_daemon_logs_but_not_the_one_time_code(marke
                 shown = other_user.get(path, headers=page).text
                 assert code not in shown
                 assert newer[-1] not in shown
-            assert "logged in" in other_user.get("/log", headers=page).text
+            assert "web: login from" in other_user.get("/log", headers=page).text
         assert terminate(child)[0] == 0
 
 

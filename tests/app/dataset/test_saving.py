@@ -40,7 +40,7 @@ def test_without_a_word_about_the_work_only_the_share_is_known() -> None:
 
 
 def test_a_gpu_without_a_data_sheet_is_reported() -> None:
-    with pytest.raises(UsageError, match="no data sheet gives the FLOP/s of Q9000"):
+    with pytest.raises(UsageError, match="no data sheet lists the FLOP/s of Q9000"):
         training_saving(10, 5, TrainingWork(params=7e9), "Q9000", None)
 
 

@@ -261,7 +261,7 @@ def test_what_does_not_hold_the_model_is_refused() -> None:
     job = JobSpec(hours=exactly(1.0), memory_gb=140.0)
     assert isinstance(cost_on(job, a_stage(count=2), NO_TRAFFIC), JobCost)
     assert cost_on(job, a_stage(count=1), NO_TRAFFIC) == "1 × 80 GiB do not hold 140 GB"
-    assert "not known" in str(cost_on(job, a_stage(memory_gib=None), NO_TRAFFIC))
+    assert "is unknown" in str(cost_on(job, a_stage(memory_gib=None), NO_TRAFFIC))
 
 
 def test_what_takes_too_long_is_refused() -> None:
