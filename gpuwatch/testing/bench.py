@@ -91,7 +91,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     def info(self) -> providers.ProviderInfo:
         """What the provider declares. Raises LookupError: its package is not installed."""
         if self.name not in providers.names():
-            raise LookupError(f"there is no provider {self.name!r} here: install its package first (pip install -e .)")
+            raise LookupError(f"there is no provider {self.name!r} here: install its package first")
         return providers.info(self.name)
 
     @contextmanager

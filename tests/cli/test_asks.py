@@ -161,7 +161,7 @@ def test_a_late_approval_rents_nothing(house: House) -> None:
     ask_id = house.fires(ago=timedelta(minutes=16))
     ran = house.shell("approve", ask_id)
     assert (ran.code, house.rented(), house.state()) == (1, 0, "expired")
-    assert "open until" in one_line(ran)
+    assert "it expired at" in one_line(ran)
 
 
 def test_deny_and_then_approve_rents_nothing(house: House) -> None:

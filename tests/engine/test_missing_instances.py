@@ -104,7 +104,7 @@ def test_a_list_that_contradicts_its_id_is_reported_once_a_day(world: World, pro
     assert world.reported() == []
     world.look(40, every_s=30.0)
     [alert] = world.alerts()
-    assert (alert.kind, "contradicts itself" in alert.headline) == (AlertKind.BLIND, True)
+    assert (alert.kind, "gives contradictory answers" in alert.headline) == (AlertKind.BLIND, True)
 
 
 # --- a provider that answers for no single instance -------------------------------------------------------------------

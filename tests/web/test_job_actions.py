@@ -62,7 +62,7 @@ def test_cancel_asks_with_the_money_in_it_then_ends_the_job_once(web: Served, jo
     assert state_of(web, job) is JobState.RUNNING
     assert "It is cancelled" in press(web, job, "cancel", token, confirmed="yes").text
     assert state_of(web, job) is JobState.CANCELLED
-    assert "nothing was changed" in press(web, job, "cancel", token, confirmed="yes").text
+    assert "nothing changed" in press(web, job, "cancel", token, confirmed="yes").text
     (line,) = audit(web)
     assert "job train cancelled" in line
 
@@ -83,7 +83,7 @@ def test_retry_asks_and_does_nothing_about_a_job_that_has_changed_since(web: Ser
     # it fails again; the question that is still open somewhere was about the first time
     again = moved(settings, job_details(settings, job.job_id).job, (JobState.FAILED,), real_now())
     stale = press(web, job, "retry", token, version=version[1], confirmed="yes")
-    assert "has changed since" in stale.text
+    assert "has changed in the meantime" in stale.text
     for wrong in ("", "-1", "x", "9" * 30):
         press(web, job, "retry", token, version=wrong, confirmed="yes")
     assert (state_of(web, job), again.version) == (JobState.FAILED, job_details(settings, job.job_id).job.version)
