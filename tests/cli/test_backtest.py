@@ -78,7 +78,7 @@ def test_watches_of_the_settings_with_budgets_and_what_the_history_cannot_judge(
     assert all(event["gpu_count"] == 8 for event in eights["events"])
     assert any_["launches"] == 0
     text = shell("backtest", "eights", "--data", PRIME).out
-    assert "a replay of the history cannot judge: min_cuda, nvlink" in text
+    assert "the history cannot evaluate: min_cuda, nvlink" in text
     assert "assumed ticked: dry_epoch" in text
     assert "3 launches, $259.20 in all" in text
 
@@ -87,7 +87,7 @@ def test_a_budget_that_is_spent_refuses_and_is_counted(shell: Shell) -> None:
     shell.settings(WATCHES.replace("max_usd_day = 200", "max_usd_day = 100"))
     (eights,) = shell("backtest", "eights", "--data", PRIME, "--json").json["watches"]
     assert eights["budget_refusals"]["max_usd_day"] > 0
-    assert "over the budget: max_usd_day at" in shell("backtest", "eights", "--data", PRIME).out
+    assert "blocked by the budget: max_usd_day at" in shell("backtest", "eights", "--data", PRIME).out
 
 
 def test_strict_refuses_what_cannot_be_judged(shell: Shell) -> None:

@@ -58,7 +58,7 @@ def test_the_question_of_the_weekend_becomes_a_job(asking: Shell) -> None:
     assert {"gpu", "gpu_count", "disk_gb", "download_gb", "min_vram_gib", "min_reliability"} <= written[
         "resources"
     ].keys()
-    assert path.read_text().startswith("#:schema ./gpuwatch-job.schema.json\n# Estimated on")
+    assert path.read_text().startswith("#:schema ./gpuwatch-job.schema.json\n# Estimated for")
     assert (path.parent / "gpuwatch-job.schema.json").exists()
     submitted = asking("job", "submit", str(path), "--json")
     assert submitted.code == Exit.DONE, submitted.err

@@ -81,7 +81,7 @@ def test_a_cause_is_logged_with_its_traceback_once_whatever_its_text_says(caplog
     with turning(PeriodicTask(name="broken", run=broken, every_s=0.1)):
         wait_until(lambda: "failed again" in caplog.text)
     traced = [record for record in caplog.records if record.exc_info]
-    assert [record.getMessage() for record in traced] == ["task broken failed; it runs again at its next time"]
+    assert [record.getMessage() for record in traced] == ["task broken failed; retrying at its next run"]
     again = {record.getMessage() for record in caplog.records if "failed again" in record.getMessage()}
     assert len(again) == 1  # the log counts it, once an hour
     assert "ValueError in test_scheduler.py:" in again.pop()

@@ -137,7 +137,7 @@ def test_a_rise_of_a_micro_dollar_is_refused_with_the_new_price(database: Databa
     office.window.offers = [an_offer(quoted_usd_hour=2.000001)]
     reply = office.approve()
     assert (reply.outcome, office.orders, office.state) == (ApprovalOutcome.REFUSED, [], ApprovalState.REFUSED)
-    assert "$2.400001 an hour now" in reply.text
+    assert "it now costs $2.400001 an hour" in reply.text
     assert reply.text.endswith("$2.40")
 
 
@@ -269,7 +269,7 @@ def test_a_watch_that_does_not_ask_any_more_rents_nothing(office: Office, action
 
 
 def test_a_watch_that_left_the_settings_rents_nothing(office: Office) -> None:
-    with pytest.raises(UsageError, match="not in the settings"):
+    with pytest.raises(UsageError, match="no longer in the settings"):
         office.respondent(msgspec.structs.replace(ASKS, name="another")).approve(ID)
     assert office.orders == []
 

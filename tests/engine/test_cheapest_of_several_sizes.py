@@ -163,7 +163,7 @@ def test_a_cut_that_no_question_gets_past_is_stated() -> None:
     market = CutMarket([*SINGLES, EIGHT], 10, states_price=False, reads_all=False)
     found = checked(market, RANGE)
     assert found.matches["h100"]
-    assert "cut short" in (found.report.error or "")
+    assert "its answer was truncated" in (found.report.error or "")
     shown = search_offers(market, offer_filter(["H100 SXM"], count="1-8"), TWENTY, 20)
     assert "cut short" in (shown.error or "")
 

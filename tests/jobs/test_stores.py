@@ -75,7 +75,7 @@ def test_files_are_verified_there_and_come_back(store: Rclone, url: str, tmp_pat
 def test_what_did_not_arrive_is_not_called_whole(store: Rclone, url: str, tmp_path: Path) -> None:
     """A name that is missing here, and a copy that fails."""
     (tmp_path / "a").write_text("a")
-    with pytest.raises(StoreUnreachable, match="b is not whole"):
+    with pytest.raises(StoreUnreachable, match=r"b at .* is incomplete"):
         store.put(tmp_path, ["a", "b"], url, timeout_s=BOUND)
     with pytest.raises(StoreUnreachable, match="not a store"):
         store.put(tmp_path, ["a"], f"rclone::s3,secret_access_key={SECRET}:b", timeout_s=BOUND)
@@ -181,7 +181,7 @@ def test_a_missing_input_ends_the_job(store: Rclone, url: str, new_world: Callab
     world.submit("true", inputs=(JobFiles(source="rclone:box:/nowhere/at/all", target="data"),))
     job = world.over()
     assert job.state is JobState.FAILED
-    assert "input rclone:box:/nowhere/at/all was not brought" in (job.reason or "")
+    assert "cannot copy input rclone:box:/nowhere/at/all" in (job.reason or "")
     assert world.alive() == []
 
 

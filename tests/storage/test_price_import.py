@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_read_to_its_end_changes_nothing(database: Databas
     write_rows(path, [a_row(second, f"m{second}") for second in range(3000)])
     path.write_bytes(path.read_bytes()[:-200])
     before = kept(database)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot read"):
         import_file(database, path, (None, {}), LATER_S)
     assert kept(database) == before
 

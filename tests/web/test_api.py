@@ -90,7 +90,7 @@ def test_wrong_parameters_are_named(web: Served, query: str, status: int) -> Non
     ("path", "status", "detail"),
     [
         ("offers?provider=vast", 404, "there is no provider 'vast'"),
-        ("offers?gpu=ZZZ9", 404, "gpu 'ZZZ9'"),
+        ("offers?gpu=ZZZ9", 404, "gpu: no GPU is called 'ZZZ9'"),
         ("alerts?since=soon", 422, 'since: expected a duration, such as "24h" or "7d"'),
         ("offers?count=many", 422, 'count: expected a number of GPUs, or a range such as "1-8"'),
         ("costs?month=May", 422, 'month: expected a month, such as "2026-11"'),

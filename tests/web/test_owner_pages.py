@@ -145,7 +145,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(web: Served) -> None:
     token = web.log_in()
     form = {"csrf_token": token, "name_of": "cheap", "version": "0" * 16, "set.max_price": "3.00"}
     answer = web.client.post("/watches/save", data=form, headers=PAGE)
-    assert "has changed since" in answer.text
+    assert "has changed in the meantime" in answer.text
     assert "3.00" not in file_of(web)
 
 
@@ -243,7 +243,7 @@ def test_a_plan_becomes_a_watch(web: Served) -> None:
     store.close()
     asked = "model=8B&method=qlora&tokens=100M&max_cost=100&within=96h"
     shown = page(web, f"/plan?{asked}")
-    assert "2 can do the job" in shown
+    assert "2 can run the job" in shown
     assert re.search(r"max_job_cost += 100\n", shown)
     for wrong in ("model=nonsense-9&tokens=1M", "model=8B&tokens=much", "model=8B&tokens=1M&batch=0&max_cost=-1"):
         assert 'role="alert"' in page(web, f"/plan?{wrong}")

@@ -138,7 +138,7 @@ def test_a_token_comes_from_a_file(tmp_path: Path) -> None:
     with served(tmp_path, line) as found:
         assert found.client.get("/api/v1/offers", headers=bearer(READ)).status_code == 200
     (tmp_path / "token").unlink()
-    with pytest.raises(SettingsError, match=r"grafana: token_file .* cannot be read"), served(tmp_path, line):
+    with pytest.raises(SettingsError, match=r"grafana: cannot read token_file"), served(tmp_path, line):
         pass
 
 

@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_nothing_half(audit: Auditor, tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", full)
-    with pytest.raises(GpuwatchError, match="cannot write .*: No space left on device"):
+    with pytest.raises(GpuwatchError, match=r"cannot write .*: No space left on device"):
         write_kept(done, tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "a.jsonl.audit"]
 

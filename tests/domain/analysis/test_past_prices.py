@@ -103,7 +103,7 @@ def test_too_few_observations_do_not_fire(hours: int, fires: bool) -> None:
     """A third of seven days is 56 hours, which ten of its thirtieths (5.6 h) cover."""
     found = drop(a_series(*[2_400_000] * hours))
     assert (found.microusd_gpu_hour is not None) is fires
-    assert fires or "wanted" in found.basis
+    assert fires or "require" in found.basis
 
 
 def test_hours_without_an_offer_are_no_observations_of_a_price() -> None:
@@ -131,7 +131,7 @@ def test_a_percentile_of_too_little_says_so_and_does_not_fire(hours: int, percen
     """A third of the span, and as many hours as one of them is that percentile."""
     found = percentile(a_series(*[2_000_000] * hours), percent)
     assert (found.microusd_gpu_hour is not None) is fires
-    assert fires or (found.basis.startswith("too little history: ") and "wanted" in found.basis)
+    assert fires or (found.basis.startswith("too little history: ") and "require" in found.basis)
 
 
 @given(LOWS, st.sampled_from([0.5, 1.0, 5.0, 25.0, 50.0, 99.0]))

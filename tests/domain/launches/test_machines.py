@@ -152,7 +152,7 @@ def test_a_refusal_says_whose_word_it_is() -> None:
     )
     assert failed is not None
     assert blocked is not None
-    assert ("would not come to life" in failed.text, "blocked by you" in blocked.text) == (True, True)
+    assert ("would not come to life" in failed.text, "you blocked machine" in blocked.text) == (True, True)
     assert machine_refusal(find_avoided_machines([over(EndReason.BROKEN)], [], NOON), "vastai", None) is None
 
 
