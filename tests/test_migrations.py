@@ -110,7 +110,7 @@ def test_a_database_of_somebody_else_is_refused(empty_database_url: str) -> None
     database = open_database(empty_database_url)
     with database.write() as connection:
         connection.exec_driver_sql("CREATE TABLE diary (day INTEGER)")
-    with pytest.raises(StoreError, match="not gpuwatch's"):
+    with pytest.raises(StoreError, match="contains tables of another program"):
         upgrade(database)
     database.close()
 

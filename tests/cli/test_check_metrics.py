@@ -101,5 +101,5 @@ def test_a_folder_that_is_not_there_is_one_line(shell: Shell, market: Marketplac
     shell.settings(SETTINGS)
     ran = shell("check", "--metrics-file", str(shell.folder / "none" / "x.prom"))
     assert ran.code == 2
-    assert "cannot be written" in ran.err
+    assert "cannot write" in ran.err
     assert "Traceback" not in ran.err

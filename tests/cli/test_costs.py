@@ -244,7 +244,7 @@ def test_without_a_key_it_shows_what_is_known_and_says_so(shell: Shell, rows: Ro
     rows.add(real_now() - DAY)
     ran = shell("costs", "--refresh", "--json")
     assert ran.code == 3
-    assert "there is no key" in ran.err
+    assert "vastai: no key" in ran.err
     assert ran.json["total"] is not None
 
 

@@ -72,7 +72,7 @@ def test_a_watch_that_stays_unsettled_makes_the_report_say_so() -> None:
     )
     part = checked(ScriptedMarket(cut), msgspec.structs.replace(CHEAP, min_reliability=0.9))
     assert not part.report.ok
-    assert "cut short" in (part.report.error or "")
+    assert "its answer was truncated" in (part.report.error or "")
 
 
 def test_a_provider_that_does_not_answer_is_reported_and_never_raises() -> None:

@@ -90,7 +90,7 @@ def test_settings_that_would_leave_a_running_instance_alone_are_not_taken_up(
         (tmp_path / "gpuwatch.toml").write_text(text.replace('api_key = "demo-key"', ""))
         child.send_signal(signal.SIGHUP)
         wait_for(lambda: "the old ones stay in effect" in home.log())
-        assert "is alive at vastai, which is no longer set up, or has no key" in home.log()
+        assert "is active at vastai, which is no longer configured, or has no key" in home.log()
         assert terminate(child)[0] == 0
     with home.daemon() as child:
         wait_for(lambda: "vastai is not configured or has no key" in home.log())

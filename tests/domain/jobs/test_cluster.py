@@ -78,7 +78,7 @@ def test_the_same_launch_has_the_same_task() -> None:
         ({"results": (JobFiles(source="out/*", target="."),)}, "results"),
         ({"pilot": PilotSpec(share=0.1)}, "pilot"),
         ({"resources": a_watch(action=Action.ASK)}, 'action = "ask"'),
-        ({"resources": a_watch(action=Action.LAUNCH, providers=("shadeform",))}, "nothing at shadeform"),
+        ({"resources": a_watch(action=Action.LAUNCH, providers=("shadeform",))}, "dstack does not support shadeform"),
         ({"resources": a_watch(action=Action.LAUNCH, min_reputation=0.9)}, "min_reputation"),
     ],
 )
