@@ -38,7 +38,7 @@ def test_what_an_account_holds_that_never_says_it_is_reported_once_and_its_retur
     world.look(1000)
     (alert,) = world.alerts()
     assert alert.kind is AlertKind.REFUSED
-    assert "Nothing is rented at vastai" in alert.headline
+    assert "gpuwatch does not rent at vastai" in alert.headline
     assert dict(alert.facts)["Last error"] == "HTTP 500 at users/current"
     assert world.follower.not_ready() is not None
     world.provider.on_list = []

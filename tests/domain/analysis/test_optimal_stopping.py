@@ -218,8 +218,8 @@ def test_a_price_that_is_met_oftener_is_never_lower(prices: list[float | None], 
         (series([2.0] * 71), 2, "71 hours"),
         (series([2.0] * 100), 26, "4 times the deadline, 104"),
         (series([2.0] * 100 + [None] * 301, [True] * 100 + [False] * 301), 2, "100 of 401"),
-        (series([None] * 100), 2, "nothing was on offer"),
-        (series([]), 2, "nobody looked"),
+        (series([None] * 100), 2, "no offers in that time"),
+        (series([]), 2, "were not polled in that time"),
     ],
 )
 def test_too_little_is_said(given_: PriceSeries, hours: int, reported: str) -> None:
