@@ -89,7 +89,7 @@ def test_a_step_takes_the_cheapest_price_of_the_store(shell: Shell, store: Datab
     assert shell("plan", "scenario", "mine.toml", "--json").json["scenarios"][0]["total_usd"] == 240.0
     (shell.folder / "mine.toml").write_text(step.replace("H100", "B200"))
     none = shell("plan", "scenario", "mine.toml")
-    assert (none.code, "the store knows no offer with 8× B200" in none.err) == (2, True)
+    assert (none.code, "the store has no offer with 8× B200" in none.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_the_step_is_the_shortest_with_polls_in_a_quarter_of_it(every_h: int, st
 def test_a_poll_a_month_is_too_seldom_for_any_step() -> None:
     found = on_own_step(a_series([2.0] * 12, 30 * DAY))
     assert found.step_h == 1
-    assert "looked" in (why_too_little_data(found, 48) or "")
+    assert "polled" in (why_too_little_data(found, 48) or "")
 
 
 def test_a_poll_a_day_has_an_answer_by_the_day() -> None:
