@@ -141,9 +141,7 @@ def test_a_model_in_the_local_cache_is_found(tmp_path: Path, monkeypatch: pytest
 
 def test_a_missing_library_is_reported_in_a_line(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(
-        UsageError, match=r"onnxruntime is not installed: .*pip install -e '.*\[dataset\]'"
-    ):
+    with pytest.raises(UsageError, match=r"onnxruntime is not installed: .*pip install -e '.*\[dataset\]'"):
         OnnxEmbedder(read_folder(tiny_folder), 1)
 
 
