@@ -198,7 +198,9 @@ class JobQueue:
         return after
 
     def _note_spent(self, job: Job, now: datetime, *, at_once: bool = False) -> None:
-        """What its launches cost so far, now and then."""
+        """What its launches cost so far, now and then. `cluster_jobs` keeps what dstack reports of a cluster."""
+        if is_cluster(job):
+            return
         if not at_once:
             if now - self._spent_at.get(job.job_id, now - SPENT_EVERY) < SPENT_EVERY or not self._spent_left:
                 return

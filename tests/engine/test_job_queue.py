@@ -233,3 +233,16 @@ def test_who_waits_for_an_instance_looks_for_its_own_when_that_is_gone(world: Wo
     world.jobs.record(world.jobs.open_jobs()[0], JobTransition(to_state=state, at=NOON))
     world.after()
     assert world.watches() == ["job:next"]
+
+
+def test_the_cost_that_dstack_reported_stays_after_the_job(world: World) -> None:
+    """The queue wrote its own estimate over it at the pass after the end."""
+    world.submit(a_job(definition=a_definition(nodes=2)))
+    job = world.after(NOON)
+    launch = world.launches.put(L.RUNNING, running_at=NOON)
+    for state in (S.RENTING, S.PREPARING, S.RUNNING, S.FETCHING):
+        job = world.jobs.record(job, JobTransition(to_state=state, at=NOON, changes={"launch_id": launch.launch_id}))
+    world.after()
+    world.launches.put(L.ENDED, running_at=NOON, ended_at=LATER)
+    world.jobs.record(job, JobTransition(to_state=S.DONE, at=LATER, changes={"spent_microusd": 12_345_600}))
+    assert world.after(LATER + timedelta(minutes=1)).spent_microusd == 12_345_600
