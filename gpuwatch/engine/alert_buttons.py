@@ -1,4 +1,4 @@
-"""The buttons of an alert: what its owner can do about it with one tap."""
+"""The buttons of an alert: what its owner can do with one tap."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpuwatch.errors import StoreError
 from gpuwatch.ports import Alert, AlertKind
 from gpuwatch.ports.buttons import ButtonRows, MessageButton
 
-LIVES_FOR = timedelta(days=7)  # of buttons that expire with nothing; a store keeps presses for longer
+LIVES_FOR = timedelta(days=7)  # validity of buttons whose subject sets no end; a store keeps presses for longer
 SILENCE_FOR = timedelta(hours=6)
 _SILENCE_OFFERED_FOR = timedelta(days=2)
-_PARTS = 5  # of one message with several approvals
+_PARTS = 5  # approvals of one message that get buttons
 _LABEL = 20  # characters of a watch's name in a button
 _LAUNCH_ID = re.compile(r"[a-z2-7]{12}")
 _OF_LAUNCHES = {
@@ -32,20 +32,20 @@ _RETRY = ("Retry", ButtonAction.JOB_RETRY)
 
 
 def _of_job(alert: Alert) -> tuple[tuple[str, ButtonAction], ...]:
-    """Finished: its log. Failed: again, or its kept instance's end. What asks for money asks once more when pressed."""
+    """A finished job: its log. A failed one: retry, or cancel. Actions that cost money ask for confirmation."""
     if alert.kind is AlertKind.END:
         return (_LOG,)
     return (_CANCEL, _LOG) if goes_on(alert) else (_RETRY, _CANCEL, _LOG)
 
 
 def approval_binding(ask: Approval) -> str:
-    """A digest of what was quoted: the offer, its price, and until when."""
+    """Return a digest of the quote: the offer, its price and its deadline."""
     offer, price = ask.match.offer.identity, ask.match.price.price_microusd_hour
     return bound_to(ask.ask_id, offer, price, int(ask.deadline.timestamp()))
 
 
 def approval_buttons(ask: Approval, signer: ButtonSigner, of: str = "") -> list[MessageButton]:
-    """Approve and deny. `of`: which one, where a message has several."""
+    """Return the buttons that approve and deny it. `of`: which approval, in a message with several."""
     binding = approval_binding(ask)
     return [
         signer.button(f"Approve {of}".strip(), ButtonAction.APPROVE, ask.ask_id, ask.deadline, binding),
@@ -54,10 +54,10 @@ def approval_buttons(ask: Approval, signer: ButtonSigner, of: str = "") -> list[
 
 
 class AlertButtons:
-    """Says which buttons an alert bears (see `ports.buttons.ButtonSource`).
+    """Selects the buttons of an alert (see `ports.buttons.ButtonSource`).
 
     Args:
-        approval_of: an approval by its id.
+        approval_of: returns an approval by its id.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class AlertButtons:
         self._clock = clock
 
     def buttons_for(self, alert: Alert) -> ButtonRows:
-        """As `ButtonSource`."""
+        """See `ButtonSource`."""
         now = self._clock()
         try:
             return [row for row in self._rows(alert, now) if row]
-        except StoreError:  # the alert says what to type instead
+        except StoreError:  # the alert's text names the command to type instead
             return []
 
     def _rows(self, alert: Alert, now: datetime) -> Iterator[list[MessageButton]]:

@@ -39,40 +39,40 @@ from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
-BACKOFF_S = 5.0  # doubled with each try …
-LONGEST_BACKOFF_S = 900.0  # … up to here
-LONGEST_WAIT_S = 86_400.0  # a channel that wants a longer wait is tried again after a day
-PROBE_AFTER_S = 1_200.0  # a refusing channel is tried three times an hour, so that no login gets locked
+BACKOFF_S = 5.0  # doubled after each attempt …
+LONGEST_BACKOFF_S = 900.0  # … up to this limit
+LONGEST_WAIT_S = 86_400.0  # longest wait that a channel may request
+PROBE_AFTER_S = 1_200.0  # a channel that rejects alerts is tried three times an hour, so that no login is locked
 HANGS_AFTER = timedelta(minutes=1)
 LEASE_S = 60.0
-_SENDING_S = 25.0  # after this the rest of a batch is released, so that one more send ends within the lease
+_SENDING_S = 25.0  # then the rest of a batch is released, so that one more send ends within the lease
 _BATCH = 100
-_STUBBORN = 3  # tries after which a message no longer holds up those behind it
-_MOST_FAILURES = 2  # of one batch
-_BURST = 3  # more alerts than this, due at once, become one message
+_STUBBORN = 3  # after this many attempts a message no longer delays those behind it
+_MOST_FAILURES = 2  # per batch
+_BURST = 3  # if more alerts than this are due at once, they become one message
 _OFFERS, _NEWS = "offers", "news"
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):
-    """What is sent at once: one alert, or the offers of several watches."""
+    """One message to a channel: a single alert, or several combined."""
 
     alert: Alert
     dues: tuple[DueDelivery, ...]
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """Recipients that need no further try."""
+        """Recipients that already have it."""
         return self.dues[0].taken
 
 
 class AlertDelivery:
-    """Send what is due.
+    """Sends due alerts.
 
     Args:
-        channels: the configured ones by name; they also take over what the outbox holds for others.
-        routing: which of them gets what; None: all get everything at once.
-        log_alert: writes an alert into the log, each once in normal running.
-        patience_s: how long one call waits for its channels; a slow one continues in the background.
+        channels: the configured channels by name; they also take over alerts that the outbox holds for other channels.
+        routing: selects the channels of each alert; None: every channel gets every alert at once.
+        log_alert: writes an alert to the log, once for each alert unless the process crashes.
+        patience_s: how long one call waits for its channels; a slow channel continues in the background.
     """
 
     def __init__(  # noqa: PLR0913 the ports, and a test's clock
@@ -90,7 +90,7 @@ class AlertDelivery:
         self._channels = dict(channels)
         self._routing = routing or AlertRouting(channels=tuple(channels))
         self._log_alert = log_alert
-        self._logged: set[str] = set()  # but not routed yet: the outbox failed
+        self._logged: set[str] = set()  # logged but not routed yet, because the outbox failed
         self._monotonic = monotonic
         self._jitter = jitter
         self._patience_s = patience_s
@@ -112,7 +112,7 @@ class AlertDelivery:
                 channel.new_address = outbox.new_address(channel.name, channel.address)
 
     def send_due(self, now: datetime) -> int:
-        """Route new alerts, expire late ones, start sending what is due; return the deliveries since the last call.
+        """Route new alerts, expire late ones, start sending due ones; return the deliveries since the last call.
 
         Raises:
             StoreError: the outbox cannot be read.
@@ -137,16 +137,16 @@ class AlertDelivery:
         return delivered
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Send nothing more. False: a channel did not return in time; its lease expires by itself."""
+        """Stop sending. Returns False if a channel did not return in time; its lease expires by itself."""
         self._stopping.set()
         self._wait(timeout_s)
         return not any(map(self._is_busy, self._channels))
 
     def route_new(self, now: datetime) -> None:
-        """Log what is new, then give it to its channels: after a crash between the two it is logged again.
+        """Log new alerts, then route them to their channels. A crash between the two logs them again.
 
         Raises:
-            StoreError: it is tried again, and logged no second time.
+            StoreError: routing failed; the next call retries it without logging again.
         """
         while new := self._outbox.unrouted():
             for one in new:
@@ -162,7 +162,7 @@ class AlertDelivery:
             level = logging.INFO if is_quiet else logging.WARNING
             log.log(level, "%d deliveries expired before their channel accepted them", expired)
         if is_quiet:
-            return  # the next message after them says what expired
+            return  # the next message mentions the expired ones
         for name, count in self._outbox.unreported_failures().items():
             if name in self._channels:
                 key = f"late:{name}:{int(now.timestamp())}"
@@ -174,11 +174,11 @@ class AlertDelivery:
 
     def _report_hanging(self, name: str, now: datetime) -> None:
         if name in self._started_at and now - self._started_at[name] >= HANGS_AFTER:
-            since = self._started_at.pop(name)  # once
+            since = self._started_at.pop(name)  # removed: reported once
             self._reports.silent(name, since, "no answer for a minute", now)
 
     def _start(self, name: str, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
-        # daemon threads: a channel that hangs must not hold up the program's exit
+        # daemon threads: a channel that hangs must not delay the exit of the program
         thread = threading.Thread(target=self._work, args=(channel, dues, clock), name=f"deliver-{name}", daemon=True)
         self._threads[name] = thread
         thread.start()
@@ -195,7 +195,7 @@ class AlertDelivery:
     def _work(self, channel: Channel, dues: Sequence[DueDelivery], clock: Callable[[], datetime]) -> None:
         began, failures = clock(), 0
         waiting = list(messages(dues, one_by_one=isinstance(channel, OneByOneChannel)))
-        waiting.sort(key=_is_stubborn)  # a refusal ends the batch: what is never taken must not be first for ever
+        waiting.sort(key=_is_stubborn)  # a failure ends the batch, so a message that always fails must not stay first
         try:
             with channel.batch() if isinstance(channel, BatchingChannel) else nullcontext():
                 while waiting and failures < _MOST_FAILURES and not self._is_over(began, clock):
@@ -211,7 +211,7 @@ class AlertDelivery:
         return self._stopping.is_set() or clock() - began > timedelta(seconds=_SENDING_S)
 
     def _send(self, channel: Channel, message: OutgoingMessage, clock: Callable[[], datetime]) -> int:
-        """Send it, and keep what came of it; how many failures that counts for in the batch."""
+        """Send it and store the result; return how many failures this adds to the batch."""
         alert = message.alert
         try:
             if self._routing.is_below(channel.name, alert) and isinstance(channel, SilentChannel):
@@ -259,8 +259,8 @@ class AlertDelivery:
         if wait_s > FAILOVER_AFTER.total_seconds():
             self._share(name, message)
         if error.taken:
-            return 0  # one recipient does not hold up the messages behind it
-        # whether the message fails or the channel, the messages behind it show after some tries
+            return 0  # one recipient does not delay the messages behind it
+        # after some attempts, the messages behind it show whether the message or the channel fails
         return 1 if _is_stubborn(message) else _MOST_FAILURES
 
     def _wait_s(self, error: DeliverLater, attempts: int) -> float:
@@ -274,7 +274,7 @@ class AlertDelivery:
 
     def _refused(self, name: str, message: OutgoingMessage, error: DeliveryRefused, now: datetime) -> int:
         self._reports.failed(name, str(error))
-        if error.taken:  # some of several recipients; the others received it
+        if error.taken:  # some of several recipients were rejected; the others received it
             self._sent_in_part(name, message, error, now)
             return 0
         for due in message.dues:
@@ -291,7 +291,7 @@ class AlertDelivery:
         self._reports.refused(name, error.refused or str(error), now)
 
     def _share(self, name: str, message: OutgoingMessage) -> None:
-        """What one channel does not accept, the others get."""
+        """Send to the other channels what this channel does not accept."""
         for due in message.dues:
             if due.alert.kind is not AlertKind.CHANNEL:  # the other channels have those already
                 self._outbox.also(due.alert.alert_id, self._reports.others(name))
@@ -301,9 +301,9 @@ class AlertDelivery:
 
 
 def messages(dues: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[OutgoingMessage]:
-    """Yield what is due as messages, in order: consecutive offers become one, and so does a burst of other alerts.
+    """Yield due alerts as messages, in order: consecutive offers become one message, and so does a burst of others.
 
-    What is critical is a message of its own. The first message mentions what was missed.
+    A critical alert is a message of its own. The first message mentions the missed alerts.
 
     Args:
         one_by_one: the channel takes single alerts only.
@@ -318,7 +318,7 @@ def messages(dues: Sequence[DueDelivery], one_by_one: bool = False) -> Iterator[
 
 
 def _run_key(due: DueDelivery) -> tuple[str | None, str, tuple[str, ...]]:
-    """Neighbours with the same key may be sent in one message; None: none with this."""
+    """Adjacent alerts with the same key may share one message; None: this alert is sent alone."""
     offers = due.alert.kind in {AlertKind.MATCH, AlertKind.APPROVAL}
     if due.alert.severity is Severity.CRITICAL:
         return None, due.alert.alert_id, due.taken

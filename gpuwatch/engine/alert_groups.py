@@ -1,4 +1,4 @@
-"""Several alerts as one message, and what a channel never accepted. Pure."""
+"""Combine several alerts into one message, and mention alerts that a channel never accepted. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def grouped_alert(alerts: Sequence[Alert], alert_id: str | None = None) -> Alert
 
     Args:
         alerts: at least one, in order.
-        alert_id: None: derived from theirs.
+        alert_id: of the message; None: derived from the ids of the alerts.
     """
     if len(alerts) == 1:
         return alerts[0]
@@ -43,7 +43,7 @@ def with_missed(alert: Alert, missed: Sequence[str]) -> Alert:
     """Add a line about earlier alerts that this channel never accepted.
 
     Args:
-        missed: their headlines, oldest first; empty: nothing is added.
+        missed: their headlines, oldest first; empty: the alert stays as it is.
     """
     if not missed:
         return alert

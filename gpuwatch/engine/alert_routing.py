@@ -1,4 +1,4 @@
-"""Which channels get an alert, when, and with or without a sound: decided here, for every alert. Pure."""
+"""Decides for every alert which channels get it, when, and with or without a sound. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from gpuwatch.domain.watches.windows import is_open
 from gpuwatch.ports import Alert, AlertKind, Severity, UnroutedAlert
 
-SILENCED_KINDS = frozenset({AlertKind.MATCH, AlertKind.APPROVAL})  # what `gpuwatch silence` holds back
+SILENCED_KINDS = frozenset({AlertKind.MATCH, AlertKind.APPROVAL})  # held back by `gpuwatch silence`
 
 
 class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner's wishes.
+    """The owner's routing settings.
 
     Attributes:
-        channels: all that are configured.
-        watch_channels: by watch, where it names its own.
-        min_severity: by channel; what is below comes without a sound.
-        silent_channels: those that can deliver without a sound; the others do not get what is below.
+        channels: all configured channels.
+        watch_channels: by watch, if it names its own channels.
+        min_severity: by channel; less severe alerts are delivered without a sound.
+        silent_channels: channels that can deliver without a sound; the others do not get less severe alerts.
         quiet_hours: local windows in which only critical alerts are sent; the others wait.
-        zone: of the wall clock for `quiet_hours`.
+        zone: time zone of `quiet_hours`.
     """
 
     channels: tuple[str, ...]
@@ -33,7 +33,7 @@ class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
     zone: tzinfo = UTC
 
     def channels_for(self, one: UnroutedAlert) -> tuple[str, ...]:
-        """The channels that are to send it; none if its watch is silenced, and none for what the owner did."""
+        """Return the channels for an alert: none if its watch is silenced, and none for an audit event."""
         if one.alert.kind is AlertKind.AUDIT:
             return ()
         if one.silenced and one.alert.kind in SILENCED_KINDS:
@@ -42,16 +42,16 @@ class AlertRouting(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in wanted if self.takes(name, one.alert.severity))
 
     def takes(self, channel: str, severity: Severity) -> bool:
-        """Does the channel send what is so urgent, with or without a sound?"""
+        """Whether the channel sends alerts of this severity, with or without a sound."""
         return channel in self.silent_channels or severity.rank >= self._least(channel)
 
     def is_below(self, channel: str, alert: Alert) -> bool:
-        """Is it less urgent than what this channel is for?"""
+        """Whether the alert is less severe than the channel's minimum."""
         return alert.severity.rank < self._least(channel)
 
     def _least(self, channel: str) -> int:
         return self.min_severity.get(channel, Severity.INFO).rank
 
     def is_quiet(self, now: datetime) -> bool:
-        """Do quiet hours hold back what is not critical?"""
+        """Whether quiet hours hold back all but critical alerts."""
         return bool(self.quiet_hours) and is_open(self.quiet_hours, now, self.zone)

@@ -1,6 +1,6 @@
-"""What all alerts share: how long they are worth sending, their ids, times as text. Pure.
+"""Shared by all alerts: how long they are worth sending, their ids, times as text. Pure.
 
-The texts lie by subject in `offer_alerts`, `launch_alerts`, `health_alerts`, `channel_alerts`.
+The texts are in `offer_alerts`, `launch_alerts`, `health_alerts` and `channel_alerts`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LIFETIMES = {
-    AlertKind.MATCH: _HOUR,  # by then somebody else has rented it, or it is reported again
+    AlertKind.MATCH: _HOUR,  # later somebody else has rented it, or it is reported again
     AlertKind.APPROVAL: _HOUR,  # or until its deadline
     AlertKind.TEST: timedelta(minutes=10),
     AlertKind.AUDIT: _DAY,
@@ -33,26 +33,26 @@ _CRITICAL = 7 * _DAY  # money may be at stake: it waits for the owner
 
 
 def alert_lifetime(kind: AlertKind, severity: Severity = Severity.INFO) -> timedelta:
-    """Return how long such an alert is worth sending; then it expires and is mentioned in the next one."""
+    """Return how long such an alert is worth sending; then it expires, and the next message mentions it."""
     return max(_LIFETIMES[kind], _CRITICAL) if severity is Severity.CRITICAL else _LIFETIMES[kind]
 
 
 def outbox_alert(alert: Alert, once_key: str | None = None, until: datetime | None = None) -> OutboxAlert:
-    """Return the alert with its lifetime. `until`: it is worth sending at least that long."""
+    """Return the alert with its lifetime, which lasts at least to `until`."""
     expires_at = max(alert.created_at + alert_lifetime(alert.kind, alert.severity), until or alert.created_at)
     return OutboxAlert(alert=alert, expires_at=expires_at, once_key=once_key)
 
 
 def alert_id_from(key: str) -> str:
-    """Return the alert id that the same cause always gets: 12 characters."""
+    """Return the alert id of a cause, always the same for the same cause: 12 characters."""
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def format_moment(at: datetime, zone: tzinfo = UTC) -> str:
-    """Return a time for a person, with its time zone."""
+    """Format a time for a person, with its time zone."""
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def without_numbers(did: str) -> str:
-    """What was done, to compare: a balance that falls by a cent is not news."""
+    """Return a text without its numbers, for comparison: a balance that falls by a cent is not news."""
     return re.sub(r"[0-9]+", "", did)

@@ -1,4 +1,4 @@
-"""Records what a provider answered: the history, its health, values never seen before. Never before a launch."""
+"""Records a provider's answers: history, health and new values. A launch never waits for it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class AnswerRecorder:
     """Records the answers of one provider.
 
     Args:
-        let_launches_start: waits a moment for the launches that a hunt has just started: writing the history would
-            take the interpreter's lock from a request that is just being sent.
-        prices: learns from every answer what is on sale; None: nobody plans questions by that.
+        let_launches_start: waits briefly for the launches that a hunt has just started: writing the history would
+            take the interpreter's lock from a request that is being sent.
+        prices: learns what is on sale from every answer; None: nothing plans queries with it.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AnswerRecorder:
         let_launches_start: Callable[[], None] = _no_launches,
         prices: PricesOnSale | None = None,
     ) -> None:
-        self.polled: set[str] = set()  # lanes where anything was asked: a spot watch asks nothing where none is spot
+        self.polled: set[str] = set()  # lanes that sent a query; a spot watch sends none without spot offers
         self._provider = provider
         self._history = history
         self._health_monitor = health_monitor
@@ -46,13 +46,13 @@ class AnswerRecorder:
         self._prices = prices
 
     def record_hunt(self, query: Query, answer: Answer | ProviderError, now: datetime) -> None:
-        """After a query of the hunt was decided on."""
+        """Record the answer to a query of the hunt, after the decision."""
         self._let_launches_start()
         self._learn(query, answer)
         self._record(HUNT, query.gpus[0] if len(query.gpus) == 1 else "", query.spot, answer, now)
 
     def record_sweep(self, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
-        """After one search of a sweep."""
+        """Record the answer to one search of a sweep."""
         self._learn(Query(gpus=(gpu,), spot=spot), answer)
         self._record(SWEEP, gpu, spot, answer, now)
 
@@ -62,14 +62,14 @@ class AnswerRecorder:
 
     def _record(self, lane: str, gpu: str, spot: bool, answer: Answer | ProviderError, now: datetime) -> None:
         if isinstance(answer, Answer) and answer.searches == 0:
-            return  # nothing was asked: that proves neither health nor a market without offers
+            return  # nothing was sent: that proves neither health nor an empty market
         self.polled.add(lane)
         question = f"{gpu or 'all models'}{' spot' if spot else ''}"
         try:
             if isinstance(answer, ProviderError):
                 self._health_monitor.failed(lane, question, answer, now)
                 if not answer.was_sent:
-                    return  # no search: the history counts those that were made
+                    return  # no search was made, so the history counts none
                 self._history.record_failure(self._provider, lane=lane, gpu=gpu, spot=spot, at=now, error=str(answer))
                 if isinstance(answer, NoRowUnderstood):
                     self._drift_detector.check_unusable(answer, now)
@@ -81,5 +81,5 @@ class AnswerRecorder:
             self._history.record(answer, lane=lane, gpu=gpu, spot=spot)
             self._drift_detector.check(answer, now)
         except StoreError as error:
-            # prices may be lost while the disk is full and the hunt goes on; a launch needs a durable intent
+            # losing prices while the disk is full is acceptable, and the hunt goes on; a launch needs a durable intent
             log.error("cannot store the answer: %s", error, extra={"provider": self._provider})  # noqa: TRY400

@@ -1,4 +1,4 @@
-"""Carries out an approval on exactly what was quoted: that machine, at that price or less."""
+"""Carries out an approval for exactly the quoted machine, at the quoted price or less."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for, why_incom
 from gpuwatch.errors import ProviderError, UsageError
 from gpuwatch.ports import ApprovalRepository, Completeness, Market, Query
 
-_QUOTE_LIVES_S = 60.0  # from the new quote to the order: one transaction, and no further look that might differ
+_QUOTE_LIVES_S = 60.0  # from the new quote to the order, without another search that could return other prices
 _ROUNDED_UP = Context(prec=28, rounding=ROUND_CEILING)
 _NOT_REACHED = (EndReason.NOT_SENT, EndReason.NOT_CHECKED)
 
 
 class ApprovalOutcome(StrEnum):
-    """What came of an approval or a denial."""
+    """The result of an approval or a denial."""
 
     RENTED = "rented"
     WOULD_RENT = "would_rent"  # dry run
     DENIED = "denied"
-    REFUSED = "refused"  # nothing is rented
+    REFUSED = "refused"  # nothing was rented
     NO_ANSWER = "no_answer"  # the provider did not answer
 
 
@@ -51,7 +51,7 @@ class ApprovalReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunsLaunch(Protocol):
-    """Rents what was reserved (see `launch_executor`)."""
+    """Rents a reserved launch (see `launch_executor`)."""
 
     def execute(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> Launch:
         """Rent it, once. Raises LaunchConflict, StoreError."""
@@ -61,9 +61,9 @@ class ApprovalHandler:
     """Carries out approvals and denials. Works beside a daemon and without one.
 
     Args:
-        market_of: where a provider's offers are searched.
-        executor_of: who rents at a provider for a watch, by their names. Both raise UsageError where the settings do
-            not allow it.
+        market_of: returns the market of a provider.
+        executor_of: returns what rents at a provider for a watch, by their names. Both raise UsageError if the settings
+            do not allow it.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class ApprovalHandler:
         self._clock = clock
 
     def approve(self, ask_id: str) -> ApprovalReply:
-        """Rent what was quoted, at that price or less, or nothing.
+        """Rent the quoted offer at the quoted price or less, or nothing.
 
         Raises:
             UsageError: there is no such approval, or the settings no longer allow it.
-            StoreError: whether it was started is in the store: see `gpuwatch launches`.
+            StoreError: the store failed; `gpuwatch launches` shows whether the launch was started.
         """
         ask = self._known(ask_id)
         if ask.state_at(self._clock()) is not ApprovalState.OPEN:
@@ -189,7 +189,7 @@ class ApprovalHandler:
 
 
 def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:
-    """The watch, with nothing in it that could lead to another machine or a higher price than was quoted."""
+    """Return the watch, restricted so that it cannot rent another machine or pay more than was quoted."""
     offer, price = ask.match.offer, ask.match.price
     most = _ROUNDED_UP.divide(Decimal(price.price_microusd_hour), Decimal(MICRO * offer.gpu_count))
     spec = watch.launch or LaunchSpec()
@@ -201,7 +201,7 @@ def watch_bound_to_quote(ask: Approval, watch: Watch) -> Watch:
 
 
 def _query(watch: Watch, ask: Approval, terms: ApprovalTerms) -> Query | None:
-    """Offers of that size at any price, to report a dearer one with its price. None: another rental type."""
+    """Return the query for offers of that size at any price, to report a risen price. None: other rental type."""
     offer = ask.match.offer
     commission = terms.commissions.get(offer.provider, NO_COMMISSION)
     for query in queries_for(watch, commission, PAGE_ROWS):
@@ -217,7 +217,7 @@ def _query(watch: Watch, ask: Approval, terms: ApprovalTerms) -> Query | None:
 
 
 def _quote(was: Match, watch: Watch, offer: Offer, terms: ApprovalTerms, now: datetime) -> Match | str:
-    """The offer at the price to be paid now; a text: why it is not what was quoted."""
+    """Return the offer at the price to pay now, or a text: why it differs from the quote."""
     listed = match_of(watch, offer, price_for(watch, offer, terms.commissions))
     quote = payable_quote(listed, watch, terms.commissions)
     if quote is None:
@@ -229,7 +229,7 @@ def _quote(was: Match, watch: Watch, offer: Offer, terms: ApprovalTerms, now: da
 
 
 def _exact(match: Match) -> str:
-    """To the micro-dollar: a rise by one must show."""
+    """Format a price to the micro-dollar, so that the smallest rise is visible."""
     return f"${price_text(usd(match.price.price_microusd_hour), most=6)}"
 
 

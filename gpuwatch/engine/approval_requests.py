@@ -29,17 +29,17 @@ class ApprovalTerms(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     zone: tzinfo
     commissions: Mapping[str, Commission]
-    unable: UnavailableProviders = UnavailableProviders()  # where nothing can be rented
-    label_lengths: Mapping[str, int] = {}  # provider → characters that a label may have there
-    accounts: Callable[[], Mapping[str, str]] = dict  # by provider, those that are known by now
+    unable: UnavailableProviders = UnavailableProviders()  # providers at which nothing can be rented
+    label_lengths: Mapping[str, int] = {}  # provider → maximum length of a label there
+    accounts: Callable[[], Mapping[str, str]] = dict  # by provider, as far as known
 
     def unable_for(self, watch: Watch) -> UnavailableProviders:
-        """Where nothing can be rented for a watch; a command needs no account of gpuwatch's."""
+        """Return where nothing can be rented for a watch; a command needs none of gpuwatch's accounts."""
         return UnavailableProviders() if watch.action is Action.COMMAND else self.unable
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the alert of a firing watch says. `ask` None: no approval was requested, `did` says why."""
+    """The content of a firing watch's alert. `ask` None: no approval was requested, and `did` states why."""
 
     decision: Decision  # the offer to approve comes first
     ask: Approval | None
@@ -53,11 +53,11 @@ def request_approval(
     intent_of: Callable[[Sequence[Match]], Intent],
     terms: ApprovalTerms,
 ) -> ApprovalRequest | None:
-    """Request approval of the cheapest offer that could be rented; None: the owner denied all of them: no alert.
+    """Request approval of the cheapest offer that can be rented. None: the owner denied them all; send no alert.
 
     Args:
-        decision: one that fires.
-        intent_of: an intent, with an id of its own, for offers.
+        decision: a decision that fires.
+        intent_of: returns an intent with a new id for some offers.
     """
     now = decision.decided_at
     able = terms.unable.able(decision.matches, terms.dry_run)
@@ -84,7 +84,7 @@ def request_approval(
 
 
 def payable_quote(match: Match, watch: Watch, commissions: Mapping[str, Commission]) -> Match | None:
-    """The price to be paid for an offer; None: its lowest bid is over the limit."""
+    """Return the offer at the price to pay; None: its minimum bid is over the limit."""
     return payable_match(match, watch, commissions.get(match.offer.provider, NO_COMMISSION))
 
 

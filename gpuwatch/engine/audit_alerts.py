@@ -1,4 +1,4 @@
-"""Audit events: who did what by which way. Pure."""
+"""Audit events: who did what, and through which interface. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def audit_alert(  # noqa: PLR0913 each is a part of the event
     alert_id: str,
     now: datetime,
 ) -> OutboxAlert:
-    """Somebody did something through the page, the API or a chat.
+    """Return the audit event of an action through the page, the API or a chat.
 
     Args:
         actor: such as "web page (password)".

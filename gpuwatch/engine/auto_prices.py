@@ -1,6 +1,6 @@
-"""Watches with `max_price = "auto"`: the limit of this moment. Everything behind it sees a watch with that `max_price`.
+"""The current limit of watches with `max_price = "auto"`; the rest of the engine sees an ordinary `max_price`.
 
-The history is read every half hour; the time left, and whether a wait starts again, are checked at every poll.
+The history is read every half hour. Every poll checks the time left and whether a wait starts again.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gpuwatch.ports.store import AutoPriceRepository
 log = logging.getLogger(__name__)
 
 RECOMPUTE_EVERY = timedelta(minutes=30)
-_ANEW = timedelta(minutes=1)  # a deadline that moved by more asks for limits of its own
+_ANEW = timedelta(minutes=1)  # if the deadline moves by more, the limits are computed again
 
 
 class AutoPriceLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """The limit of a watch at this moment."""
+    """The current limit of a watch."""
 
     limit_usd_gpu_hour: Decimal
     deadline: datetime
-    why_none: str | None  # why the history decides nothing, so that the cap is the limit
-    rule: str = ""  # the name of the rule that is followed
-    reason: str = ""  # that rule, and why it is followed
+    why_none: str | None  # why the history gives no limit, so that the cap applies
+    rule: str = ""  # name of the rule that is followed
+    reason: str = ""  # the rule, and why it is followed
 
 
 class _ComputedPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +48,8 @@ class AutoPrices:
 
     Args:
         every: how often the history is read.
-        ledger: keeps what is stated, and says whether optimal stopping is to be trusted; None: nothing is kept.
-        new_id: of a statement.
+        ledger: stores the forecasts, and decides whether optimal stopping can be trusted; None: nothing is stored.
+        new_id: returns the id of a forecast.
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class AutoPrices:
         self._ledger = ledger
         self._new_id = new_id
         self._computed: dict[str, _ComputedPlan] = {}
-        self._logged: dict[str, tuple[Decimal, str]] = {}  # watch → the limit logged last, and the rule that gives it
-        self._forgot = False  # were the waits of watches that are no more ended?
+        self._logged: dict[str, tuple[Decimal, str]] = {}  # watch → limit logged last, and the reason for it
+        self._forgot = False  # whether the waits of removed watches were ended
         self._lock = threading.Lock()
 
     def with_current_limit(self, watch: Watch, now: datetime) -> Watch:
-        """The watch with the limit of this moment. The first call reads the history. Raises StoreError."""
+        """Return the watch with its current limit. The first call reads the history. Raises StoreError."""
         if watch.auto is None:
             return watch
         return msgspec.structs.replace(watch, max_price_usd_gpu_hour=self.standing(watch, now).limit_usd_gpu_hour)
 
     def standing(self, watch: Watch, now: datetime) -> AutoPriceLimit:
-        """For a watch that has a limit of this kind. Raises StoreError."""
+        """Return the current limit of a watch with `max_price = "auto"`. Raises StoreError."""
         auto = _auto(watch)
         found = self._known(watch, now)
         if found is None:
-            with self._lock:  # the hunts of all providers come at once; the first one reads
+            with self._lock:  # the hunts of all providers arrive at once; the first one reads
                 found = self._known(watch, now) or self._compute(watch, now)
         limit = limit_at(found.plan, auto, found.deadline, now)
         return AutoPriceLimit(
@@ -91,7 +91,7 @@ class AutoPrices:
         )
 
     def update(self, watches: Sequence[Watch], now: datetime) -> None:
-        """Read the history again where that is due; store and log what changed. Raises StoreError: old limits stay."""
+        """Read the history again if it is due; store and log changes. After a StoreError the old limits stay valid."""
         if not self._forgot:
             self._waits.forget_except([watch.name for watch in watches if watch.auto is not None])
             self._forgot = True
@@ -104,16 +104,16 @@ class AutoPrices:
             self._ledger.score_if_due(now)
 
     def renew(self, watch: Watch, now: datetime) -> Watch:
-        """The watch with the limit of this moment, out of a history that was read lately. Raises StoreError."""
+        """Return the watch with its current limit, from a recently read history. Raises StoreError."""
         found = self._computed.get(watch.name)
-        is_due = found is None or not timedelta(0) <= now - found.at < self._every  # a clock that was put back, too
+        is_due = found is None or not timedelta(0) <= now - found.at < self._every  # also after a clock stepped back
         if watch.auto is not None and is_due:
             with self._lock:
                 self._compute(watch, now)
         return self.with_current_limit(watch, now)
 
     def _known(self, watch: Watch, now: datetime) -> _ComputedPlan | None:
-        """The computed plan if it still holds. A launch that ended starts the wait again, at this poll."""
+        """Return the computed plan if it is still valid. The end of a launch starts the wait again, at this poll."""
         found = self._computed.get(watch.name)
         if found is None or found.auto != watch.auto:
             return None
@@ -121,7 +121,7 @@ class AutoPrices:
             return found
         try:
             deadline = deadline_of(found.auto, self._waits.began(watch, now))
-        except StoreError:  # nothing can be begun now either
+        except StoreError:  # a new wait cannot begin now either
             return found
         return None if deadline - found.deadline > _ANEW else found
 
@@ -134,7 +134,7 @@ class AutoPrices:
         return found
 
     def _state(self, watch: Watch, now: datetime) -> None:
-        """Keep what the limits claim, to be compared with what comes true."""
+        """Store the limits as a forecast, to be compared with later prices."""
         found = self._computed.get(watch.name)
         if self._ledger is None or found is None or not found.plan.limits_usd or found.deadline <= now:
             return
@@ -157,7 +157,7 @@ class AutoPrices:
         )
 
     def _tell(self, watch: Watch, now: datetime) -> None:
-        """A limit is logged when it changes, and that the history is not enough once."""
+        """Log a limit when it changes, and a lack of history once."""
         standing = self.standing(watch, now)
         limit = standing.limit_usd_gpu_hour
         if self._logged.get(watch.name) == (limit, standing.reason):

@@ -1,4 +1,4 @@
-"""What a watch with `max_price = "auto"` would have known at each moment of the history, for `gpuwatch backtest`."""
+"""The data of a watch with `max_price = "auto"` at each moment of the history, for `gpuwatch backtest`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BACKTEST_RECOMPUTE_EVERY = timedelta(hours=6)  # in the time of the history
 
 
 class BacktestWaits:
-    """Implements `ports.store.AutoPriceRepository` over a recorded market. An hour is known once it is over.
+    """Implements `ports.store.AutoPriceRepository` over a recorded market. An hour is visible once it is over.
 
     Args:
-        reference_disk_gb: the disk that a quote holds where none is asked for.
+        reference_disk_gb: the disk in a quote if the watch requests none.
     """
 
     def __init__(
@@ -34,17 +34,17 @@ class BacktestWaits:
         self._whole: dict[str, PriceSeries] = {}
 
     def began(self, watch: Watch, now: datetime) -> datetime:
-        """The first moment it was polled at."""
+        """Return the time of the first poll."""
         return self._began.setdefault(watch.name, now)
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
-        """Nothing reads it."""
+        """Do nothing: nothing reads it."""
 
     def forget_except(self, watches: Collection[str]) -> None:
-        """There is nothing to forget."""
+        """Do nothing: there is nothing to forget."""
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
-        """The hours that were over."""
+        """Return the hours that were over."""
         whole = self._whole.get(watch.name)
         if whole is None:
             whole = fitting_series(watch, self._history, self._commissions, self._disk_gb)

@@ -1,4 +1,4 @@
-"""The last known balance of an account, refreshed now and then, so that no launch waits for the provider's answer."""
+"""The last known balance of an account, refreshed from time to time, so that no launch waits for the provider."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpuwatch.ports import Launcher
 log = logging.getLogger(__name__)
 
 REFRESH_S = 120.0
-STALE_S = 600.0  # an older balance says nothing
+STALE_S = 600.0  # an older balance counts as unknown
 
 
 class BalanceCache:
-    """The balance at one provider. While it is unknown, it prevents nothing.
+    """The balance at one provider. An unknown balance blocks nothing.
 
     Args:
         monotonic: seconds.
@@ -31,7 +31,7 @@ class BalanceCache:
         self._known: tuple[float, int] | None = None  # (tick, micro-dollars)
 
     def refresh(self) -> None:
-        """Ask the provider."""
+        """Fetch the balance from the provider."""
         try:
             credit_usd = self._launcher.credit_usd()
         except ProviderError as error:
@@ -41,7 +41,7 @@ class BalanceCache:
             self._known = None if credit_usd is None else (self._monotonic(), round(credit_usd * MICRO))
 
     def why_unaffordable(self, price_microusd_hour: int) -> str | None:
-        """Why one hour at this price cannot be paid, in one line; None: it can, or nobody knows."""
+        """Return in one line why the balance does not cover one hour at this price; None: it does, or it is unknown."""
         with self._lock:
             known = self._known
         if known is None or self._monotonic() - known[0] > STALE_S or known[1] >= price_microusd_hour:

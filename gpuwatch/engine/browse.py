@@ -20,7 +20,7 @@ _COUNT = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
 class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """The offers a person wants to see; None: any."""
+    """The offers to search for; None: any."""
 
     gpu_names: tuple[str, ...] = ()
     count_min: int = 1
@@ -33,7 +33,7 @@ class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderOffers(msgspec.Struct, frozen=True, kw_only=True):
-    """What one provider showed. `error`: why the matches may lack some, one line; None: they lack none."""
+    """The matching offers of one provider. `error`: why matches may be missing, in one line; None: none are."""
 
     provider: str
     matches: Sequence[Match] = ()  # cheapest GPU price first
@@ -50,7 +50,7 @@ def offer_filter(  # noqa: PLR0913 one for each option of the command
     verified: bool = False,
     kind: str = "all",
 ) -> OfferFilter:
-    """From a command's options. Raises UsageError: one line that says what was expected."""
+    """Build the filter from a command's options. Raises UsageError: one line that states what was expected."""
     low, high = _counts(count)
     return OfferFilter(
         gpu_names=tuple(dict.fromkeys(name for text in gpu for name in _names(text))),
@@ -71,11 +71,11 @@ def search_offers(
     limit: int | None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> ProviderOffers:
-    """The offers that fit at one provider.
+    """Return the matching offers of one provider.
 
     Args:
-        limit: how many will be shown; None: all there are, and an answer that was cut short counts as an error.
-        has_time: may it search once more? What was found counts, and the error says what is not known.
+        limit: how many will be shown; None: all, and a truncated answer counts as an error.
+        has_time: whether there is time for another search; if not, `error` says so and the offers so far are kept.
     """
     asked = False
 
@@ -122,7 +122,7 @@ def _queries(wanted: OfferFilter, commission: Commission, limit: int | None) -> 
             disk_gb=wanted.disk_gb,
             max_listed_usd_hour=ceiling,
             verified=wanted.verified or None,
-            # sorted by the whole offer's price there, by GPU price here
+            # the provider sorts by the price of the whole offer, gpuwatch by GPU price
             limit=None if limit is None else max(limit, PAGE_ROWS),
         )
         for spot in wanted.spots

@@ -1,8 +1,8 @@
-"""Rents one launch: requests one candidate after the other, each once, until an instance is created or none is left.
+"""Rents one launch: requests the candidates in order, each once, until an instance is created or none is left.
 
-The candidates may be of several providers. A refusal says what it is about: nothing else within that is requested, and
-the next candidate beyond it is. An outcome that is unknown ends the launch's requests: nothing is requested beside an
-order that may have been carried out.
+The candidates may belong to several providers. A refusal has a scope: no other candidate within it is requested; the
+next candidate outside it is. An unknown outcome ends the launch's requests, because the order may have been carried
+out.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ _END_OF = {
 
 
 class ProviderContext(msgspec.Struct, frozen=True):
-    """What belongs to one provider when renting. Without a reconciler (a command beside a daemon) nothing is listed.
+    """What renting at one provider needs. Without a reconciler (a command beside a daemon) no instances are listed.
 
-    `why_nothing`: why nothing at all is rented, in one line; empty: something may be. `account_id`: whose key it is,
-    once that is known. `scopes`: where it is kept what orders were refused for. `public_key`: makes the key
-    pair of a launch of a job.
+    `why_nothing`: why nothing can be rented at all, in one line; empty: renting is possible. `account_id`: the account
+    of the key, once known. `scopes`: stores the scopes of refusals. `public_key`: creates the key pair for the launch
+    of a job and returns the public key.
     """
 
     launcher: Launcher
@@ -90,18 +90,18 @@ class ProviderContext(msgspec.Struct, frozen=True):
     label_length: int = LABEL_LENGTH
     account_id: Callable[[], str | None] = lambda: None
     scopes: ScopeLog = NO_SCOPE_LOG
-    gate: PrerequisiteGate | None = None  # what must be in place before the first rent there
+    gate: PrerequisiteGate | None = None  # prerequisites of the first rent there
     public_key: Callable[[str], str] | None = None
 
     def job_key(self, launch: Launch) -> str | None:
-        """The key that an instance of a job lets in; None: it is not one of a job. Raises GpuwatchError."""
+        """Return the public key for a job's instance; None: the launch is not a job's. Raises GpuwatchError."""
         is_job = launch.watch.startswith(WATCH_PREFIX) and self.public_key is not None
         return self.public_key(launch.launch_id) if is_job and self.public_key else None
 
     def not_ready(self, price_microusd_hour: int, watch: str) -> str | None:
-        """Why nothing may be rented here at this price for this watch now; None: it may. Raises StoreError.
+        """Return why nothing can be rented here at this price for this watch now, or None. Raises StoreError.
 
-        What was rented before must be reconciled first, and the balance must cover one hour.
+        Earlier launches must be reconciled first, and the balance must cover one hour.
         """
         lacks = self.why_nothing or (self.gate.why_not(is_job=watch.startswith(WATCH_PREFIX)) if self.gate else None)
         if lacks:
@@ -110,26 +110,26 @@ class ProviderContext(msgspec.Struct, frozen=True):
         return unreconciled or self.why_unaffordable(price_microusd_hour)
 
     def why_unaffordable(self, price_microusd_hour: int) -> str | None:
-        """Why the balance does not cover one hour at this price; None: it does, or it is unknown."""
+        """Return why the balance does not cover one hour at this price; None: it does, or it is unknown."""
         return self.balance.why_unaffordable(price_microusd_hour) if self.balance else None
 
     def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
-        """Was this instance listed before, and not as this launch's?"""
+        """Whether this instance was listed before, and not as this launch's."""
         return self.reconciler is not None and self.reconciler.belongs_to_another(instance_id, launch_id)
 
 
 class _Refused(msgspec.Struct, frozen=True):
-    """Nothing was created; `scope`: what need not be requested either; None: that offer alone."""
+    """Nothing was created. `scope`: which other candidates to skip; None: only this offer."""
 
     why: str
     scope: SkippedScope | None = None
 
 
 class CandidateLoop:
-    """One launch's candidates: the reserved one first, then the next best, each at its current price.
+    """The candidates of one launch: the reserved one first, then the next best, each at its current price.
 
     Args:
-        contexts: by provider; a candidate of any other is skipped.
+        contexts: by provider; candidates of other providers are skipped.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -154,16 +154,16 @@ class CandidateLoop:
         self._requoters: dict[str, Requoter] = {}
 
     def try_candidates(self, launch: Launch, candidates: Sequence[Match]) -> Launch:
-        """Request one after the other until an instance is created, an answer is lost, or going on makes no sense.
+        """Request candidates until an instance is created, an answer is lost, or a limit is reached.
 
         Args:
             candidates: the reserved offer first, then the next best of any provider.
 
         Raises:
-            LaunchConflict: somebody else took the launch over; nothing more was done.
-            StoreError: what happened could not be stored.
+            LaunchConflict: another process took over the launch; nothing more was done.
+            StoreError: the result could not be stored.
         """
-        if launch.dry_run or launch.is_by_command:  # a command's launch is never an order of ours
+        if launch.dry_run or launch.is_by_command:  # the command, not gpuwatch, places the order
             return launch
         with self._slots.requesting(launch):
             until = self._clock() + timedelta(seconds=self._spec.try_for_s)
@@ -188,10 +188,10 @@ class CandidateLoop:
             return self._failed(launch, refused.why)
 
     def _try(self, launch: Launch, match: Match, words: str | None) -> tuple[Launch, _Refused | None]:
-        """One candidate. With a refusal: nothing was created, and the next may be requested. Raises ProviderError.
+        """Try one candidate. A refusal: nothing was created, and the next may be requested. Raises ProviderError.
 
         Args:
-            words: why the candidate before was not rented; None: there was none.
+            words: why the previous candidate was not rented; None: this is the first.
         """
         quote = self._requoter(match.offer.provider).requote(match)
         if quote is None:
@@ -205,7 +205,7 @@ class CandidateLoop:
                 return launch, _Refused(_END_OF.get(retargeted.reason, EndReason.BUDGET).text(retargeted.text))
             failpoint("launch.before_look")
             refused = self._refused(retargeted)
-        except LaunchConflict:  # another daemon, or the owner, has it: nothing was created so far
+        except LaunchConflict:  # another daemon or the owner took it over: nothing was created so far
             return self._failed(
                 launch, EndReason.NOT_SENT.text("another process took it over before the request")
             ), None
@@ -220,7 +220,7 @@ class CandidateLoop:
         return self._requoters[provider]
 
     def _why_not_there(self, launch: Launch, quote: Match) -> _Refused | None:
-        """Why it cannot go on at another provider, whose state may have changed since the launch was reserved."""
+        """Return why another provider cannot be used; its state may have changed since the launch was reserved."""
         provider = quote.offer.provider
         if provider == launch.provider:
             return None
@@ -228,7 +228,7 @@ class CandidateLoop:
         return None if why is None else _Refused(EndReason.NOT_SENT.text(why))
 
     def _retarget(self, launch: Launch, match: Match, words: str | None) -> Launch | LaunchRefusal:
-        """Make the row say which offer is requested, where and at what price, before the request."""
+        """Store the offer, its provider and its price in the launch's row, before the request."""
         provider, fields = match.offer.provider, offer_fields(match, self._watch)
         place = {}
         if provider != launch.provider:
@@ -240,7 +240,7 @@ class CandidateLoop:
         return self._repository.retarget(launch, match, self._watch, self._budget, now, place=place, words=words)
 
     def _refused(self, launch: Launch) -> str | None:
-        """The last check before money is spent; None: nothing stands against it, and the keeper knows of it."""
+        """Make the last check before money is spent, and write the keeper's obligation; None: the order may be sent."""
         context = self._contexts[launch.provider]
         poor = context.why_unaffordable(launch.price_microusd_hour)
         if poor is not None:
@@ -249,14 +249,14 @@ class CandidateLoop:
         if refusal is not None:
             return _END_OF.get(refusal.reason, EndReason.PAUSED).text(refusal.text)
         try:
-            context.job_key(launch)  # without it nobody could log in
+            context.job_key(launch)  # without the key nobody could log in
             context.obligations.record_order(launch, longest_hook_s(self._watch.launch))
-        except (StoreError, RemoteRefused) as error:  # without the database, nothing would end it
+        except (StoreError, RemoteRefused) as error:  # if it is not recorded, nothing would end the instance
             return EndReason.NOT_SENT.text(str(error))
         return None
 
     def _send(self, launch: Launch, match: Match) -> tuple[Launch, _Refused | None]:
-        """Send the order, once. With a refusal: nothing was created, and the next candidate may be requested."""
+        """Send the order once. A refusal: nothing was created, and the next candidate may be requested."""
         failpoint("launch.before_send")
         context = self._contexts[launch.provider]
         try:
@@ -266,7 +266,7 @@ class CandidateLoop:
             return launch, self._skip(launch, match, error)
         except OutcomeUnknown as error:
             return self._lost(launch, str(error), error.instance_id), None
-        except ProviderError as error:  # not an order's error: how far the request came is unknown
+        except ProviderError as error:  # not an order error: it is unknown whether the request was carried out
             return self._lost(launch, str(error)), None
         if context.belongs_to_another(created.instance_id, launch.launch_id):
             text = f"its answer names instance {created.instance_id}, which existed before"
@@ -277,18 +277,18 @@ class CandidateLoop:
         return recorded, None
 
     def _skip(self, launch: Launch, match: Match, error: OrderError) -> _Refused:
-        """What the refusal is about, kept for the next launches where it lasts."""
+        """Return the refusal with its scope, and store the scope for later launches if it lasts."""
         found = refused_order(error, match.offer, self._watch.name, launch.launch_id, self._clock())
         log.info("launch %s: %s: %s", launch.launch_id, found.scope.name, error)
         if found.is_kept:
             try:
                 self._contexts[launch.provider].scopes.skip(found.scope)
-            except StoreError as failed:  # this launch skips it all the same
+            except StoreError as failed:  # this launch skips the scope anyway
                 log.warning("launch %s: cannot store a refusal: %s", launch.launch_id, failed)
         return _Refused(_end_of(error).text(str(error)), found.scope)
 
     def _lost(self, launch: Launch, error: str, instance_id: str | None = None) -> Launch:
-        """It may have been created. An instance that was listed before is another launch's: the label finds ours."""
+        """Record that an instance may exist. One that was listed before is another launch's; the label finds ours."""
         failpoint("launch.no_answer")
         log.warning("launch %s: its outcome is unknown: %s", launch.launch_id, error)
         context = self._contexts[launch.provider]
@@ -297,7 +297,7 @@ class CandidateLoop:
         return self._record(launch, AnswerLost(error, instance_id))
 
     def _failed(self, launch: Launch, reason: str) -> Launch:
-        """Nothing was created; the owner, who was alerted that it is being rented, gets an alert that it is not."""
+        """Record that nothing was created. The owner, who has an alert about the rent, gets another one."""
         log.warning("launch %s failed: %s", launch.launch_id, reason)
         return self._record(launch, NothingCreated(reason))
 

@@ -1,4 +1,4 @@
-"""Which of the offers a watch accepts may be rented now, and what the alert says about the selection."""
+"""Selects which accepted offers can be rented now, and describes the selection for the alert."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from gpuwatch.domain.launches.launch import Launch, LaunchRefusal
 from gpuwatch.domain.watches.decide import Decision, Match
 from gpuwatch.domain.watches.watch import Watch
 
-# (provider, micro-dollars an hour, name of the watch) → why nothing is rented there now
+# (provider, micro-dollars per hour, name of the watch) → why nothing can be rented there now
 WhyNotReady = Callable[[str, int, str], str | None]
 
 
 class StartsLaunches(Protocol):
-    """Rents what was reserved (see `launch_executor`)."""
+    """Rents a reserved launch (see `launch_executor`)."""
 
     def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
-        """Why nothing may be rented there at this price for this watch now; None: it may. Raises StoreError."""
+        """Return why nothing can be rented there at this price for this watch now, or None. Raises StoreError."""
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
-        """Rent it soon, on another thread; the reserved candidate comes first."""
+        """Rent it on another thread; the reserved candidate comes first."""
 
 
 class UnavailableProviders(msgspec.Struct, frozen=True, kw_only=True):
-    """Providers where gpuwatch cannot rent with these settings, whatever they offer."""
+    """Providers at which gpuwatch cannot rent with these settings."""
 
     no_launcher: Collection[str] = frozenset()
     no_key: Collection[str] = frozenset()
 
     def why_not(self, provider: str) -> str | None:
-        """One clause; None: it can rent there."""
+        """Return the reason as a clause; None: it can rent there."""
         if provider in self.no_launcher:
             return f"gpuwatch cannot rent at {provider}"
         return f"there is no key for {provider}" if provider in self.no_key else None
 
     def able(self, found: Sequence[Match], dry_run: bool) -> list[Match]:
-        """The matches that could be rented, in the same order.
+        """Return the matches that can be rented, in the same order.
 
-        A dry run without any key still shows what it would rent with one.
+        A dry run without any key still shows what it would rent with a key.
         """
         keyed = [match for match in found if self.why_not(match.offer.provider) is None]
         if keyed or not dry_run:
@@ -49,7 +49,7 @@ class UnavailableProviders(msgspec.Struct, frozen=True, kw_only=True):
         return [match for match in found if match.offer.provider not in self.no_launcher]
 
     def why_none(self, found: Sequence[Match]) -> str:
-        """Why none of these matches can be rented, by provider: "gpuwatch cannot rent at azure"."""
+        """Return why none of these matches can be rented, by provider: "gpuwatch cannot rent at azure"."""
         reasons = dict.fromkeys(self.why_not(match.offer.provider) for match in found)
         return "; ".join(reason for reason in reasons if reason)
 
@@ -57,13 +57,13 @@ class UnavailableProviders(msgspec.Struct, frozen=True, kw_only=True):
 def select_candidates(
     found: Sequence[Match], unable: UnavailableProviders, not_ready: WhyNotReady, dry_run: bool, watch: str
 ) -> tuple[list[Match], str]:
-    """The matches that may be rented now, cheapest first. A dry run needs neither a balance nor a list of instances.
+    """Return the matches that can be rented now, cheapest first. A dry run needs no balance and no instance list.
 
     Args:
         found: at least one match, cheapest first.
 
     Returns:
-        The candidates, and why: of none, why there is none; of some, why cheaper matches are left out, or "".
+        The candidates, and a text: why there are none, or why cheaper matches are left out, or "".
     """
     able = unable.able(found, dry_run)
     are_able = {id(match) for match in able}
@@ -80,7 +80,7 @@ def select_candidates(
 
 
 def with_rented_offer_first(decision: Decision, rented: Match | None) -> Decision:
-    """The decision with the rented offer at its head: the alert is about that one. None: as it is."""
+    """Return the decision with the rented offer first, because the alert is about it. None: unchanged."""
     if rented is None or not decision.matches or decision.matches[0] is rented:
         return decision
     others = [match for match in decision.matches if match is not rented]
@@ -88,10 +88,10 @@ def with_rented_offer_first(decision: Decision, rented: Match | None) -> Decisio
 
 
 def reservation_summary(started: Sequence[Launch], refusal: LaunchRefusal | None, left_out: str) -> str:
-    """What was done about the matches, a sentence or two; empty: there was nothing to do.
+    """Describe in a sentence or two what was done about the matches; empty: there was nothing to do.
 
     Args:
-        started: the alert is headed by the first one's offer.
+        started: the launches; the offer of the first one is the first in the alert.
         left_out: why cheaper matches are left out.
     """
     if not started:
@@ -106,11 +106,11 @@ def reservation_summary(started: Sequence[Launch], refusal: LaunchRefusal | None
 
 
 def is_same_offer(match: Match, reserved: Match) -> bool:
-    """Also as its spot twin: one machine is rented once."""
+    """Whether both are one offer. A spot twin counts as the same: a machine is rented once."""
     one, other = match.offer, reserved.offer
     return (one.provider, one.offer_id) == (other.provider, other.offer_id)
 
 
 def reserved_first(reserved: Match, left: Sequence[Match]) -> tuple[Match, ...]:
-    """The candidates of a launch: the reserved offer, then the next best, whoever sells it."""
+    """Return the candidates of a launch: the reserved offer, then the next best of any provider."""
     return (reserved, *(match for match in left if match is not reserved))

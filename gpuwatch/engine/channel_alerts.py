@@ -9,7 +9,7 @@ from gpuwatch.redaction import redact
 
 
 def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> Alert:
-    """A channel refuses alerts; for the other channels."""
+    """Alert the other channels that a channel rejects alerts."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
@@ -24,7 +24,7 @@ def channel_alert(channel: str, error: str, *, alert_id: str, now: datetime) -> 
 
 
 def silent_channel_alert(channel: str, since: str, error: str, *, alert_id: str, now: datetime) -> Alert:
-    """A channel takes nothing, without saying no; for the other channels."""
+    """Alert the other channels that a channel accepts nothing, without an explicit rejection."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
@@ -42,7 +42,7 @@ def silent_channel_alert(channel: str, since: str, error: str, *, alert_id: str,
 
 
 def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: datetime) -> Alert:
-    """A channel's address has changed: the settings are out of date."""
+    """Alert that a channel's address has changed, so that the settings are out of date."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
@@ -57,7 +57,7 @@ def new_address_alert(channel: MovableChannel, new: str, *, alert_id: str, now: 
 
 
 def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Alert:
-    """Alerts of a channel expired, and no newer alert waits there to mention them."""
+    """Alert that alerts of a channel expired, with no newer alert in its queue to mention them."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
@@ -71,7 +71,7 @@ def late_alert(channel: str, count: int, *, alert_id: str, now: datetime) -> Ale
 
 
 def test_alert(*, alert_id: str, now: datetime) -> Alert:
-    """What `gpuwatch notify` sends."""
+    """Return the test message of `gpuwatch notify`."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.TEST,

@@ -1,4 +1,4 @@
-"""What a channel has not taken for a quarter of an hour goes to the other channels, too."""
+"""Sends alerts to the other channels if a channel has not accepted them for 15 minutes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 FAILOVER_AFTER = timedelta(minutes=15)
 _EVERY = timedelta(seconds=15)
-_STAYS = frozenset({AlertKind.CHANNEL, AlertKind.TEST})  # the other channels have those already, or need none
+_STAYS = frozenset({AlertKind.CHANNEL, AlertKind.TEST})  # the other channels already have those, or need none
 
 
 class ChannelFailover:
-    """Hands over; the channel itself is still tried, and sends what is not too old when it is back."""
+    """Adds deliveries for other channels. The channel itself is still tried, and later sends what is not too old."""
 
     def __init__(self, outbox: UndeliveredAlerts, routing: AlertRouting, reports: ChannelReports) -> None:
         self._outbox = outbox
@@ -26,7 +26,7 @@ class ChannelFailover:
         self._ran_at: datetime | None = None
 
     def run_if_due(self, now: datetime) -> int:
-        """Hand over what waits too long; how many deliveries were added. Raises StoreError."""
+        """Add deliveries for alerts that have waited too long; return how many. Raises StoreError."""
         if self._ran_at is not None and timedelta(0) <= now - self._ran_at < _EVERY:
             return 0
         self._ran_at = now

@@ -1,4 +1,4 @@
-"""What is said about channels that fail: once in the log, and on the other channels."""
+"""Reports channels that fail: once in the log, and on the other channels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpuwatch.redaction import redact
 log = logging.getLogger(__name__)
 
 ALERT_EVERY = timedelta(hours=1)
-Enqueue = Callable[[Alert, Sequence[str], str], None]  # an alert, its channels, its once-key
+Enqueue = Callable[[Alert, Sequence[str], str], None]  # an alert, its channels, its deduplication key
 
 
 class ChannelReports:
-    """Which channels fail, and who knows. For all threads.
+    """Tracks which channels fail and what was reported about them. Thread-safe.
 
     Args:
-        channels: all that are configured.
+        channels: all configured channels.
     """
 
     def __init__(self, channels: Collection[str], enqueue: Enqueue) -> None:
@@ -33,11 +33,11 @@ class ChannelReports:
         self._alerted_at: dict[str, datetime] = {}
 
     def others(self, name: str) -> tuple[str, ...]:
-        """Every channel but this one."""
+        """Return every channel but this one."""
         return tuple(other for other in self._channels if other != name)
 
     def accepted(self, name: str) -> None:
-        """It took an alert."""
+        """Note that it accepted an alert."""
         with self._lock:
             was_failing = name in self._failing
             self._failing.discard(name)
@@ -45,7 +45,7 @@ class ChannelReports:
             log.info("%s accepts alerts again", name)
 
     def failed(self, name: str, why: str) -> None:
-        """It took none; logged once until it takes one."""
+        """Note that it did not accept one; logged once until it accepts one again."""
         with self._lock:
             known = name in self._failing
             self._failing.add(name)
@@ -57,7 +57,7 @@ class ChannelReports:
             log.critical("no channel accepts alerts: %s", ", ".join(sorted(self._channels)))
 
     def refused(self, name: str, error: str, now: datetime) -> None:
-        """It will not take an alert as things are: the others say so, at most once an hour."""
+        """Report on the other channels, at most once an hour, that it rejects alerts."""
         others = self.others(name)
         if not others:
             log.critical("%s rejects alerts and there is no other channel: %s", name, redact(error))
@@ -66,7 +66,7 @@ class ChannelReports:
             self._enqueue(channel_alert(name, error, alert_id=alert_id_from(key), now=now), others, key)
 
     def silent(self, name: str, since: datetime, error: str, now: datetime) -> None:
-        """It has taken nothing since then, however often it was tried: the others say so, once."""
+        """Report on the other channels, once, that it has accepted nothing since then despite retries."""
         self.failed(name, error)
         if self.others(name) and self._is_due(name, now):
             key = f"silent:{name}:{int(since.timestamp())}"
@@ -74,7 +74,7 @@ class ChannelReports:
             self._enqueue(alert, self.others(name), key)
 
     def _is_due(self, name: str, now: datetime) -> bool:
-        """An alert about an alert must not multiply."""
+        """Whether an alert may be sent; alerts about alerts must not multiply."""
         with self._lock:
             alerted_at = self._alerted_at.get(name)
             if alerted_at is not None and timedelta(0) <= now - alerted_at < ALERT_EVERY:

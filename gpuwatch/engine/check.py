@@ -1,7 +1,7 @@
-"""One poll now, for `gpuwatch check`: few queries for many watches, and a report of what stays unknown.
+"""One poll now, for `gpuwatch check`: few queries for many watches, and a report of what is still unknown.
 
-A daemon polls per watch and may take its time. A person waits, and two searches are seconds apart (`search_interval`),
-so watches that differ only in GPU, price and disk share one query; a watch that the shared answer does not settle gets
+A daemon polls per watch and can take its time. A person waits, and searches are seconds apart (`search_interval`), so
+watches that differ only in GPU, price and disk share one query. A watch that the shared answer does not settle gets
 a query of its own.
 """
 
@@ -24,23 +24,23 @@ from gpuwatch.engine.search import PAGE_ROWS, queries_for, search_cheapest, why_
 from gpuwatch.errors import NoRowUnderstood, ProviderError, ProviderUnreachable
 from gpuwatch.ports import Answer, Completeness, Market, Query
 
-NONE_USABLE = "none of the rows can be used"  # in `skipped`; `error` says why
+NONE_USABLE = "none of the rows can be used"  # a key of `skipped`; `error` gives the reason
 
 
 class ProviderReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a provider answered. `ok`: everything that was asked for is known."""
+    """How a provider answered. `ok`: the answers cover everything that was queried."""
 
     provider: str
     ok: bool
     offers: int
-    skipped: Mapping[str, int]  # reason → rows that were not understood
+    skipped: Mapping[str, int]  # reason → number of rows that could not be used
     elapsed_s: float
     error: str | None = None
-    without_country: Mapping[str, int] = {}  # watch → offers that only `regions` rejects, for they state no country
+    without_country: Mapping[str, int] = {}  # watch → offers that only `regions` rejects, because they state no country
 
 
 class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider's part of a check."""
+    """The result of a check at one provider."""
 
     report: ProviderReport
     answers: Sequence[tuple[Query, Answer]]
@@ -50,22 +50,22 @@ class ProviderCheck(msgspec.Struct, frozen=True, kw_only=True):
 def check_provider(
     market: Market, watches: Sequence[Watch], commission: Commission, clock: Callable[[], datetime]
 ) -> ProviderCheck:
-    """Poll one provider for all watches. Never raises a ProviderError: the report has it."""
+    """Poll one provider for all watches. A ProviderError is reported, not raised."""
     round_ = _Round(market, watches, commission, clock)
     for query, asked in shared_queries(watches, commission).items():
-        with suppress(ProviderError):  # the report has it
+        with suppress(ProviderError):  # it is in the report
             round_.ask(query, asked)
     return round_.result()
 
 
 def not_checked(provider: str, error: str) -> ProviderCheck:
-    """A provider that could not be polled at all."""
+    """Return the result for a provider that could not be polled at all."""
     report = ProviderReport(provider=provider, ok=False, offers=0, skipped={}, elapsed_s=0.0, error=error)
     return ProviderCheck(report=report, answers=(), matches={})
 
 
 def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Query, list[Watch]]:
-    """As few queries as the rental types and filters allow."""
+    """Return as few queries as the rental types and filters allow, each with its watches."""
     groups: dict[tuple[bool, bool | None, float | None], list[tuple[Query, Watch]]] = {}
     for watch in watches:
         for query in queries_for(watch, commission, PAGE_ROWS):
@@ -74,7 +74,7 @@ def shared_queries(watches: Sequence[Watch], commission: Commission) -> dict[Que
 
 
 def _shared(queries: Sequence[Query]) -> Query:
-    """One query whose answer holds everything each of these asks for."""
+    """Return one query whose answer contains the offers of all these queries."""
     if len(queries) == 1:
         return queries[0]
     disks = [query.disk_gb for query in queries]
@@ -84,7 +84,7 @@ def _shared(queries: Sequence[Query]) -> Query:
         gpus=tuple(dict.fromkeys(gpu for query in queries for gpu in query.gpus)),
         count_min=min(query.count_min for query in queries),
         count_max=None if open_counts else max(query.count_max or 0 for query in queries),
-        # the smallest disk gives the lowest price: nothing that fits a bigger one is cut off by the bound
+        # the smallest disk gives the lowest price, so the price limit excludes nothing that fits a bigger one
         disk_gb=None if None in disks else min(disk for disk in disks if disk is not None),
         max_listed_usd_hour=max(query.max_listed_usd_hour or 0.0 for query in queries),
     )
@@ -102,14 +102,14 @@ class _Round:
         self._clock = clock
         self._answers: list[tuple[Query, Answer]] = []
         self._errors: list[str] = []
-        self._unreachable: ProviderUnreachable | None = None  # the other queries would only wait for their turn
-        self._failed_s = 0.0  # spent on queries without an answer
-        self._unread: Counter[str] = Counter()  # reason → rows of answers of which none could be used
+        self._unreachable: ProviderUnreachable | None = None  # then the other queries are skipped: they would only wait
+        self._failed_s = 0.0  # seconds spent on queries without an answer
+        self._unread: Counter[str] = Counter()  # reason → rows of answers without any usable row
         self._found: dict[str, dict[Identity, Match]] = {watch.name: {} for watch in watches}
         self._placeless: dict[str, set[Identity]] = {watch.name: set() for watch in watches if watch.regions}
 
     def ask(self, query: Query, watches: Sequence[Watch]) -> None:
-        """Ask for several watches at once; then for each alone that this does not settle. Raises ProviderError."""
+        """Search for several watches at once, then for each watch that this leaves open. Raises ProviderError."""
         answer = self._search(query)
         self._read(answer)
         for watch in watches:
@@ -117,10 +117,10 @@ class _Round:
                 self._ask_alone(watch, query.spot)
 
     def _ask_alone(self, watch: Watch, spot: bool) -> None:
-        # the cheapest for a whole job may stand anywhere in the list
+        # the cheapest offer for a whole job may be anywhere in the list
         rows = PAGE_ROWS if watch.max_job_cost_usd is None else None
         own = next(q for q in queries_for(watch, self._commission, rows) if q.spot == spot)
-        with suppress(ProviderError):  # the report has it, and the next watch may have more luck
+        with suppress(ProviderError):  # it is in the report, and the next watch may succeed
             answer, _ = search_cheapest(
                 self._search,
                 own,
@@ -150,7 +150,7 @@ class _Round:
         return answer
 
     def _read(self, answer: Answer) -> Mapping[str, Match | None]:
-        """Match it on every watch, and return the best offer for each. A later answer is newer."""
+        """Match every watch, and return the best offer for each. Later answers replace earlier ones."""
         now, commissions = self._clock(), {answer.provider: self._commission}
         found = {watch.name: matches(watch, answer.offers, commissions, now) for watch in self._watches}
         for name, mine in found.items():
@@ -162,7 +162,7 @@ class _Round:
         return {name: mine[0] if mine else None for name, mine in found.items()}
 
     def _settled(self, watch: Watch, answer: Answer) -> bool:
-        """Does this answer hold every offer that the watch could accept?"""
+        """Whether this answer contains every offer that the watch could accept."""
         if answer.completeness is Completeness.COMPLETE:
             return True
         known_to = answer.complete_to_usd_hour

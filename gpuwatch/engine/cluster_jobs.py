@@ -1,8 +1,8 @@
-"""Jobs on several machines: given to dstack once, followed to their end. Their launches are launches like any other.
+"""Jobs on several machines: submitted to dstack once and followed to their end. Their launches are ordinary launches.
 
-The intent and the budget of all machines are durable before the engine is asked. Its name for the run is the launch's
-label: after a crash it is asked for that name, and only where it says that there is none, the same task is submitted
-again under the same name. No answer holds everything as it is.
+The intent and the budget of all machines are durable before anything is submitted. The launch's label is the name of
+the run in dstack. After a crash gpuwatch looks the run up by that name; only if dstack states that there is none is the
+same task submitted again under the same name. Without an answer, nothing changes.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from gpuwatch.ports.obligations import ObligationLog
 
 log = logging.getLogger(__name__)
 
-SETTLE_S = 120.0  # after an attempt, at least: its program may outlive a gpuwatch that died
+SETTLE_S = 120.0  # at least this long after an attempt: its client process may outlive a gpuwatch that died
 MOST_TRIES = 3
-COST_WITHIN = timedelta(minutes=10)  # of the end of a run whose cost dstack cannot be asked for
+COST_WITHIN = timedelta(minutes=10)  # after the end of a run: how long to retry the query for its cost
 _LOST = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STOPPING})
 _OPEN = frozenset({JobState.RENTING, JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
-_HANDS_OFF = "_by_user"  # dstack's words for what its user stopped
+_HANDS_OFF = "_by_user"  # part of dstack's reason for runs that its user stopped
 S = JobState
 
 
 class ClusterTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about clusters."""
+    """The settings of cluster jobs."""
 
     budget: Budget
     dry_run: bool
-    zone: str  # of `active` windows
+    zone: str  # time zone of `active` windows
     settle: timedelta = timedelta(seconds=SETTLE_S)
 
 
@@ -61,9 +61,9 @@ class ClusterParts(msgspec.Struct, frozen=True, kw_only=True):
     """The ports of jobs on several machines.
 
     Attributes:
-        variables: a job's variables, secrets resolved. Raises SettingsError.
-        not_ready: why nothing new may be submitted now; None: it may.
-        account: the account that submits; None: not known yet.
+        variables: returns a job's variables, secrets resolved. Raises SettingsError.
+        not_ready: returns why nothing new can be submitted now, or None.
+        account: returns the account that submits; None: not known yet.
     """
 
     jobs: JobQueueStore
@@ -81,7 +81,7 @@ class ClusterParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterJobs:
-    """One pass starts what may start, asks for what is lost, and takes each followed job one step further."""
+    """Each pass starts jobs that can start, looks up lost submissions, and advances each followed job by one step."""
 
     def __init__(self, parts: ClusterParts, terms: ClusterTerms) -> None:
         self._parts = parts
@@ -89,7 +89,7 @@ class ClusterJobs:
         self._jobs, self._launches, self._engine = parts.jobs, parts.launches, parts.engine
 
     def tick(self, now: datetime) -> None:
-        """One pass. Raises StoreError: the next one goes on."""
+        """Run one pass. After a StoreError the next pass continues."""
         every = self._jobs.open_jobs()
         alive = {one.watch_id: one for one in self._launches.alive(TOOL) if not one.dry_run}
         mine = [job for job in every if is_cluster(job)]
@@ -104,7 +104,7 @@ class ClusterJobs:
         for job in waiting:
             self._contained(job, partial(self._start, job, states, now))
         open_ids = {job.job_id for job in mine}
-        for job_id, launch in alive.items():  # its job was cancelled while its answer was lost
+        for job_id, launch in alive.items():  # the job was cancelled while the answer was lost
             over = None if job_id is None or job_id in open_ids else self._jobs.job(job_id)
             if over is not None and _is_lost(launch):
                 self._contained(over, partial(self._look, over, launch, now))
@@ -119,14 +119,14 @@ class ClusterJobs:
             step()
         except (JobConflict, LaunchConflict) as conflict:
             log.info("%s", conflict)
-        except ProviderError as error:  # no answer is no state: everything stays as it is
+        except ProviderError as error:  # without an answer the state is unknown: nothing changes
             log.warning("job %s: %s", job.name, error)
 
     # --- submission ---------------------------------------------------------------------------------------------------
 
     def _start(self, job: Job, states: Mapping[str, JobState], now: datetime) -> None:
         if job.deadline is not None and job.deadline <= now:
-            return  # the queue says so
+            return  # the queue ends it
         why = "dry_run = true: jobs are not submitted" if self._terms.dry_run else self._parts.not_ready()
         why = why or waits_for(job, states)
         if why is None and not is_open(job.definition.active, now, self._terms.zone):
@@ -163,7 +163,7 @@ class ClusterJobs:
         self._submit(self._jobs.record(job, step), launch, now)
 
     def _submit(self, job: Job, launch: Launch, now: datetime) -> None:
-        """Submit a reserved launch's task. Whatever is not certain is looked up before anything else is done."""
+        """Submit the task of a reserved launch. If the outcome is uncertain, look it up before anything else."""
         with self._parts.slots.requesting(launch):
             try:
                 secrets = {name: self._parts.variables(job)[name] for name in job.definition.secret_env}
@@ -190,7 +190,7 @@ class ClusterJobs:
                 self._apply(launch, InstanceCreated(launch.label))
 
     def _look(self, job: Job, launch: Launch, now: datetime) -> None:
-        """What is there of a submission whose answer nobody has. Raises ProviderError: that is not known."""
+        """Look up a submission whose answer was lost. Raises ProviderError: it is still unknown."""
         if launch.launch_id in self._parts.slots.in_flight():
             return
         asked_at = launch.requested_at or launch.intended_at
@@ -198,7 +198,7 @@ class ClusterJobs:
         if found is not None:
             self._apply(launch, InstanceCreated(launch.label))
         elif now - asked_at < self._terms.settle or self._parts.account() != launch.account_id:
-            return  # its program may still be at it, or another project answers
+            return  # the client may still be submitting, or another project answered
         elif launch.state is LaunchState.STOPPING or job.is_over:
             self._apply(launch, NothingCreated(EndReason.ABSENT.text("dstack has no run of its name")))
         elif launch.tries >= MOST_TRIES:
@@ -228,7 +228,7 @@ class ClusterJobs:
             return
         run = self._engine.run(launch.label)
         if run is None:
-            return  # what follows the launch proves its end
+            return  # the reconciler proves its end
         if (spent := cost_microusd(launch, now)) is not None:
             self._jobs.save_spent(job.job_id, self._spent_before(job, launch, now) + spent)
         self._seen(job, launch, run, now)
@@ -245,16 +245,16 @@ class ClusterJobs:
             self._jobs.save_run(msgspec.structs.replace(before, step=run.status, last_seen_at=now))
 
     def _ended(self, job: Job, launch: Launch, now: datetime) -> None:
-        """Its launch is over, so no machine of it is left. Raises ProviderError: its cost has to be asked for again."""
+        """Record the end of a job whose launch is over. Raises ProviderError: its cost is queried again later."""
         reason = launch.end_reason or ""
         cost = self._cost(launch, now)
         spent = self._spent_before(job, launch, now) + (
             (cost_microusd(launch, now) or 0) if cost is None else round(cost * MICRO)
         )
         if launch.running_at is None and not launch.ended_because(EndReason.STOPPED) and _HANDS_OFF not in reason:
-            self._record(job, S.QUEUED, now, reason)  # nothing ran: the run does not count
+            self._record(job, S.QUEUED, now, reason)  # nothing ran: this run does not count
             return
-        if job.state is S.RENTING:  # it was over before anybody saw it run
+        if job.state is S.RENTING:  # it ended before any pass saw it run
             number = job.run_number + 1
             kept = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id, step="over")
             job = self._record(job, S.PREPARING, now, None, {"run_number": number}, kept)
@@ -277,7 +277,7 @@ class ClusterJobs:
         self._record(job, S.PREEMPTED, now, reason, {"spent_microusd": spent}, kept)  # the queue decides what follows
 
     def _cost(self, launch: Launch, now: datetime) -> float | None:
-        """By dstack's own account; None: it does not say, or has not answered for long."""
+        """Return the cost that dstack reports; None: it reports none, or has not answered for too long."""
         try:
             found = self._engine.run(launch.label)
         except ProviderError as error:
@@ -288,7 +288,7 @@ class ClusterJobs:
         return found.cost_usd if found is not None and found.is_over and found.cost_usd else None
 
     def _spent_before(self, job: Job, launch: Launch, now: datetime) -> int:
-        """What its earlier launches cost."""
+        """Return the cost of its earlier launches, in micro-dollars."""
         ids = {run.launch_id for run in self._jobs.runs(job.job_id)} - {launch.launch_id}
         earlier = [self._launches.get(launch_id) for launch_id in ids]
         return sum(cost_microusd(one, now) or 0 for one in earlier if one is not None)
@@ -326,5 +326,5 @@ class ClusterJobs:
 
 
 def _is_lost(launch: Launch) -> bool:
-    """Whether nobody knows if its run is there."""
+    """Whether it is unknown if its run exists."""
     return launch.instance_id is None and launch.state in _LOST

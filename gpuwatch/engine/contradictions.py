@@ -1,4 +1,4 @@
-"""Answers of a provider that contradict each other: reported once they last, once a day."""
+"""Contradictory answers of a provider: reported once a day if they last."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
 
-_OFTEN = 3  # a list that lags for a moment is not reported
+_OFTEN = 3  # a list that lags briefly is not reported
 
 
 class Contradictions:
-    """What contradicts what, by launch.
+    """Counts contradictions by launch.
 
     Args:
         monotonic: seconds.
@@ -33,7 +33,7 @@ class Contradictions:
         self._reported: dict[str, datetime] = {}
 
     def note(self, launch: Launch, why: str, lasting_s: float, now: datetime) -> None:
-        """Two answers about it contradict each other now; reported if they have done so for `lasting_s`."""
+        """Note that two answers about a launch contradict each other; report it after `lasting_s`."""
         since_s, times = self._noted.get(launch.launch_id, (self._monotonic(), 0))
         self._noted[launch.launch_id] = since_s, times + 1
         reported_at = self._reported.get(launch.launch_id)
@@ -47,5 +47,5 @@ class Contradictions:
             log.warning("launch %s: cannot report a contradiction yet: %s", launch.launch_id, error)
 
     def clear(self, launch: Launch) -> None:
-        """The answers agree again."""
+        """Note that the answers agree again."""
         self._noted.pop(launch.launch_id, None)

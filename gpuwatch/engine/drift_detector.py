@@ -1,4 +1,4 @@
-"""Detects what a provider never answered before, and reports it once: GPU spellings, fields, reasons to skip a row."""
+"""Reports values that a provider never sent before, once each: GPU spellings, fields, reasons to skip a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class DriftDetector:
-    """Records new values of one provider; remembers within the process what the store knows already."""
+    """Records new values of one provider; caches what the store already contains."""
 
     def __init__(self, provider: str, uow_factory: UnitOfWorkFactory, new_id: Callable[[], str]) -> None:
         self._provider = provider
@@ -24,7 +24,7 @@ class DriftDetector:
         self._known: set[tuple[str, str]] = set()
 
     def check(self, answer: Answer, now: datetime) -> None:
-        """Log what is new and alert about a changed format. Raises StoreError."""
+        """Log new values and alert about a changed format. Raises StoreError."""
         gpus = {offer.gpu_wire for offer in answer.offers if not offer.gpu_known}
         met = [("gpu", word) for word in gpus] + [("skip", reason) for reason in answer.skipped]
         for kind, word in self._new(met, now):
@@ -32,11 +32,11 @@ class DriftDetector:
         self._report_new("field", answer.drift, now)
 
     def check_unusable(self, error: NoRowUnderstood, now: datetime) -> None:
-        """Alert about what keeps every row from being understood, each time that it comes. Raises StoreError."""
+        """Alert about a change that makes every row unusable, each time it occurs. Raises StoreError."""
         self._report_new(_UNUSABLE, error.drift, now)
 
     def understands_again(self) -> None:
-        """All is understood again: if it changes once more, that is new. Raises StoreError."""
+        """Note that rows are usable again, so that a later change counts as new. Raises StoreError."""
         with self._uow_factory.open() as uow:
             uow.forget_values(self._provider, _UNUSABLE)
         self._known = {(kind, word) for kind, word in self._known if kind != _UNUSABLE}
@@ -53,7 +53,7 @@ class DriftDetector:
         return found
 
     def _report_new(self, kind: str, notes: Iterable[str], now: datetime) -> None:
-        """What is new is noted and reported in one transaction: neither is lost without the other."""
+        """Store new values and alert about them in one transaction, so that neither is lost without the other."""
         unsure = [note for note in notes if (kind, note) not in self._known]
         if not unsure:
             return
@@ -69,4 +69,4 @@ _SAYING = {
     "gpu": "a GPU spelling that is not in the catalogue (stored as it is, searchable)",
     "skip": "rows were not understood",
 }
-_UNUSABLE = "unusable"  # the kind of changes because of which no row is understood; forgotten when rows are again
+_UNUSABLE = "unusable"  # kind of values for changes that make every row unusable; deleted when rows are usable again

@@ -1,4 +1,4 @@
-"""Evaluates watches: observe an answer, decide, store what follows in one transaction, start the launches."""
+"""Evaluates watches: observes an answer, decides, stores the result in one transaction, starts the launches."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ ReservedLaunch = tuple[Launch, Watch, tuple[Match, ...]]  # durable as `requeste
 class EvaluationRules(ApprovalTerms, frozen=True, kw_only=True):
     """What applies to all watches."""
 
-    expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → (provider, spot) that are asked for it
-    max_age: timedelta  # an older view is blindness
-    views_of: Callable[[Watch], frozenset[tuple[str, bool]]] = lambda watch: frozenset()  # of a watch that came later
+    expected_views: Mapping[str, frozenset[tuple[str, bool]]]  # watch → the (provider, spot) that are polled for it
+    max_age: timedelta  # an older view counts as blind
+    views_of: Callable[[Watch], frozenset[tuple[str, bool]]] = lambda watch: frozenset()  # of a later watch
     links: Mapping[str, str]  # provider → URL of its console
-    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # of a price in its history, without reading it
-    max_ages: Mapping[str, timedelta] = {}  # provider → its own, by how often it is asked
+    rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None  # rank in the price history, without reading it
+    max_ages: Mapping[str, timedelta] = {}  # provider → its own maximum, according to its poll interval
 
     def age_of(self, provider: str) -> timedelta:
-        """How old a view of a provider may be: by its own pace, for list prices are asked for a few times a day."""
+        """Return the maximum age of a provider's view; list prices, for instance, are polled a few times a day."""
         return self.max_ages.get(provider, self.max_age)
 
     def paces(self, expected: frozenset[tuple[str, bool]]) -> frozenset[tuple[str, bool]]:
-        """Of what is asked for a watch, what makes up its rounds."""
+        """Return which of a watch's views define its poll cycle."""
         return cycle_members(expected, self.age_of) if self.max_ages else expected
 
 
 def unanswered(watches: Sequence[Watch], now: datetime) -> Mapping[str, Observation]:
-    """The provider gave no answer: that is no data, not "no offers"."""
+    """Return the observations when a provider does not answer: no data, which differs from "no offers"."""
     blind = Observation(matches=(), near=False, known=False, observed_at=now)
     return {watch.name: blind for watch in watches}
 
@@ -97,32 +97,32 @@ class Evaluator:
         self._cycles: dict[str, PollCycle] = {}
         self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
-        self._unasked: set[str] = set()  # watches that could request no approval when they last fired
-        self._reported_not_ready: dict[str, str] = {}  # watch → the text of its alert while nothing could be tried
+        self._unasked: set[str] = set()  # watches that could not request an approval when they last fired
+        self._reported_not_ready: dict[str, str] = {}  # watch → text of its alert while nothing could be rented
         self._lock = threading.Lock()
 
     def wants_more_launches(self, watch: Watch) -> bool:
-        """Would it rent more if it saw more? Then it is polled at full pace."""
+        """Whether it would rent more offers if there were any; then it is polled at full pace."""
         return watch.rents_alone and not self._rules.dry_run and not self._slots.is_full(watch.name)
 
     def will_rent(self, watch: Watch) -> bool:
-        """Does it want more, and did nothing prevent its last launch: a pause, an empty balance?"""
+        """Whether it wants more, and nothing, such as a pause or an empty balance, blocked its last launch."""
         return self.wants_more_launches(watch) and not self._slots.is_held(watch.name)
 
     def best_usd_gpu_hour(self, watch: str) -> float | None:
-        """The lowest GPU price that the newest observations of a watch show; None: none, or it was not polled."""
+        """Return the lowest GPU price in a watch's newest observations; None: no offers, or not polled."""
         return min((match.price_microusd_gpu_hour for match in self.shown(watch)), default=0.0) / MICRO or None
 
     def shown(self, watch: str) -> list[Match]:
-        """What the newest observations of a watch show."""
+        """Return the matches in a watch's newest observations."""
         return [match for one in list(self._observed.get(watch, {}).values()) for match in one.matches]
 
     def newest(self, watch: str, provider: str, spot: bool) -> Observation | None:
-        """What a provider showed a watch last; None: it has not answered."""
+        """Return a watch's newest observation at a provider; None: it has not answered yet."""
         return self._observed.get(watch, {}).get((provider, spot))
 
     def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
-        """What an answer shows each watch, by the watch's name: the offers it accepts, cheapest first."""
+        """Return the observation of each watch, by name: the offers that it accepts, cheapest first."""
         found: Mapping[str, tuple[Match, ...]]
         if len(watches) * len(answer.offers) < _WORTH_AN_INDEX:
             found = {watch.name: matches(watch, answer.offers, self._rules.commissions, now) for watch in watches}
@@ -135,7 +135,7 @@ class Evaluator:
                 near=bool(found[watch.name]) or self._is_near(watch, answer, now),
                 known=bool(found[watch.name]) or is_complete,
                 observed_at=answer.observed_at,
-                came_at=answer.observed_at + timedelta(seconds=answer.elapsed_s),  # what an adapter kept is older
+                came_at=answer.observed_at + timedelta(seconds=answer.elapsed_s),  # earlier if an adapter cached it
             )
             for watch in watches
         }
@@ -143,7 +143,7 @@ class Evaluator:
     def evaluate(
         self, watches: Sequence[Watch], provider: str, spot: bool, observed: Mapping[str, Observation], now: datetime
     ) -> list[Decision]:
-        """Decide on what was observed, store what follows in one transaction, start what was reserved.
+        """Decide on the observations, store the results in one transaction, start the reserved launches.
 
         Args:
             observed: by the watch's name, from `observe` or, without an answer, from `unanswered`.
@@ -156,7 +156,7 @@ class Evaluator:
         return [decision for _, decision in decided]
 
     def decide_gathered(self, now: datetime) -> None:
-        """Decide for the watches that have waited for quotes long enough. Raises StoreError."""
+        """Decide for watches that have waited long enough for quotes. Raises StoreError."""
         with self._lock:
             due = self._gathering.due(now)
             self._act([(watch, self._decide(watch, (), now)) for watch in due], now)
@@ -166,7 +166,7 @@ class Evaluator:
         return decide(watch, observed, self._memory(watch), now, self._rules.zone)
 
     def _act(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> None:
-        """Store what follows, and start what was reserved."""
+        """Store the results of decisions, and start the reserved launches."""
         try:
             for launch, watch, candidates in self._store(decided, now):
                 self._starter(watch).start(launch, watch, candidates)
@@ -192,7 +192,7 @@ class Evaluator:
         return frozenset(view for view in expected if unable.why_not(view[0]) is None)
 
     def _index(self, watches: Sequence[Watch], provider: str, spot: bool) -> WatchIndex:
-        """Matches many watches on many offers by what changed since the last poll."""
+        """Return an index that matches many watches on many offers by the changes since the last poll."""
         key = (provider, spot, tuple(watch.name for watch in watches))
         of, index = self._indexes.get(key, ((), None))
         if index is None or of != tuple(watches):  # a limit from the history has changed
@@ -207,7 +207,7 @@ class Evaluator:
         return self._memories.get(watch.name, WatchMemory())
 
     def _log_changes(self, decided: Sequence[tuple[Watch, Decision]]) -> None:
-        """Log changes, not heartbeats: a new reason, and every alert."""
+        """Log changes only: a new reason, and every alert."""
         for watch, decision in decided:
             if decision.fires or self._reasons.get(watch.name) is not decision.reason:
                 best = decision.best
@@ -216,7 +216,7 @@ class Evaluator:
             self._reasons[watch.name] = decision.reason
 
     def _merged(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Observation:
-        """All recent observations of a watch as one: the best first, whoever sells it; old quotes behind young ones."""
+        """Merge a watch's recent observations: best offers of any provider first, old quotes behind young ones."""
         age_of = self._rules.age_of
         every = self._observed.get(watch.name, {})
         recent = {key: one for key, one in every.items() if now - one.observed_at <= age_of(key[0])}
@@ -234,7 +234,7 @@ class Evaluator:
         )
 
     def _store(self, decided: Sequence[tuple[Watch, Decision]], now: datetime) -> list[ReservedLaunch]:
-        """One transaction for everything that follows; none at all when nothing does."""
+        """Store all results in one transaction; open none if there is nothing to store."""
         worth = [(w, d) for w, d in decided if d.fires or self._wants(w, d) or d.memory != self._memory(w)]
         if not worth:
             return []
@@ -263,10 +263,10 @@ class Evaluator:
         not_ready: dict[str, str],
         now: datetime,
     ) -> None:
-        """Alert about what was found, and what was or was not reserved.
+        """Alert about the matches, and about what was or was not reserved.
 
         Args:
-            not_ready: changed. A "not rented" from before anything could be tried is followed by the true reason.
+            not_ready: updated. If an earlier "not rented" had a provisional reason, the true reason is reported too.
         """
         reserved, done, can_do = outcome
         if reserved or (decision.fires and watch.action is Action.ALERT):
@@ -276,7 +276,7 @@ class Evaluator:
         once_key = None
         if not decision.fires:
             if not (reserved or is_news):
-                return  # "not rented" was reported before; an offer that flaps must not flood its owner
+                return  # "not rented" was already reported; an offer that flaps must not flood the owner
             what = "renting" if reserved else f"refused:{alert_id_from(without_numbers(done))}"
             once_key = f"{what}:{watch.name[:150]}:{now:%Y-%m-%dT%H}"
         shown = with_rented_offer_first(decision, reserved[0][2][0] if reserved else None)
@@ -288,7 +288,7 @@ class Evaluator:
     def _ask(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> None:
         """Request an approval and alert about it, in the transaction of the decision.
 
-        What could not be asked before is asked now; what was approved but gone is asked again at its new price.
+        A request that failed before is made again; an approved offer that is gone is requested again at its new price.
         """
         again = watch.name in self._unasked or uow.has_lapsed_approval(watch.name, now)
         if not decision.fires and not (decision.true_now and again):
@@ -299,23 +299,23 @@ class Evaluator:
         if request.ask is not None:
             self._unasked.discard(watch.name)
         elif watch.name in self._unasked and not decision.fires:
-            return  # reported already
+            return  # already reported
         else:
             self._unasked.add(watch.name)
         done = request.did + ("" if request.ask is None else checklist_warning(uow.unticked(watch)))
         self._alert(uow, watch, request.decision, done, approval=request.ask)
 
     def _wants(self, watch: Watch, decision: Decision) -> bool:
-        """Is there something to do while it stays true?"""
+        """Whether there is something to do while the condition stays true."""
         return self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.true_now)
 
     def _wants_launch(self, watch: Watch, decision: Decision) -> bool:
         if not watch.rents_alone or not decision.true_now:
             return False
-        return decision.fires or not self._rules.dry_run  # a dry run is reported when it is news, not at every poll
+        return decision.fires or not self._rules.dry_run  # a dry run is reported once, not at every poll
 
     def _reserve(self, uow: UnitOfWork, watch: Watch, decision: Decision, now: datetime) -> _Outcome:
-        """Fill the free slots of the watch, one offer each; what the alert says about it, and what helps."""
+        """Fill the free slots of the watch, one offer each; return the launches, the alert's text and advice."""
         if decision.best is None or not self._wants_launch(watch, decision):
             return [], _ONLY_ALERTED.get(watch.action, ""), ()
         rules = self._rules
@@ -327,7 +327,7 @@ class Evaluator:
         reserved: list[ReservedLaunch] = []
         refusal: LaunchRefusal | None = None
         while left:
-            # what was reserved here may fill the watch by itself: that needs no further query before the commit
+            # what was just reserved may already fill the watch: no query is needed before the commit
             launches = [launch for launch, _, _ in reserved]
             full = free_slot(watch.launch or LaunchSpec(), watch.name, launches, len(launches))
             if isinstance(full, LaunchRefusal):
@@ -374,7 +374,7 @@ class Evaluator:
         can_do: tuple[str, ...] = (),
         once_key: str | None = None,
     ) -> None:
-        """Put the alert about a decision into the outbox; a request for approval is sent until its deadline."""
+        """Put the alert about a decision into the outbox; an approval request stays deliverable until its deadline."""
         rules = self._rules
         alert = offer_alert(
             watch,
@@ -390,11 +390,11 @@ class Evaluator:
         uow.enqueue(outbox_alert(alert, once_key, None if approval is None else approval.deadline))
 
 
-_Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # what was reserved, what is said of it, what helps
+_Outcome = tuple[list[ReservedLaunch], str, tuple[str, ...]]  # the reserved launches, the text about them, advice
 _ONLY_ALERTED = {Action.ALERT: 'This watch only sends alerts and does not rent (action = "alert").'}
 
 
 def _is_under(watch: Watch, match: Match) -> bool:
-    """A limit from the history may have fallen since another provider was polled."""
+    """Whether the price is within the limit, which may have fallen since another provider was polled."""
     most = threshold_microusd(watch.max_price_usd_gpu_hour, match.offer.gpu_count)
     return watch.auto is None or match.price.price_microusd_hour <= most

@@ -1,4 +1,4 @@
-"""Why a watch does not match: the nearest offers and the clauses that refused them, as lines for a person."""
+"""Explains why a watch does not match: the nearest offers and the clauses that rejected them, as text lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TIED_SHOWN = 3
 def decision_line(
     watch: Watch, checked: Sequence[ProviderCheck], memory: WatchMemory | None, now: datetime, zone: str
 ) -> str:
-    """The reason the daemon would find in this poll, as alert and log show it."""
+    """Return the decision reason that the daemon would find in this poll, as alerts and the log show it."""
     found = in_order(watch, (match for part in checked for match in part.matches.get(watch.name, ())))
     known = all(part.report.ok for part in checked)
     look = Observation(matches=tuple(found), known=known, near=bool(found), observed_at=now)
@@ -38,9 +38,9 @@ def decision_line(
 
 
 def comparison_lines(watch: Watch, checked: Sequence[ProviderCheck]) -> Iterator[str]:
-    """What was compared, what was tied, and which rule decided; nothing where nothing matches.
+    """Describe what was compared, which offers tied, and which rule decided; empty without a match.
 
-    A launch compares its own current quotes again.
+    Before a launch, gpuwatch compares its current quotes again.
     """
     found = compare(watch, [match for part in checked for match in part.matches.get(watch.name, ())])
     if not found.ordered:
@@ -69,7 +69,7 @@ def _match_text(match: Match) -> str:
 
 
 def explain(watch: Watch, market: Market, commissions: Mapping[str, Commission], now: datetime) -> Iterator[str]:
-    """Search the watch's GPUs at any price and host; say what refused the nearest offers."""
+    """Search the watch's GPUs at any price and host; return why the nearest offers were rejected."""
     yield f"{watch.name} at {market.name}:"
     any_line = False
     for query in queries_for(watch, commissions.get(market.name, Commission()), PAGE_ROWS):

@@ -1,10 +1,9 @@
-"""Places where a crash test makes the process die, sleep or stop; nothing happens unless GPUWATCH_FAILPOINT is set.
+"""Points at which a crash test kills, delays or stops the process; inactive unless GPUWATCH_FAILPOINT is set.
 
-`GPUWATCH_FAILPOINT=launch.after_send` dies there at once; `…:3` at the third pass; `…@ACTION` does something else:
-`exit` (the default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until somebody
-continues it), `sleep2.5` (seconds), `raise8` (a RuntimeError at this pass and the next seven). All but the last write
-`failpoint NAME` to stderr first: a test knows where the process died. A process that runs for a person never has the
-variable.
+`GPUWATCH_FAILPOINT=launch.after_send` ends the process there; `…:3` at the third pass; `…@ACTION` does something
+else: `exit` (default: no clean-up, exit code 86), `kill` (SIGKILL to itself), `stop` (SIGSTOP to itself, until
+somebody continues it), `sleep2.5` (seconds), `raise8` (a RuntimeError at this pass and the next seven). All but the
+last write `failpoint NAME` to stderr first, so that a test knows where the process ended. Only tests set the variable.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import time
 
 DIED = 86  # the exit code
 
-# Every point there is. `tests/process/test_crash_matrix.py` kills a daemon at each of them.
+# All points. `tests/process/test_crash_matrix.py` kills a daemon at each of them.
 POINTS = {
     "intent.before_commit": "launch, decision and alert are written, the transaction is open",
     "intent.after_commit": "they are durable, nothing has been sent",
@@ -30,7 +29,7 @@ POINTS = {
     "alert.leased": "alerts were leased but not sent",
     "alert.sent": "a channel accepted an alert, and that is not stored",
     "alert.marked": "the delivery is stored",
-    # a step of a launch, by the state that it leads to
+    # a transition of a launch, by the state that it leads to
     **{
         f"{state}.{moment}_record": f"a launch becomes {state}: {moment} that is stored"
         for state in ("starting", "running", "stopping", "ended", "failed", "unknown", "held")
@@ -43,7 +42,7 @@ _passes: dict[str, int] = {}
 
 
 def failpoint(name: str) -> None:
-    """Do here what the variable says, if it names this point."""
+    """Perform the action that the variable sets for this point, if any."""
     wanted = os.environ.get("GPUWATCH_FAILPOINT")
     if not wanted:
         return
@@ -66,7 +65,7 @@ def failpoint(name: str) -> None:
 def _act(action: str) -> None:
     if action in _SIGNALS:
         os.kill(os.getpid(), _SIGNALS[action])
-        time.sleep(0.5)  # a signal to the process reaches this thread a moment later
+        time.sleep(0.5)  # a signal to the process reaches this thread slightly later
     elif action.startswith("sleep"):
         time.sleep(float(action.removeprefix("sleep")))
     else:

@@ -1,4 +1,4 @@
-"""What the log says of a provider that does not answer: the first failure, then one line an hour with a count."""
+"""Logs that a provider does not answer: the first failure, then one line an hour with a count."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REPEAT_AFTER = timedelta(hours=1)
 
 
 class FailureLog:
-    """Of one provider, over all its lanes. Not safe in several threads: `HealthMonitor` holds its lock.
+    """Logs the failures of one provider, on all its lanes. Not thread-safe: `HealthMonitor` holds its lock.
 
-    Failures that come and go are one fault as long as less than an hour lies between them.
+    Intermittent failures count as one fault while less than an hour lies between them.
 
     Args:
-        base_url: its host is in every line.
+        base_url: its host is part of every line.
     """
 
     def __init__(self, provider: str, base_url: str) -> None:
@@ -29,11 +29,11 @@ class FailureLog:
         self._newest_at: datetime | None = None
         self._logged_at: datetime | None = None
         self._count = 0
-        self._kinds: set[str] = set()  # of failures that were logged
-        self._open_lane: str | None = None  # whose failure is the newest line, as long as no line says that it is over
+        self._kinds: set[str] = set()  # kinds of failures that were logged
+        self._open_lane: str | None = None  # lane of the newest logged failure, until a line logs its end
 
     def failed(self, lane: str, error: ProviderError, now: datetime) -> None:
-        """A search was not answered. Another kind of failure is a line of its own; what was not sent is none."""
+        """Log a failed search. Another kind of failure gets a line of its own; an unsent request is not a failure."""
         if not error.was_sent:
             return
         if self._newest_at is None or not timedelta(0) <= now - self._newest_at < REPEAT_AFTER:
@@ -48,13 +48,13 @@ class FailureLog:
         self._warn(lane, error)
 
     def answered(self, lane: str) -> None:
-        """A complete answer came."""
+        """Note a complete answer."""
         if self._open_lane == lane:
             self._open_lane = None
             log.info("%s answers again (%s)", self._provider, lane, extra=self._extra(lane))
 
     def recovered(self, lane: str) -> None:
-        """The end of its blindness: its alert is in the log."""
+        """Note the end of its blindness, which the log already shows through its alert."""
         if self._open_lane == lane:
             self._open_lane = None
 

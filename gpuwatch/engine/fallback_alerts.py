@@ -1,6 +1,6 @@
-"""Alerts past a broken database, or past a broken delivery: they bypass the outbox, which is in that database.
+"""Alerts while the database or the delivery is broken: they bypass the outbox, which is in that database.
 
-Such a message is not durable and may come twice after a restart. Without it gpuwatch would fail silently.
+Such a message is not durable and may be sent twice after a restart. Without it gpuwatch would fail silently.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
-PATIENCE = timedelta(seconds=5)  # errors shorter than this are not reported
+PATIENCE = timedelta(seconds=5)  # shorter errors are not reported
 REPEAT_AFTER = timedelta(hours=1)
 
 
 class FallbackAlerts:
-    """Log one message an hour, and send it to every channel, while the database is broken."""
+    """While the database is broken, logs one message an hour and sends it to every channel."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class FallbackAlerts:
         self._alerted_at: datetime | None = None
 
     def check(self, fault: str | None, now: datetime) -> bool:
-        """Check the database's state; True: the owner is being alerted.
+        """Check the database's state; return whether the owner is being alerted.
 
         Args:
             fault: its last error; None: the last write succeeded.
@@ -53,14 +53,14 @@ class FallbackAlerts:
         return True
 
     def send(self, alert: Alert) -> None:
-        """Log it and send it on every channel, each on a thread of its own; it waits for none."""
+        """Log it and send it on every channel, each on a thread of its own, without waiting for them."""
         self._log_alert(alert)
         for channel in self._channels.values():
             threading.Thread(target=_send, args=(channel, alert), name=f"direct-{channel.name}", daemon=True).start()
 
 
 def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
-    """What the owner must know."""
+    """Return the text that explains the failure to the owner."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.CHANNEL,
@@ -78,5 +78,5 @@ def database_alert(fault: str, *, alert_id: str, now: datetime) -> Alert:
 def _send(channel: Channel, alert: Alert) -> None:
     try:
         channel.send(alert)
-    except Exception as error:  # a channel may raise anything, and no other way is left
+    except Exception as error:  # a channel may raise anything, and there is no other way to report it
         log.error("%s did not deliver %r: %s", channel.name, alert.headline, redact(str(error)))  # noqa: TRY400

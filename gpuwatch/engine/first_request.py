@@ -1,7 +1,7 @@
-"""When a daemon that has just started asks a provider for offers first.
+"""Decides when a daemon that has just started first queries a provider for offers.
 
-Until the provider has listed its instances and its prerequisites are known, nothing may be rented there, so that its
-quotes could not win. One that has answered anything is alive, and waited for longer than one that says nothing.
+Nothing can be rented at a provider until its instances are listed and its prerequisites are known, so earlier quotes
+could not win. The wait is longer for a provider that has answered something than for a silent one.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Callable
 
 import msgspec
 
-FIRST_LIST_S = 5.0  # after a start; then a provider that does not list its instances is named in the alert
-READY_S = 15.0  # after a start, for a provider that is alive and slow; assumed
+FIRST_LIST_S = 5.0  # after a start; later, the alert names a provider that has not listed its instances
+READY_S = 15.0  # after a start, for a provider that answers slowly; assumed
 
 
 class FirstRequestGate(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the first question to a provider may be sent.
+    """Whether the first search may be sent to a provider.
 
     Args:
         started_s: monotonic, when the daemon started.
         is_listed: whether its instances are known.
         is_checked: whether its prerequisites are known.
-        is_alive: whether it has answered, and its list of instances did not fail.
-        rents: whether anything may be rented; alerts alone need no prerequisites for longer than `FIRST_LIST_S`.
+        is_alive: whether it has answered, and its instance list did not fail.
+        rents: whether anything can be rented; alerts alone wait at most `FIRST_LIST_S` for prerequisites.
     """
 
     started_s: float
@@ -32,11 +32,11 @@ class FirstRequestGate(msgspec.Struct, frozen=True, kw_only=True):
     rents: Callable[[], bool]
 
     def is_ready(self) -> bool:
-        """Whether something may be rented there."""
+        """Whether renting there is possible."""
         return self.is_listed() and self.is_checked()
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is ready, or waited for no longer. `now_s` is monotonic."""
+        """Whether it is ready, or the wait is over. `now_s` is monotonic."""
         waited_s = now_s - self.started_s
         if self.is_ready() or waited_s >= READY_S:
             return True

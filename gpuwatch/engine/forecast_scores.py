@@ -1,4 +1,4 @@
-"""Judges what was stated of future prices once it is due, and records what `max_price = "auto"` states."""
+"""Scores price forecasts once they are due, and records the forecasts of `max_price = "auto"`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpuwatch.ports.store import ForecastRepository
 log = logging.getLogger(__name__)
 
 SCORE_EVERY = timedelta(hours=1)
-STATE_EVERY = timedelta(days=1)  # of one wait; a new wait is stated at once
-_SAME_WAIT = timedelta(hours=1)  # between the deadlines
+STATE_EVERY = timedelta(days=1)  # within one wait; a new wait is recorded at once
+_SAME_WAIT = timedelta(hours=1)  # maximum difference of the deadlines
 
 
 def score_due(forecasts: ForecastRepository, now: datetime) -> int:
-    """Judge what is due, and keep it. Returns how many. Raises StoreError."""
+    """Score due forecasts and store the scores; return how many. Raises StoreError."""
     due, found = forecasts.unscored(now), 0
     if not due:
         return 0
@@ -31,7 +31,7 @@ def score_due(forecasts: ForecastRepository, now: datetime) -> int:
 
 
 def scored_until(forecasts: ForecastRepository, now: datetime) -> list[Scored]:
-    """Every statement with what came true; writes nothing. Raises StoreError."""
+    """Return every forecast with its score; writes nothing. Raises StoreError."""
     from gpuwatch.domain.analysis.forecast_scoring import score  # noqa: PLC0415 numpy: 16 MB
 
     return [
@@ -41,7 +41,7 @@ def scored_until(forecasts: ForecastRepository, now: datetime) -> list[Scored]:
 
 
 class ForecastLedger:
-    """Scores once an hour, and keeps the statements of automatic limits. Not thread-safe."""
+    """Scores once an hour, and records the forecasts of automatic limits. Not thread-safe."""
 
     def __init__(self, forecasts: ForecastRepository) -> None:
         self._forecasts = forecasts
@@ -51,13 +51,13 @@ class ForecastLedger:
 
     @property
     def trusts_optimal_stopping(self) -> bool:
-        """By the record so far, which the first call reads. Raises StoreError."""
+        """Whether the record so far supports it; the first call reads the record. Raises StoreError."""
         if self._trusts is None:
             self._trusts = record_of(self._forecasts.all()).trusts_optimal_stopping
         return self._trusts
 
     def score_if_due(self, now: datetime) -> None:
-        """Once an hour. Raises StoreError."""
+        """Score due forecasts, at most once an hour. Raises StoreError."""
         if self._scored_at is not None and timedelta(0) <= now - self._scored_at < SCORE_EVERY:
             return
         count = score_due(self._forecasts, now)
@@ -67,7 +67,7 @@ class ForecastLedger:
             log.info("%d forecasts were scored: gpuwatch scores", count)
 
     def state(self, made: PriceForecast) -> None:
-        """Keep a statement of a watch: the first of each wait, and one a day. Raises StoreError."""
+        """Store a watch's forecast: the first of each wait, then one a day. Raises StoreError."""
         watch = made.watch or ""
         if watch not in self._newest:
             newest = self._forecasts.newest_of(watch)

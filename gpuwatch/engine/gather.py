@@ -1,8 +1,8 @@
-"""The moment between a renting watch that fires and its decision: quotes of its other providers are waited for.
+"""Waits between the firing of a renting watch and its decision, for the quotes of the watch's other providers.
 
-Whoever answers first is not the cheapest. A provider whose newest quote is older than `gather` is asked at once, and
-waited for no longer than `gather`; with one provider nothing is waited for. A daemon that has just started counts that
-time from the moment at which it asked a provider first: what was never asked could not answer.
+The first answer is not always the cheapest. A provider whose newest quote is older than `gather` is queried at once,
+and waited for at most `gather`; with only one provider there is no wait. After a start, the time counts from the
+first query to a provider: it could not have answered earlier.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.watch import Watch
 
 View = tuple[str, bool]  # provider and rental type
-_STARTS_SOON_S = 0.25  # how often it is checked whether a provider was asked for the first time
+_STARTS_SOON_S = 0.25  # how often to check for the first query to a provider
 
 
 class _GatherWindow(msgspec.Struct, frozen=True):
-    """A decision that waits."""
+    """A decision that waits for quotes."""
 
     watch: Watch
     opened: datetime
@@ -31,12 +31,12 @@ class _GatherWindow(msgspec.Struct, frozen=True):
 
 
 class QuoteGathering:
-    """Which watches wait, since when, and for whom. Not thread-safe: the evaluator's lock guards it.
+    """Tracks which watches wait, since when, and for which providers. Not thread-safe: the evaluator's lock guards it.
 
     Args:
-        gather: how long at most; zero: nothing is waited for.
-        ask: asks a provider (its name) for a watch (its name) as soon as it may be asked.
-        wake: has what waits decided after so many seconds, even if no other answer arrives.
+        gather: longest wait; zero: no wait.
+        ask: requests a query to a provider for a watch (both by name) as soon as it is permitted.
+        wake: schedules the decision of waiting watches after some seconds, even if no other answer arrives.
     """
 
     def __init__(
@@ -49,29 +49,29 @@ class QuoteGathering:
         self._ask = ask
         self._wake = wake
         self._open: dict[str, _GatherWindow] = {}
-        self._first_asked: dict[str, datetime | None] = {}  # None: not yet
+        self._first_asked: dict[str, datetime | None] = {}  # None: not queried yet
 
     def starts(self, provider: str) -> None:
-        """It will be asked for the first time soon. Safe from any thread, as the next two."""
+        """Note that it will soon be queried for the first time. This method and the next two are thread-safe."""
         self._first_asked[provider] = None
 
     def is_starting(self, provider: str) -> bool:
-        """Whether it was not asked yet."""
+        """Whether its first query is still outstanding."""
         return provider in self._first_asked and self._first_asked[provider] is None
 
     def started(self, provider: str, asked_at: datetime | None) -> None:
-        """It is asked for the first time; None: it does not answer, and is not waited for any longer."""
+        """Note its first query. None: it does not answer, and the wait for it ends."""
         if asked_at is None:
             self._first_asked.pop(provider, None)
         else:
             self._first_asked[provider] = asked_at
 
     def waits(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation], now: datetime) -> bool:
-        """Whether its decision waits for more quotes. Asks for them when that begins.
+        """Whether the watch's decision waits for more quotes. Requests them when the wait begins.
 
         Args:
-            views: all that the watch could rent from.
-            observed: the newest of each; a failure is an answer, too.
+            views: all views that the watch can rent from.
+            observed: the newest observation of each view; a failure counts as an answer.
         """
         if not self._compares(views):
             return False
@@ -89,11 +89,11 @@ class QuoteGathering:
         return True
 
     def close(self, watch: Watch) -> None:
-        """It was decided, or there is nothing left to decide."""
+        """End the wait: the decision was made, or is not needed any more."""
         self._open.pop(watch.name, None)
 
     def due(self, now: datetime) -> list[Watch]:
-        """Watches that have waited long enough. Has the others decided when they have."""
+        """Return the watches whose wait is over. Schedules the decision of the others."""
         over = [one for one in self._open.values() if one.opened > now or self._is_over(one, now)]
         left = [self._ends_at(one) for one in self._open.values() if one not in over]
         if left:
@@ -106,7 +106,7 @@ class QuoteGathering:
         return ends_at is not None and now >= ends_at
 
     def _ends_at(self, window: _GatherWindow) -> datetime | None:
-        """When nobody is waited for any longer; None: a provider was not asked yet."""
+        """Return the end of the wait; None: a provider was not queried yet."""
         asked = [self._first_asked[name] for name in window.missing if name in self._first_asked]
         if None in asked:
             return None
@@ -115,7 +115,7 @@ class QuoteGathering:
     def in_order(
         self, watch: Watch, views: Set[View], recent: Mapping[View, Observation], now: datetime
     ) -> list[Match]:
-        """All that is shown, the best first; behind it what is too old to decide, if quotes are compared."""
+        """Return all matches, best first; if quotes are compared, outdated ones last."""
         if not self._compares(views):
             return in_order(watch, (match for one in recent.values() for match in (*one.matches, *one.older)))
         opened = self._opened_at(watch, now)
@@ -127,9 +127,9 @@ class QuoteGathering:
         return [*in_order(watch, young), *in_order(watch, old)]
 
     def compared(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation]) -> str:
-        """What was compared, one line: the best GPU price of each provider, and who did not answer in time.
+        """Describe the comparison in one line: the best GPU price of each provider, and who did not answer in time.
 
-        Empty: one provider's quotes alone.
+        Empty if there are only one provider's quotes.
         """
         if not self._compares(views) or not observed:
             return ""
@@ -154,7 +154,7 @@ class QuoteGathering:
         return "compared: " + "; ".join(part for part in parts if part)
 
     def _compares(self, views: Set[View]) -> bool:
-        """Whether there is anybody to wait for."""
+        """Whether there are several providers to compare."""
         return self._gather > timedelta(0) and len({provider for provider, _ in views}) > 1
 
     def _opened_at(self, watch: Watch, now: datetime) -> datetime:
@@ -162,15 +162,15 @@ class QuoteGathering:
         return now if waiting is None or waiting.opened > now else waiting.opened
 
     def _is_young(self, one: Observation, opened: datetime) -> bool:
-        """When the watch fired its answer was younger than `gather`, or it came since.
+        """Whether the answer was younger than `gather` when the watch fired, or came later.
 
-        However long the answer took: an order asks again for a price that is older than `quote_ttl`.
+        The duration of the query does not matter: an order fetches a price older than `quote_ttl` again.
         """
         return (one.came_at or one.observed_at) >= opened - self._gather
 
 
 def about_a_part(shown: Observation, before: Observation | None, offer: Offer) -> Observation:
-    """What a question about one GPU and count showed, with what was known of the others before."""
+    """Return the observation of one GPU and count, completed by what was known of the others before."""
     if before is None:
         return shown
     of = offer.gpu, offer.gpu_count

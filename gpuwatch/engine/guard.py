@@ -1,7 +1,7 @@
-"""The guard of running launches: why an instance must end beyond what the list shows, and what its owner should know.
+"""The guard of running launches: decides why an instance must end beyond what the list shows, and reports events.
 
-There is one guard per provider. It ends nothing itself: the reconciler asks it about each instance in each poll. Rules
-that save money come first, and an error in one rule never hides the others.
+There is one guard per provider. It ends nothing itself: the reconciler calls it for each instance at each poll. Rules
+that save money come first, and an error in one rule never disables the others.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class ProviderGuard:
     """Guards the launches at one provider.
 
     Args:
-        watches: by name, as in the current settings. A launch whose watch is gone keeps the terms of its rent.
-        budget: over everything.
-        zone: of the watches' windows and of reported times.
-        shown: what the market shows a watch, by its name.
+        watches: by name, as in the current settings. A launch whose watch was removed keeps the terms of its rent.
+        budget: the global budget.
+        zone: time zone of the watches' windows and of reported times.
+        shown: returns the current matches of a watch, by its name.
         start: runs a probe of an instance in the background.
     """
 
@@ -78,7 +78,7 @@ class ProviderGuard:
         self._verifier = InstanceVerifier(probe, self._unmeasured, start)
 
     def refresh(self, now: datetime) -> None:
-        """Update budgets and proposed prices and forget ended launches; every few seconds. Raises StoreError."""
+        """Update budgets and proposed prices, and forget ended launches; runs every few seconds. Raises StoreError."""
         alive = [launch for launch in self._budgets.refresh(now) if launch.provider == self._provider]
         self._prices.refresh([one for one in alive if one.state is LaunchState.RUNNING], now)
         ids = {launch.launch_id for launch in alive}
@@ -87,7 +87,7 @@ class ProviderGuard:
         self._use.forget_except(ids, now)
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Return why a listed instance must end, or None. Reports upcoming events to its owner."""
+        """Return why a listed instance must end, or None. Reports upcoming events to the owner."""
         watch = watch_of(launch, self._watches)
         fault = self.due(launch, now) or self._prices.beyond_budget(launch, instance, now)
         fault = fault or self._of_instance(launch, instance, watch, now)
@@ -97,7 +97,7 @@ class ProviderGuard:
         return fault
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Return what ends it whether a list shows it or not: a budget, a price, its windows, a long hook."""
+        """Return why it must end, listed or not: a budget, a price, its windows, a long hook. None: it need not."""
         watch = watch_of(launch, self._watches)
         fault = self._budgets.fault(launch) or self._prices.fault(launch, now)
         if watch is None:
@@ -105,7 +105,7 @@ class ProviderGuard:
         return fault or outside_windows(watch, now, self._zone) or hook_must_begin(launch, watch, now)
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """Return whether it matches its offer. False: not yet known. An end cause: it does not."""
+        """Return True if it matches its offer, False if that is not yet known, or the end cause if it does not."""
         return self._verifier.verified(launch, instance, watch_of(launch, self._watches), now)
 
     def _of_instance(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> EndCause | None:
@@ -118,7 +118,7 @@ class ProviderGuard:
         return offline_too_long(launch, spec.relaunch, now) if still_offline and spec is not None else None
 
     def _notices(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> list[GuardNotice]:
-        """What its owner should know; each notice is sent once by its key."""
+        """Return notices for the owner; each is sent once, by its key."""
         found = []
         if runtime_nearly_over(launch, now):
             found.append(notices.runtime(launch, self._zone))

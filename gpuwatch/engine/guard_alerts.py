@@ -1,4 +1,4 @@
-"""The guard's alerts, each sent once: the store holds its key, and memory saves the query."""
+"""The guard's alerts, each sent once: the store keeps its key, and a cache saves the query."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY_LENGTH = 200
 class GuardNotice(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to report about a launch.
 
-    `key` makes it unique; `needs_owner`: it costs money until somebody decides.
+    `key` identifies it; `needs_owner`: it costs money until the owner decides.
     """
 
     key: str
@@ -39,7 +39,7 @@ class GuardNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardAlerts:
-    """Send alerts to the owner. What the store does not accept is tried again at the next poll."""
+    """Sends alerts to the owner. If the store fails, the next poll tries again."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class GuardAlerts:
         self._enqueue(outbox_alert(alert, key))
 
     def report_budget(self, one: BudgetStatus, stops: bool, now: datetime) -> None:
-        """Report a budget: once at 80 % and once when it is used up, in each window and for each limit."""
+        """Report a budget at 80 % and when it is used up, once in each window and for each limit."""
         share = "full" if one.is_full else "nearly"
         key = f"budget:{share}:{one.name}:{one.window}:{one.limit_microusd}:{one.watch or ''}"[:_KEY_LENGTH]
         if key in self._reported:
@@ -93,7 +93,7 @@ class GuardAlerts:
             log.warning("cannot store an alert yet: %s: %s", news.alert.headline, error)
             return
         if len(self._reported) >= _KEYS_MAX:
-            self._reported.clear()  # the store still knows them
+            self._reported.clear()  # the store still has them
         self._reported.add(news.once_key)
 
 

@@ -1,4 +1,4 @@
-"""Budgets while instances run: an alert at 80 %, and at the limit an alert and, if the policy says so, the end."""
+"""Budgets while instances run: an alert at 80 %, another one at the limit, and the end if the policy says so."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gpuwatch.ports import LaunchRepository
 
 
 class LaunchRecords(LaunchRepository, Protocol):
-    """The launches, including those that are over."""
+    """All launches, including ended ones."""
 
     def all(self, watch: str | None = None) -> Sequence[Launch]:
-        """Every launch, newest first. Raises StoreError."""
+        """Return every launch, newest first. Raises StoreError."""
 
 
 class BudgetGuard:
-    """The global budget and the budget of each watch."""
+    """Enforces the global budget and the budget of each watch."""
 
     def __init__(
         self, repository: LaunchRecords, alerts: GuardAlerts, watches: Mapping[str, Watch], budget: Budget
@@ -41,7 +41,7 @@ class BudgetGuard:
         return self._ending.get(launch.launch_id)
 
     def everything(self, now: datetime) -> list[Launch]:
-        """Return what the budgets count: launches that are alive, and those that ended this month.
+        """Return the launches that budgets count: active ones, and those that ended this month.
 
         Raises StoreError.
         """
@@ -49,7 +49,7 @@ class BudgetGuard:
         return [*alive, *self._ended_this_month(alive, now)]
 
     def refresh(self, now: datetime) -> list[Launch]:
-        """Compute the budgets again and return the launches that are alive. Raises StoreError."""
+        """Compute the budgets again and return the active launches. Raises StoreError."""
         alive = self._repository.alive()
         ended = self._ended_this_month(alive, now)
         ending: dict[str, EndCause] = {}
@@ -65,7 +65,7 @@ class BudgetGuard:
         return list(alive)
 
     def _ended_this_month(self, alive: Sequence[Launch], now: datetime) -> list[Launch]:
-        """Ended launches never change: they are read again only when another one ends."""
+        """Return ended launches. They never change, so they are read again only when another one ends."""
         ids = frozenset(launch.launch_id for launch in alive)
         if self._alive_ids is None or not self._alive_ids <= ids:
             self._ended = [one for one in self._repository.all() if one.is_over and not one.dry_run]

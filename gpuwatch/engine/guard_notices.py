@@ -13,15 +13,15 @@ from gpuwatch.domain.market.pricing import MAX_USD_HOUR, MICRO, usd
 from gpuwatch.engine.alerts import format_moment
 from gpuwatch.engine.guard_alerts import GuardNotice
 
-_SAVING_STEP = 0.05  # a smaller change of the saving is not reported
+_SAVING_STEP = 0.05  # smaller changes of the saving are not reported
 
 
 def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
-    """`max_runtime` is nearly over."""
+    """Report that `max_runtime` is nearly over."""
     end = ends_by_itself_at(launch)
     assert end is not None
     return GuardNotice(
-        key=f"runtime:{launch.max_runtime_s or 0:.0f}",  # again after an extension
+        key=f"runtime:{launch.max_runtime_s or 0:.0f}",  # a new key after an extension
         headline=f"max_runtime ends at {end.astimezone(zone):%H:%M %Z}",
         why=f"Most of its max_runtime has passed; it ends at {format_moment(end, zone)}.",
         can_do=("Save its results", f"End it now: gpuwatch stop {launch.launch_id}"),
@@ -29,7 +29,7 @@ def runtime(launch: Launch, zone: tzinfo) -> GuardNotice:
 
 
 def closing(at: datetime, zone: tzinfo) -> GuardNotice:
-    """Its windows close soon."""
+    """Report that its windows close soon."""
     return GuardNotice(
         key=f"closing:{at:%Y%m%dT%H%M}",
         headline="its active windows close soon",
@@ -39,7 +39,7 @@ def closing(at: datetime, zone: tzinfo) -> GuardNotice:
 
 
 def contract(launch: Launch, ends_at: datetime, near: str, zone: tzinfo) -> GuardNotice:
-    """The host ends the contract before `max_runtime` is over."""
+    """Report that the host ends the contract before `max_runtime` is over."""
     wanted = ends_by_itself_at(launch)
     until = "" if wanted is None else f"; its max_runtime extends to {format_moment(wanted, zone)}"
     soon = "in less than an hour" if near == "soon" else f"at {format_moment(ends_at, zone)}"
@@ -52,7 +52,7 @@ def contract(launch: Launch, ends_at: datetime, near: str, zone: tzinfo) -> Guar
 
 
 def maintenance(at: datetime, zone: tzinfo) -> GuardNotice:
-    """The host announced maintenance."""
+    """Report maintenance that the host announced."""
     return GuardNotice(
         key=f"maintenance:{at:%Y%m%dT%H}",
         headline=f"its host announces maintenance at {format_moment(at, zone)}",
@@ -62,7 +62,7 @@ def maintenance(at: datetime, zone: tzinfo) -> GuardNotice:
 
 
 def cheaper_elsewhere(launch: Launch, found: Relocation) -> GuardNotice:
-    """Moving would pay. The same offer with about the same saving is reported once."""
+    """Report that moving would pay. The same offer with about the same saving is reported once."""
     offer, hours = found.match.offer, found.left.total_seconds() / 3600
     stay, move, saving = (usd(one) for one in (found.stay_microusd, found.move_microusd, found.saving_microusd))
     return GuardNotice(
@@ -84,7 +84,7 @@ def cheaper_elsewhere(launch: Launch, found: Relocation) -> GuardNotice:
 
 
 def condition_changed(launch: Launch, instance: Instance, nth: int, zone: tzinfo) -> GuardNotice:
-    """It still does not run, and its disk is billed."""
+    """Report that it still does not run while its disk is billed."""
     condition, since = launch.condition, launch.condition_since
     assert condition is not None
     assert since is not None
@@ -100,7 +100,7 @@ def condition_changed(launch: Launch, instance: Instance, nth: int, zone: tzinfo
 
 
 def unmeasured(why: str) -> GuardNotice:
-    """It answers, but the login failed."""
+    """Report that it answers, but the login failed."""
     return GuardNotice(
         key="unmeasured",
         headline="its GPUs and its network could not be measured",
@@ -130,7 +130,7 @@ _CONDITION_TEXTS = {
 
 
 def _disk(launch: Launch, instance: Instance) -> str:
-    """Its cost per day, with commission."""
+    """Return its cost per day, with commission."""
     usd_hour = instance.stopped_usd_hour
     listed = launch.disk_microusd_hour
     if usd_hour is not None and 0 <= usd_hour <= MAX_USD_HOUR:

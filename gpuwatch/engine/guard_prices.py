@@ -1,4 +1,4 @@
-"""Higher prices that hosts propose for running contracts: reported at once, answered by the owner's policy."""
+"""Higher prices that hosts propose for running contracts: reported at once, and answered by the owner's policy."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class RefusedIncrease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceGuard:
-    """The proposals at one provider.
+    """Handles the proposals at one provider.
 
     Args:
-        others: every launch that the budgets count.
+        others: returns every launch that the budgets count.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class PriceGuard:
         self._others = others
         self._polled_at: datetime | None = None
         self._answered: set[str] = set()
-        self._refused: dict[str, RefusedIncrease] = {}  # by launch id; stays when the proposal disappears from the list
+        self._refused: dict[str, RefusedIncrease] = {}  # by launch id; kept when the proposal leaves the list
 
     def refresh(self, running: Sequence[Launch], now: datetime) -> None:
-        """Fetch proposals if it is time and anything runs here."""
+        """Fetch proposals if it is time and any launch runs here."""
         polled_at = self._polled_at
         if not running or (polled_at is not None and timedelta(0) <= now - polled_at < POLL_EVERY):
             return
@@ -83,7 +83,7 @@ class PriceGuard:
                 self._met(launch, proposal, now)
 
     def fault(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Return an end cause if it must end now so that a rejected price never applies."""
+        """Return an end cause if the launch must end now so that a rejected price never applies."""
         rise = self._refused.get(launch.launch_id)
         if (
             rise is None
@@ -94,10 +94,10 @@ class PriceGuard:
         return EndReason.PRICE_RAISED, rise.words
 
     def beyond_budget(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Return an end cause if the list bills more than the launch was admitted with, and a budget does not allow it.
+        """Return an end cause if the list bills more than the launch was admitted with and a budget forbids it.
 
-        A new instance is ended then. One that runs is, if the policy accepts prices under the threshold; else its owner
-        decides, and the alert about the budget comes from there.
+        A new instance is ended then, and so is a running one if the policy accepts prices under the threshold.
+        Otherwise the owner decides, after the alert about the budget.
         """
         price = billed_rates(launch, instance)[1]
         if price <= launch.bound_microusd_hour:
@@ -117,13 +117,13 @@ class PriceGuard:
         return end, refusal.text
 
     def forget_except(self, launch_ids: Collection[str]) -> None:
-        """Forget all others."""
+        """Forget all other launches."""
         self._refused = {key: rise for key, rise in self._refused.items() if key in launch_ids}
 
     def _met(self, launch: Launch, proposal: PriceIncrease, now: datetime) -> None:
         raised = raised_microusd_hour(launch, proposal.new_usd_hour)
         words = _price_change(launch, proposal, raised)
-        # if something else rises too, the whole price is unknown, and nothing is accepted automatically
+        # if another rate rises too, the total price is unknown, and nothing is accepted automatically
         answer = self._answer(launch, None if proposal.words else raised, now)
         did = self._given(answer, proposal)
         if answer is IncreaseAnswer.ACCEPT:
@@ -146,13 +146,13 @@ class PriceGuard:
         return increase_answer(spec.on_price_increase, raised, ceiling, fits)
 
     def _refusal(self, launch: Launch, raised: int, of_watch: Budget, now: datetime) -> LaunchRefusal | None:
-        """Why no budget allows a launch at this price, which is higher than the one it was admitted with."""
+        """Return why a budget forbids the launch at this price, which is higher than it was admitted with, or None."""
         dearer = msgspec.structs.replace(launch, price_microusd_hour=raised)
         others = [one for one in self._others(now) if one.launch_id != launch.launch_id]
         return all_budgets_refusal(dearer, others, self._budget, of_watch, now)
 
     def _given(self, answer: IncreaseAnswer, proposal: PriceIncrease) -> str:
-        """Send the answer once; return what was done, for the owner."""
+        """Send the answer once; return what was done, as text for the owner."""
         if answer is IncreaseAnswer.NONE:
             return "Nothing was sent: the decision is yours."
         done = (

@@ -1,4 +1,4 @@
-"""GPU utilisation of running launches: one sample per poll is stored; idle launches end, waste is reported."""
+"""GPU utilisation of running launches: stores one sample per poll, ends idle launches, reports waste."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _DAY = timedelta(days=1)
 
 
 class UtilisationGuard:
-    """Take samples and act on them."""
+    """Takes samples and acts on them."""
 
     def __init__(self, uses: UtilisationRepository, alerts: GuardAlerts) -> None:
         self._uses = uses
         self._alerts = alerts
-        self._reported_at: dict[str, datetime] = {}  # alerts about waste
+        self._reported_at: dict[str, datetime] = {}  # time of the last alert about waste
         self._recovered_at: dict[str, datetime] = {}
         self._forgot_at: datetime | None = None
 
     def fault(self, launch: Launch, instance: Instance, spec: LaunchSpec | None, now: datetime) -> EndCause | None:
-        """Store a sample and report waste; return an end cause if it is idle. A failing store hides nothing else."""
+        """Store a sample and report waste; return an end cause if it is idle. A failing store disables nothing else."""
         sample = UtilisationSample(now, percent_of(instance))
         try:
             self._uses.add(launch.launch_id, sample)
@@ -58,7 +58,7 @@ class UtilisationGuard:
             return None
 
     def forget_except(self, launch_ids: Collection[str], now: datetime) -> None:
-        """Forget all others; once a day delete old samples. Raises StoreError."""
+        """Forget all other launches; once a day delete old samples. Raises StoreError."""
         self._reported_at = {key: at for key, at in self._reported_at.items() if key in launch_ids}
         self._recovered_at = {key: at for key, at in self._recovered_at.items() if key in launch_ids}
         if self._forgot_at is None or not timedelta(0) <= now - self._forgot_at < _DAY:
@@ -100,9 +100,9 @@ class UtilisationGuard:
         )
 
     def _key(self, launch: Launch, now: datetime) -> str:
-        """One key for each day of the launch, and a new one after it recovered.
+        """Return a key per day of the launch, and a new one after it recovered.
 
-        A restart repeats nothing on the same day.
+        A restart repeats no alert on the same day.
         """
         started_at = launch.running_at or launch.intended_at
         recovered_at = self._recovered_at.get(launch.launch_id)
@@ -111,7 +111,7 @@ class UtilisationGuard:
 
 
 def percent_of(instance: Instance) -> float | None:
-    """Return GPU utilisation; an impossible number is unknown."""
+    """Return GPU utilisation; impossible values count as unknown."""
     percent = instance.gpu_utilisation
     return percent if percent is not None and 0 <= percent <= 100 else None
 

@@ -1,4 +1,4 @@
-"""Alerts about a marketplace that cannot be seen: not answering, not understood, back, in another format. Pure."""
+"""Alerts about a marketplace: it does not answer, answers unusably, is back, or changed its format. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwatch.redaction import redact
 
 
 def blind_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
-    """A provider has given no complete answer for too long on one lane, or one that nobody understands.
+    """Alert that a provider has given no complete answer for too long on one lane, or only unusable ones.
 
     Args:
         health: with `blind_since`.
@@ -45,11 +45,11 @@ def blind_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: s
     )
 
 
-PRICE_FIELD = "price field"  # what a note about a field that makes the price begins with
+PRICE_FIELD = "price field"  # prefix of notes about a field that the price depends on
 
 
 class _LaneTexts(msgspec.Struct, frozen=True):
-    """What an alert calls a lane, and what follows from its blindness."""
+    """Return what an alert calls a lane, and the consequence of its blindness."""
 
     searches: str
     answer: str
@@ -77,7 +77,7 @@ _LANES = {
 
 
 def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datetime) -> Alert:
-    """A provider's daily row quota is used up."""
+    """Alert that a provider's daily row quota is used up."""
     return Alert(
         alert_id=alert_id,
         kind=AlertKind.BLIND,
@@ -95,10 +95,10 @@ def quota_alert(provider: str, resets_at: datetime, *, alert_id: str, now: datet
 
 
 def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id: str, now: datetime) -> Alert:
-    """A provider answers again, and is understood.
+    """Alert that a provider's answers arrive and are usable again.
 
     Args:
-        health: as it was while blind.
+        health: as it was while the lane was blind.
     """
     blind_since = health.blind_since or now
     back = "is understood" if health.not_understood else "answers"
@@ -120,7 +120,7 @@ def recovery_alert(provider: str, lane: str, health: ProviderHealth, *, alert_id
 
 
 def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: datetime) -> Alert:
-    """A provider's format changed."""
+    """Alert that a provider's format changed."""
     shown = "; ".join(notes[:10]) + (f"; and {len(notes) - 10} more" if len(notes) > 10 else "")
     return Alert(
         alert_id=alert_id,
@@ -137,7 +137,7 @@ def drift_alert(provider: str, notes: Sequence[str], *, alert_id: str, now: date
 
 
 def _worst(notes: Sequence[str]) -> str:
-    """The change that matters most, a price's before others: a field that is read, and cannot be read any more."""
+    """Return the most important change, price fields first: a field that gpuwatch reads and now cannot read."""
     lost = [note for note in notes if "field" in note and not note.startswith("new field")]
     return f": {min(lost, key=lambda note: not note.startswith(PRICE_FIELD))}" if lost else ""
 

@@ -1,7 +1,7 @@
-"""Is a provider answering, and is it understood? Kept for each lane: a hunt that finds nothing hides no broken sweep.
+"""Tracks for each lane whether a provider answers usably: a quiet hunt does not hide a broken sweep.
 
-A lane is blind after three intervals without a complete answer, and at once if an answer has rows of which none is
-understood. An answer without rows proves a connection, not that rows would be understood.
+A lane is blind after three intervals without a complete answer, and at once after an answer in which no row is
+usable. An answer without rows proves a connection, not that gpuwatch could read its rows.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ BLIND_AFTER_INTERVALS = 3
 
 
 class _Lane:
-    """One lane: its stored health, and the questions whose rows were not understood when last asked."""
+    """One lane: its stored health, and the queries whose last answer had no usable row."""
 
     def __init__(self, health: ProviderHealth) -> None:
         self.health = health
-        self.puzzling: dict[str, datetime] = {}  # question → when
-        self.understood_at: datetime | None = None  # when rows were last understood
+        self.puzzling: dict[str, datetime] = {}  # query → time
+        self.understood_at: datetime | None = None  # time of the last usable rows
 
     @property
     def is_blind(self) -> bool:
         return self.health.blind_since is not None
 
     def take(self, question: str, has_rows: bool, now: datetime) -> None:
-        """A complete answer. One without rows clears its question once others are understood again."""
+        """Note a complete answer. One without rows clears its query once other queries return usable rows again."""
         if has_rows:
             self.understood_at = now
             self.puzzling.pop(question, None)
@@ -45,7 +45,7 @@ class _Lane:
             self.puzzling.pop(question, None)
 
     def sees_again(self) -> bool:
-        """Does the answer just taken end its blindness? After a restart, only rows that are understood do."""
+        """Whether the last answer ends the blindness. After a restart, only usable rows do."""
         return not self.puzzling and (self.understood_at is not None or not self.health.not_understood)
 
 
@@ -53,7 +53,7 @@ class HealthMonitor:
     """The health of one provider. Called from its hunt, its sweep and its periodic health check.
 
     Args:
-        base_url: for the log.
+        base_url: for log lines.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class HealthMonitor:
         return {name: lane.health for name, lane in self._lanes.items()}
 
     def answered(self, lane: str, question: str, has_rows: bool, now: datetime) -> bool:
-        """A complete answer came; True: with it all is understood again that was not. Raises StoreError.
+        """Note a complete answer; return whether all answers are usable again after some were not. Raises StoreError.
 
         Args:
-            question: what was asked for, the same text each time.
-            has_rows: it has rows that were understood.
+            question: the query as text, the same text each time.
+            has_rows: whether the answer has usable rows.
         """
         with self._lock:
             one = self._lanes[lane]
@@ -100,7 +100,7 @@ class HealthMonitor:
             return was_puzzled and not any(each.health.not_understood for each in self._lanes.values())
 
     def failed(self, lane: str, question: str, error: ProviderError, now: datetime) -> None:
-        """A query was not answered. A used-up quota, and rows that nobody understands, blind for certain: at once.
+        """Note a failed query. A used-up quota and an answer without usable rows make the lane blind at once.
 
         Raises StoreError.
         """
@@ -115,10 +115,10 @@ class HealthMonitor:
                 alert = quota_alert(self._provider, error.resets_at, alert_id=self._new_id(), now=now)
                 self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=now), now, alert)
             if one.is_blind and not one.health.reported and not self._is_covered(lane):
-                self._goes_blind(lane, one.health, now)  # the other lane, whose alert was enough, is back
+                self._goes_blind(lane, one.health, now)  # the other lane, whose alert covered it, recovered
 
     def check(self, lane: str, interval_s: float, now: datetime) -> None:
-        """Has it been silent for too long? A sweep that was never tried is not silent: there may be no rows for it."""
+        """Mark a lane blind that was silent for too long. A sweep that was never tried is exempt: it may lack rows."""
         with self._lock:
             one = self._lanes[lane]
             if one.is_blind or (lane == SWEEP and one.health.last_error is None):
@@ -128,7 +128,7 @@ class HealthMonitor:
                 self._goes_blind(lane, msgspec.structs.replace(one.health, blind_since=newest), now)
 
     def not_polled(self, lane: str) -> None:
-        """This lane is not polled any more, so it cannot be blind. Raises StoreError."""
+        """Reset a lane that is not polled any more: it cannot be blind. Raises StoreError."""
         with self._lock:
             if self._lanes[lane].is_blind:
                 self._save(lane, ProviderHealth())
@@ -136,7 +136,7 @@ class HealthMonitor:
     # --- transitions --------------------------------------------------------------------------------------------------
 
     def _is_covered(self, lane: str) -> bool:
-        """Was the other lane's blindness reported? One fault on two lanes is one alert."""
+        """Whether the other lane's blindness was reported: one fault on two lanes is one alert."""
         others = [one.health for name, one in self._lanes.items() if name != lane]
         return any(health.blind_since is not None and health.reported for health in others)
 
@@ -151,7 +151,7 @@ class HealthMonitor:
             self._goes_blind(lane, msgspec.structs.replace(health, blind_since=now), now)
 
     def _goes_blind(self, lane: str, health: ProviderHealth, now: datetime, alert: Alert | None = None) -> None:
-        """With an alert, which the log gets, too; where the other lane's alert covers it, only a line of the log."""
+        """Mark it blind with an alert, which is also logged; if the other lane's alert covers it, only log a line."""
         covered = self._is_covered(lane)
         health = msgspec.structs.replace(health, reported=not covered)
         news = alert or blind_alert(self._provider, lane, health, alert_id=self._new_id(), now=now)
@@ -168,7 +168,7 @@ class HealthMonitor:
             log.info("%s: the %s is answered again as well", self._provider, lane, extra=self._extra(lane))
 
     def _save(self, lane: str, health: ProviderHealth, alert: Alert | None = None) -> None:
-        """In the store first: what could not be stored is tried again at the next failure or answer."""
+        """Save to the store first: if that fails, the next failure or answer tries again."""
         with self._uow_factory.open() as uow:
             if alert is not None:
                 uow.enqueue(outbox_alert(alert))

@@ -1,6 +1,6 @@
-"""The hunt: small queries, cheapest first, at or under the watches' limits; each answer is decided on at once.
+"""The hunt: small queries, cheapest first, at or under the watches' limits; each answer leads to a decision at once.
 
-Where a provider takes several GPU names in one search, watches share questions (`domain/watches/query_plan`).
+If a provider accepts several GPU names in one search, watches share queries (`domain/watches/query_plan`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpuwatch.ports import Answer, Completeness, Market, Query
 log = logging.getLogger(__name__)
 
 HuntRecorder = Callable[[Query, Answer | ProviderError, datetime], None]
-CurrentLimit = Callable[[Watch, datetime], Watch]  # the watch with the limit of this moment; may raise StoreError
+CurrentLimit = Callable[[Watch, datetime], Watch]  # the watch with its current limit; may raise StoreError
 Observations = Mapping[str, Observation]  # by the watch's name
 
 
@@ -40,10 +40,10 @@ class Hunter:
     """The hunt at one provider. One round at a time.
 
     Args:
-        record: stores an answer, or that there was none, after it was decided on.
-        current_limit: for watches with `max_price = "auto"`, or that compare with what is known by then.
-        job_watches: what the queued jobs look for at this moment.
-        planner: joins the questions of several watches; None: each distinct query is asked by itself.
+        record: stores an answer or a failure after the decision.
+        current_limit: for watches with `max_price = "auto"`, or with limits from past prices.
+        job_watches: returns the current watches of queued jobs.
+        planner: joins the queries of several watches; None: each distinct query is sent separately.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -71,31 +71,31 @@ class Hunter:
         self._job_watches = job_watches
         self._planner = planner
         self._polled_at: dict[Query, datetime] = {}
-        self._rows: dict[Query, int] = {}  # how many each returned when last asked
-        self._asked: dict[Query, int] = {}  # when last, as a number: clocks step back
+        self._rows: dict[Query, int] = {}  # rows of the last answer to each query
+        self._asked: dict[Query, int] = {}  # number of its last poll: clocks may step back
         self._numbers = itertools.count(1)
-        self._took_s: dict[Query, float] = {}  # the last answer
-        self._unproven: set[Query] = set()  # reported: a cheaper offer may be missing
-        self._reported_places: set[str] = set()  # watches whose `regions` left out offers without a country
+        self._took_s: dict[Query, float] = {}  # duration of the last answer
+        self._unproven: set[Query] = set()  # queries reported because a cheaper offer may be missing
+        self._reported_places: set[str] = set()  # watches whose `regions` excluded such offers
 
     @property
     def is_stopping(self) -> bool:
-        """Whether gpuwatch is stopping: no other round begins."""
+        """Whether gpuwatch is stopping, so that no other round begins."""
         return self._stopping.is_set()
 
     def ask_soon(self, watch: str) -> None:
-        """Its queries are due at once: quotes of several providers are being compared. Safe from any thread."""
+        """Make its queries due at once, because quotes of several providers are being compared. Thread-safe."""
         for query, watches in list(self._watches_of.items()):
             if any(one.name == watch for one in watches):
                 self._polled_at.pop(query, None)
 
     def ask_for_best(self, name: str, gather_s: float, clock: Callable[[], datetime]) -> bool:
-        """Ask for the best offer that a watch was last shown, if its whole question takes too long to be waited for.
+        """Query only a watch's best known offer, if its full query takes too long to wait for.
 
-        Safe from any thread, also beside a round.
+        Thread-safe, also during a round.
 
         Returns:
-            False: it was not asked; its whole question is quick, or nothing of it is known.
+            False: nothing was sent, because the full query is quick or no offer is known.
         """
         slow = [
             (query, watch)
@@ -128,17 +128,17 @@ class Hunter:
 
     @property
     def queries(self) -> int:
-        """How many distinct queries a round has."""
+        """The number of distinct queries in a round."""
         return len(self._watches_of)
 
     @property
     def matched_rows(self) -> int:
-        """How many rows they returned when last asked."""
+        """The number of rows that they last returned."""
         return sum(self._rows.values())
 
     @property
     def is_planned(self) -> bool:
-        """Whether its queries may be joined: then what is due is not asked in rounds, but as the plan says."""
+        """Whether queries may be joined; then a plan, instead of rounds, decides what is due."""
         return self._planner is not None and len(self._watches_of) > 1
 
     def run_round(
@@ -148,13 +148,13 @@ class Hunter:
         matched_every_s: float,
         limits: PollingLimits | None = None,
     ) -> None:
-        """Poll every query that is due, the longest unasked first; decide on each answer at once, before the next.
+        """Poll every due query, the longest unpolled first; decide on each answer before the next query.
 
-        A provider that wants no more questions for now ends the round: the next one begins with those that are left.
+        A rate limit or a spent quota ends the round: the next one begins with the remaining queries.
 
         Args:
-            matched_every_s: how often a query that returns rows is asked, if there is no plan.
-            limits: for the plan; None: there is none.
+            matched_every_s: poll interval of a query that returns rows, without a plan.
+            limits: for the plan; None: no plan.
         """
         self._apply_current_limits(clock())
         if self._planner is not None and limits is not None and self.is_planned:
@@ -171,16 +171,16 @@ class Hunter:
                 return
 
     def _unasked_s(self, query: Query, now: datetime) -> float:
-        """For how long it was not asked; infinity: never, or the clock stepped back, which must not silence it."""
+        """Return the seconds since its last poll; infinity if never, or if the clock stepped back."""
         polled_at = self._polled_at.get(query)
-        # an hour ahead of us is not "polled lately"
+        # a poll in the future does not count as recent
         return math.inf if polled_at is None or polled_at > now else (now - polled_at).total_seconds()
 
-    # --- questions that watches share ---------------------------------------------------------------------------------
+    # --- shared queries -----------------------------------------------------------------------------------------------
 
     def _run_planned(self, planner: QueryPlanner, limits: PollingLimits, clock: Callable[[], datetime]) -> None:
-        """Ask what is due, the most overdue first; at most as many as there are questions."""
-        early_s = min(limits.poll_every_s, limits.search_interval_s) / 2  # until the next look at what is due
+        """Send due queries, most overdue first; at most as many as the plan has."""
+        early_s = min(limits.poll_every_s, limits.search_interval_s) / 2  # until the next check for due queries
         left = math.inf
         while left > 0 and not self._stopping.is_set():
             now = clock()
@@ -197,7 +197,7 @@ class Hunter:
         return [self._demand(query, watches, planner, now) for query, watches in self._watches_of.items()]
 
     def _demand(self, query: Query, watches: Sequence[Watch], planner: QueryPlanner, now: datetime) -> Demand:
-        """What has matched is known already; where a machine is wanted still, it is what matters most."""
+        """Return a query's demand: low after a match, which is known; highest while a machine is still wanted."""
         names = tuple(watch.name for watch in watches)
         if not self._rows.get(query):
             return Demand(query=query, watches=names, heat=planner.heat(query, watches, now))
@@ -209,7 +209,7 @@ class Hunter:
         return max(self._unasked_s(one.query, now) for one in question.demands)
 
     def _ask(self, planner: QueryPlanner, question: SharedQuery, clock: Callable[[], datetime]) -> bool:
-        """Ask for several watches at once, and in parts if that does not show everything; False: it was refused."""
+        """Query for several watches at once, then in parts if the answer is incomplete; False: the provider refused."""
         queries = [one.query for one in question.demands]
         if len(queries) == 1:
             answer = self._poll(queries[0], self._watches_of[queries[0]], clock)
@@ -221,7 +221,7 @@ class Hunter:
         return not _is_refusal(found)
 
     def _search_joined(self, question: SharedQuery, clock: Callable[[], datetime]) -> Answer | ProviderError:
-        """One search for all; a page that was cut is kept, and nothing is decided on it."""
+        """Send one search for all; a truncated answer is recorded, but leads to no decision."""
         queries = [one.query for one in question.demands]
         watches = list({watch.name: watch for query in queries for watch in self._watches_of[query]}.values())
         number, asked_at = next(self._numbers), clock()
@@ -258,7 +258,7 @@ class Hunter:
             self._log_without_country(watches, answer, clock())
 
     def _apply_current_limits(self, now: datetime) -> None:
-        """Poll for what is at or under the limits of this moment; a watch whose limit is unknown is not polled."""
+        """Poll at or under the current limits; skip a watch whose limit is unknown."""
         waiting = self._job_watches()
         if not waiting and self._limited is None and all(watch.has_fixed_limit for watch in self._watches):
             return
@@ -268,7 +268,7 @@ class Hunter:
                 limited.append(self._current_limit(watch, now))
             except StoreError as error:
                 log.error("watch %s: its limit is unknown: %s", watch.name, error)  # noqa: TRY400
-            except Exception:  # no history may blind the other watches of this provider
+            except Exception:  # a broken history must not blind the provider's other watches
                 log.exception("watch %s: cannot compute its limit; it is not polled", watch.name)
         if limited == self._limited:
             return
@@ -300,11 +300,11 @@ class Hunter:
     def _search(
         self, query: Query, watches: Sequence[Watch], clock: Callable[[], datetime]
     ) -> tuple[Answer, Observations]:
-        """The answer, and what it shows each watch: its cheapest offer, even where the page was cut."""
+        """Return the answer and each watch's observation, with its cheapest offer even if the answer was truncated."""
 
         def dearest_kept(observed: Observations) -> Match | None:
-            # the cheapest whole job, or the fastest for a dollar, may stand anywhere; who only alerts about it goes by
-            # the GPU price
+            # the cheapest job or the fastest offer per dollar may be anywhere in the list; watches that only alert go
+            # by GPU price
             by_price = [watch for watch in watches if is_by_gpu_price(watch)]
             if any(watch not in by_price and self._evaluator.will_rent(watch) for watch in watches):
                 return None
@@ -321,7 +321,7 @@ class Hunter:
         return answer, observed
 
     def _log_without_country(self, watches: Sequence[Watch], answer: Answer, now: datetime) -> None:
-        """Once for each watch: `regions` leaves out offers that may stand in the right country."""
+        """Warn once per watch that `regions` excludes offers that may be in the right country."""
         name = self.market.name
         for watch in watches:
             if not watch.regions or watch.name in self._reported_places:
@@ -332,7 +332,7 @@ class Hunter:
                 log.warning(text, watch.name, name, len(placeless), extra={"provider": name, "watch": watch.name})
 
     def _log_unproven(self, query: Query, answer: Answer) -> None:
-        """Once, and again after an answer that was whole: a cheaper offer may be missing from what was decided on."""
+        """Warn that a cheaper offer may be missing: once, and again after a complete answer."""
         if not answer.incomplete_because:
             self._unproven.discard(query)
         elif answer.offers and query not in self._unproven:
@@ -342,7 +342,7 @@ class Hunter:
 
 @contextmanager
 def _store_errors_logged(provider: str) -> Iterator[None]:
-    """Nothing was started or reported that is not stored; the next poll tries again."""
+    """Log store errors. What is not stored was neither started nor reported; the next poll tries again."""
     try:
         yield
     except StoreError as error:
@@ -354,7 +354,7 @@ def _is_refusal(answer: Answer | ProviderError) -> bool:
 
 
 def _by_query(watches: Sequence[Watch], commission: Commission) -> Mapping[Query, Sequence[Watch]]:
-    """Watches with the same query share one search; jobs also where only their limits differ, by the highest."""
+    """Group watches by query, so that they share one search; jobs that differ only in limits use the highest."""
     found: dict[Query, list[Watch]] = {}
     loosest: dict[Query, tuple[Query, list[Watch]]] = {}
     for watch in watches:

@@ -1,4 +1,4 @@
-"""Evidence about a missing instance beside lists and its id: whether its offer can be rented again, and the balance."""
+"""Evidence about a missing instance besides lists and lookups: whether its offer is for rent again, and the balance."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ log = logging.getLogger(__name__)
 
 ASK_EVERY_S = 60.0
 _PAID_FOR = "the balance falls as if the instance was paid for"
-_CEILING = 1.1  # of its listed price: the offer is for rent again at about that
+_CEILING = 1.1  # × the listed price: a renewed offer is expected at or under this
 
 
 class IndependentFindings(msgspec.Struct, frozen=True):
-    """What was found out: kinds that speak for an absence, and what speaks against it."""
+    """Findings: kinds of evidence for an absence, and doubts about it."""
 
     kinds: frozenset[EvidenceKind] = frozenset()
     doubts: tuple[str, ...] = ()
 
 
 class IndependentEvidence:
-    """Asks at most once a minute for each launch; `begin` first, so that the balance can be compared.
+    """Collects evidence at most once a minute for each launch; call `begin` first, to compare balances.
 
     Args:
-        market: None: it cannot be searched (a command beside a daemon).
+        market: None: no market to search (a command beside a daemon).
         monotonic: seconds.
     """
 
@@ -49,11 +49,11 @@ class IndependentEvidence:
         self._asked_s: dict[str, float] = {}
 
     def is_due(self, launch: Launch) -> bool:
-        """Whether this launch may be asked about again."""
+        """Whether evidence about this launch may be collected again."""
         return self._is_due(self._asked_s, launch)
 
     def begin(self, launch: Launch, listing: InstanceListing) -> None:
-        """Read the balance to compare later ones with, unless one is known."""
+        """Read the balance as a baseline, unless there is one."""
         if launch.launch_id not in self._first and self._is_due(self._began_s, launch):
             self._began_s[launch.launch_id] = self._monotonic()
             reading = self._balance(listing)
@@ -61,12 +61,12 @@ class IndependentEvidence:
                 self._first[launch.launch_id] = reading
 
     def possible(self, launch: Launch) -> set[EvidenceKind]:
-        """The kinds that can be asked for at all."""
+        """Return the kinds of evidence that are available at all."""
         kinds = {EvidenceKind.OFFER} if self._market is not None and not launch.spot else set()
         return kinds | ({EvidenceKind.BALANCE} if launch.launch_id in self._first else set())
 
     def ask(self, launch: Launch, listing: InstanceListing) -> IndependentFindings:
-        """Ask for everything. What does not answer is no evidence."""
+        """Collect all evidence. A query that fails is no evidence."""
         self._asked_s[launch.launch_id] = self._monotonic()
         kinds, doubts = set(), []
         with suppress(ProviderError):
@@ -80,7 +80,7 @@ class IndependentEvidence:
         return IndependentFindings(frozenset(kinds), tuple(doubts))
 
     def forget(self, launch: Launch) -> None:
-        """It was found, or is over."""
+        """Forget a launch that was found or is over."""
         for known in (self._first, self._began_s, self._asked_s):
             known.pop(launch.launch_id, None)
 
@@ -89,9 +89,9 @@ class IndependentEvidence:
         return last_s is None or self._monotonic() - last_s >= ASK_EVERY_S
 
     def _is_for_rent(self, launch: Launch) -> bool:
-        """Whether the very offer is for rent: other GPUs of that machine prove nothing.
+        """Whether exactly this offer is for rent: other GPUs of that machine prove nothing.
 
-        Stock is for rent whoever has one of it, and an interruptible offer while somebody else has it.
+        Fungible stock is always for rent, and an interruptible offer is, too, while somebody else has it.
         """
         if self._market is None or launch.spot:
             return False
@@ -112,7 +112,7 @@ class IndependentEvidence:
         if first is None or last is None:
             return None
         if first.listed != last.listed or last.balance_microusd > first.balance_microusd:
-            self._first[launch.launch_id] = last  # others came or went, or money was paid in: compare from here
+            self._first[launch.launch_id] = last  # instances changed or credit was added: compare from here on
             return None
         return is_unpaid(first, last, launch.listed_microusd_hour)
 

@@ -1,4 +1,4 @@
-"""What a job asks of its instance at the provider: where its SSH server listens, and when the provider ends it."""
+"""Addresses of job instances, and the ends of their contracts, as the provider states them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASK_EVERY_S = 5.0
 
 
 class InstanceAddresses:
-    """Asked once per run, and the list at most every few seconds: then its address is stored.
+    """Returns SSH addresses; lists the instances at most every few seconds. The caller stores the address of a run.
 
     Args:
         launchers: by provider.
@@ -32,7 +32,7 @@ class InstanceAddresses:
         self._listed: dict[str, tuple[float, Sequence[Instance]]] = {}
 
     def __call__(self, launch: Launch) -> SshAddress | None:
-        """The address of a launch's instance; None: not known yet."""
+        """Return the address of a launch's instance; None: not known yet."""
         for one in self._instances(launch.provider):
             if one.instance_id == launch.instance_id and one.ssh_host is not None:
                 return SshAddress(host=one.ssh_host, port=one.ssh_port or 22, user=one.ssh_user or "root")
@@ -54,7 +54,7 @@ class InstanceAddresses:
 
 
 class ContractEnds:
-    """When the provider itself ends an instance, whatever gpuwatch decides: asked where a later end is wanted.
+    """Returns when the provider itself ends an instance; used before a launch is extended.
 
     Args:
         launchers: by provider.
@@ -64,7 +64,7 @@ class ContractEnds:
         self._launchers = launchers
 
     def __call__(self, launch: Launch) -> datetime | None:
-        """None: the provider ends nothing by itself, or does not say so now."""
+        """Return that time; None: the provider ends nothing by itself, or does not state it now."""
         launcher = self._launchers.get(launch.provider)
         if launcher is None or launch.instance_id is None:
             return None
@@ -77,7 +77,7 @@ class ContractEnds:
 
 
 def instance_of(launcher: Launcher, instance_id: str) -> Instance | None:
-    """One instance, by itself where the provider answers that: it shows more than its list. Raises ProviderError."""
+    """Return one instance, by lookup if possible, which shows more than the list. Raises ProviderError."""
     if isinstance(launcher, InstanceLookup):
         return launcher.get(instance_id)
     return next((one for one in launcher.list_instances() if one.instance_id == instance_id), None)

@@ -1,4 +1,4 @@
-"""Sends destroys, as often as it takes, and reports those that are refused or take long."""
+"""Sends destroys, repeatedly if needed, and reports refused and slow ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gpuwatch.ports import Launcher, LaunchRepository, OutboxAlert
 log = logging.getLogger(__name__)
 
 SLOW_STOP_S = 300.0
-RESEND_S = 30.0  # after an acknowledgement that nothing can confirm
+RESEND_S = 30.0  # after an acknowledgement, while nothing can confirm the end
 
 
 def at_once(launch: Launch, now: datetime) -> bool:
-    """No hook is waited for."""
+    """Allow the destroy without waiting for a hook."""
     return True
 
 
 class InstanceEnder:
-    """Ends instances at one provider. An acknowledgement is no proof; the lists are.
+    """Ends instances at one provider. An acknowledgement is no proof; only the lists are.
 
     Args:
         monotonic: seconds.
@@ -45,19 +45,19 @@ class InstanceEnder:
         self._monotonic = monotonic
         self._may_destroy = may_destroy
         self._stopping_since_s: dict[str, float] = {}
-        self._acknowledged: dict[str, float] = {}  # launch → when, latest
+        self._acknowledged: dict[str, float] = {}  # launch → time of the latest one
 
     def is_acknowledged(self, launch: Launch) -> bool:
-        """Whether the provider accepted a destroy of it in this process."""
+        """Whether the provider has accepted a destroy of it in this process."""
         return launch.launch_id in self._acknowledged
 
     def was_just_acknowledged(self, launch: Launch) -> bool:
-        """Whether that was so short a time ago that sending it again says nothing."""
+        """Whether that was so recent that another destroy is pointless."""
         at_s = self._acknowledged.get(launch.launch_id)
         return at_s is not None and self._monotonic() - at_s < RESEND_S
 
     def destroy(self, launch: Launch, instance_id: str, now: datetime) -> None:
-        """Send it; called again at every listing that still shows the instance."""
+        """Send a destroy; called again at every listing that still shows the instance."""
         self._report_if_slow(launch, now)
         if not self._may_destroy(launch, now):
             return
@@ -72,7 +72,7 @@ class InstanceEnder:
                 self._report(self._launch_alerts.refused_end(launch, str(error), now))
 
     def forget(self, launch: Launch) -> None:
-        """It is over."""
+        """Forget a launch that is over."""
         self._stopping_since_s.pop(launch.launch_id, None)
         self._acknowledged.pop(launch.launch_id, None)
 

@@ -1,8 +1,8 @@
-"""A provider that does not list its instances, or not say whose key it is: reported once, and its return once.
+"""Reports once that a provider's instance list or account is unavailable, and once that it is back.
 
-It matters while something is rented there, and while nothing may be: what an unknown account holds is unknown, too.
+This matters while something is rented there, and while it blocks renting: instances of an unknown account are unknown.
 
-The hunt has a check of its own (`health_monitor`): a key that may search but not list leaves that one healthy.
+The hunt has its own check (`health_monitor`): it stays healthy with a key that can search but not list.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gpuwatch.ports import LaunchRepository, OutboxAlert
 log = logging.getLogger(__name__)
 
 ALERT_AFTER_S = 600.0
-BLOCKED_AFTER_S = 120.0  # since the start no list came, so nothing is rented; assumed: a restart there takes less
+BLOCKED_AFTER_S = 120.0  # no list since the start, so nothing is rented; assumed: a provider restarts in less time
 
 
 class InstanceListMonitor:
-    """How long one provider's instance list has been unavailable.
+    """Tracks how long one provider's instance list has been unavailable.
 
     Args:
         monotonic: seconds.
@@ -39,10 +39,10 @@ class InstanceListMonitor:
         self._reported = False
 
     def failed(self, error: ProviderError, alive: int, now: datetime, *, is_blocked: bool = False) -> None:
-        """No usable list, while so many launches are alive there.
+        """Note that there was no usable list; `alive` is the number of active launches there.
 
         Args:
-            is_blocked: none came since the start, and something would be rented there.
+            is_blocked: there was none since the start, and something would be rented there.
         """
         if self._since_s is None:
             self._since_s = self._monotonic()
@@ -55,7 +55,7 @@ class InstanceListMonitor:
             self._reported = self._enqueue(alerts.nothing_rented(self._provider, str(error), now))
 
     def saw(self, now: datetime) -> None:
-        """A complete list came."""
+        """Note a complete list."""
         self._since_s = None
         if self._reported:
             self._reported = not self._enqueue(self._launch_alerts.instance_list_back(self._provider, now))

@@ -21,7 +21,7 @@ class InstanceListing:
                 self._by_label.setdefault(launch_id, instance)
 
     def of(self, launch: Launch) -> Instance | None:
-        """Return its instance: by id, which an owner cannot edit; by label only while the id is unknown."""
+        """Return its instance: by id, which an owner cannot edit; by label only if the id is unknown."""
         if launch.instance_id is not None:
             return self.by_id.get(launch.instance_id)
         return self._by_label.get(launch.launch_id)

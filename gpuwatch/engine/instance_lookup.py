@@ -1,4 +1,4 @@
-"""Asks for one instance by its id, where the provider has such an answer to give."""
+"""Looks up one instance by its id, if the provider supports that."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 class LookupAnswer(msgspec.Struct, frozen=True):
-    """What the provider says about one id.
+    """The provider's answer about one id.
 
     Attributes:
-        is_known: it said something; else it has no such answer, and its list alone counts.
-        instance: None: it is gone, if anything is known.
+        is_known: there was an answer; if False, only the list counts.
+        instance: None: the instance is gone, if `is_known`.
     """
 
     is_known: bool
@@ -25,16 +25,16 @@ class LookupAnswer(msgspec.Struct, frozen=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the provider said so."""
+        """Whether the provider states that it is gone."""
         return self.is_known and self.instance is None
 
 
 def look_up(launcher: Launcher, instance_id: str) -> LookupAnswer:
-    """Ask for it. An answer in no known form (a 404 of a server without that address) says nothing either way, and so
-    does a key that may list instances but not ask for one: both are as if the provider had no such answer.
+    """Look it up. Two failures count as a missing lookup: an answer in an unknown form, such as a 404 of a server
+    without that address, and a key that can list instances but not look one up.
 
     Raises:
-        ProviderError: no answer; the next one counts.
+        ProviderError: no answer; try again.
     """
     if not isinstance(launcher, InstanceLookup):
         return LookupAnswer(False)

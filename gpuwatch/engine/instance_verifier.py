@@ -1,6 +1,6 @@
-"""Check that a new instance matches its offer: the list at once, the instance itself from a thread.
+"""Checks that a new instance matches its offer: the list at once, the instance itself from a thread.
 
-Polling the list never waits for an instance: each poll takes the result that is there, or says "not yet known".
+A poll never waits for an instance: it takes an available result, or reports "not yet known".
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gpuwatch.ports.probing import InstanceProbe, InstanceUnreachable, LoginRefu
 log = logging.getLogger(__name__)
 
 LOGIN_PATIENCE = timedelta(minutes=2)  # a new instance may answer before it has its keys
-MEASURED = 2  # slow measurements before the line counts as slow
+MEASURED = 2  # slow measurements before the connection counts as slow
 
 BackgroundRunner = Callable[[Callable[[], None]], None]
 
 
 def in_background(work: Callable[[], None]) -> None:
-    """Run it in a thread that keeps no process alive."""
+    """Run it in a daemon thread."""
     threading.Thread(target=work, name="verify", daemon=True).start()
 
 
@@ -54,11 +54,11 @@ class _Progress:
 
 
 class InstanceVerifier:
-    """Verify launches, each until the result is known.
+    """Verifies launches, each until the result is known.
 
     Args:
         start: runs a probe in the background.
-        unmeasured: called once with an instance that could not be measured, and why; it is then trusted.
+        unmeasured: called once for an instance that could not be measured, with the reason; it is then trusted.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class InstanceVerifier:
         self._progress: dict[str, _Progress] = {}
 
     def verified(self, launch: Launch, instance: Instance, watch: Watch | None, now: datetime) -> bool | EndCause:
-        """Return True if it matches its offer as far as is known, False if not yet known, else why it must end."""
+        """Return True if it matches its offer as far as known, False if not yet known, or the end cause."""
         spec = None if watch is None else watch.launch
         if watch is None or spec is None or spec.verify is VerificationMode.NONE:
             return True
@@ -87,7 +87,7 @@ class InstanceVerifier:
         return found
 
     def forget_except(self, launch_ids: Collection[str]) -> None:
-        """Forget all others."""
+        """Forget all other launches."""
         self._progress = {key: progress for key, progress in self._progress.items() if key in launch_ids}
 
     def _check(
@@ -118,7 +118,7 @@ class InstanceVerifier:
         return measurement_mismatch(launch, found) or _speed(progress, found, watch.min_download_mbps)
 
     def _refused(self, progress: _Progress, found: LoginRefused, launch: Launch, now: datetime) -> bool:
-        """Not the machine's fault as far as we know: after a while it is trusted, and the owner gets an alert."""
+        """Handle a refused login, which need not be the machine's fault: later trust it, and alert the owner."""
         progress.words = str(found)
         progress.refused_at = progress.refused_at or now
         if now - progress.refused_at < LOGIN_PATIENCE:
@@ -155,7 +155,7 @@ class InstanceVerifier:
 
 
 def _speed(progress: _Progress, found: MeasuredInstance, wanted_mbps: float | None) -> bool | EndCause:
-    """The better of two measurements counts: the first may run beside the image's own download."""
+    """Judge the best measurement so far: the first may run during the image's own download."""
     progress.measured += 1
     if found.download_mbps is not None:
         progress.best_mbps = max(progress.best_mbps or 0.0, found.download_mbps)

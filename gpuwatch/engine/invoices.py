@@ -1,4 +1,4 @@
-"""Fetch what a provider charged for days whose charges are not final yet. Nothing waits for it."""
+"""Fetches what a provider charged for days whose charges are not final yet. Nothing waits for it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from gpuwatch.ports.store import InvoiceRepository
 log = logging.getLogger(__name__)
 
 FETCH_EVERY_S = 3600.0
-FIRST_AFTER_S = 60.0  # a daemon that keeps restarting fetches nothing
-# Charges are said to be final at midnight UTC; we wait longer, so that a late entry is not missed.
+FIRST_AFTER_S = 60.0  # so that a daemon that keeps restarting fetches nothing
+# The provider documents charges as final at midnight UTC; a longer wait includes late entries.
 SETTLED_AFTER = timedelta(hours=6)
-NOTHING_AFTER = timedelta(days=2)  # a day without any charge by then was not charged
+NOTHING_AFTER = timedelta(days=2)  # a day without any charge by then counts as not charged
 _DAY = timedelta(days=1)
-_MOST_USD = 1_000_000.0  # for one instance on one day; a larger number is an error
+_MOST_USD = 1_000_000.0  # for one instance on one day; a larger amount is an error
 
 
 class InvoiceCollector:
-    """Fetch and store what one provider charged."""
+    """Fetches and stores the charges of one provider."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class InvoiceCollector:
         self._reported_missing = False
 
     def run_if_due(self, now: datetime) -> bool:
-        """Ask, at most once an hour; True if it was time. What goes wrong is logged, and tried again in an hour."""
+        """Fetch at most once an hour; return whether it was time. Errors are logged, and retried in an hour."""
         if self._monotonic() < self._next_s:
             return False
         self._next_s = self._monotonic() + FETCH_EVERY_S
@@ -62,12 +62,12 @@ class InvoiceCollector:
         return True
 
     def collect(self, now: datetime) -> int | None:
-        """Fetch everything that is not final. Returns the number of stored rows; None: the provider does not report
+        """Fetch everything that is not final. Returns the number of stored rows; None: the provider reports no
         charges.
 
         Raises:
-            ProviderError: it did not answer; what it answered before that is kept.
-            StoreError: it was not stored.
+            ProviderError: it did not answer; earlier answers are kept.
+            StoreError: storing failed.
         """
         mine = [one for one in self._launches() if one.provider == self._provider and not one.dry_run]
         days, kept = open_days(mine, self._book.final(self._provider), now), 0
@@ -88,9 +88,9 @@ def invoice_rows(
     ours: Iterable[str],
     now: datetime,
 ) -> list[InvoiceRow]:
-    """Return what to store of an answer: charges of our instances on the days that were requested.
+    """Return the charges to store: those of our instances on the requested days.
 
-    A day of an instance that is missing from the answer was not charged, once it is two days old and if the answer
+    An instance that an answer omits was not charged for a day that is at least two days past, provided that the answer
     names another instance of ours: an empty answer proves nothing.
     """
     mine, sums, final, odd = frozenset(ours), dict[tuple[str, date, str], int](), dict[tuple[str, date], bool](), set()

@@ -1,4 +1,4 @@
-"""What the owner hears of a job: finished, failed, interrupted, in need of a decision. Pure."""
+"""Alerts about a job: finished, failed, interrupted, awaiting a decision. Pure."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def job_alert(  # noqa: PLR0913 the parts of an alert
     can_do: Sequence[str] = (),
     log: Sequence[str] = (),
 ) -> OutboxAlert:
-    """An alert of a job; one of a kind for each run.
+    """Return an alert about a job; at most one of each kind per run.
 
     Args:
-        what: after the job's name in the headline.
-        log: the last lines of its command, as they came.
+        what: follows the job's name in the headline.
+        log: the last lines of the command's output.
     """
     key = f"job:{job.job_id}:{job.run_number}:{what}"
     launch = (("Launch", job.launch_id),) if job.launch_id else ()
@@ -59,13 +59,13 @@ def job_alert(  # noqa: PLR0913 the parts of an alert
 
 
 def job_id_of(alert: Alert) -> str | None:
-    """Which job an alert is about; None: it is about something else."""
+    """Return which job an alert is about; None: it is not about a job."""
     is_job = (alert.watch or "").startswith(WATCH_PREFIX) and alert.subject == alert.watch
     return next((value for label, value in alert.facts if label == "Job"), None) if is_job else None
 
 
 def goes_on(alert: Alert) -> bool:
-    """Whether the job goes on by itself, whatever its alert says."""
+    """Whether the job continues by itself after this alert."""
     return alert.headline.endswith(
         tuple(f": {one}" for one in (INTERRUPTED, NOT_FETCHED, NOT_STORED, NOT_COPIED, UNMEASURED))
     )

@@ -1,6 +1,6 @@
-"""Copies of a job in an object store: its results, its newest checkpoints. The instance has no part in it, and no key.
+"""Copies of a job in an object store: its results and newest checkpoints. The instance has no access to the store.
 
-STORE/JOB/SEQUENCE/files/…, manifest.json      the manifest is copied last: without it nothing there is whole
+STORE/JOB/SEQUENCE/files/…, manifest.json      the manifest is copied last: a folder without it is incomplete
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _CALL_S = 60.0
 
 
 class JobCopies:
-    """What goes to stores and comes back. What it remembers may be lost: then it is compared, and not sent again."""
+    """Copies to and from stores. If its memory is lost, it compares again instead of copying again."""
 
     def __init__(self, parts: JobParts) -> None:
         self._parts = parts
-        self._there: dict[str, set[StoredCheckpoint]] = {}  # job → what its store has
-        self._failed: dict[str, tuple[datetime, datetime]] = {}  # job → since when, and when it was tried last
+        self._there: dict[str, set[StoredCheckpoint]] = {}  # job → checkpoints in its store
+        self._failed: dict[str, tuple[datetime, datetime]] = {}  # job → first failure, last attempt
 
     def is_due(self, job: Job) -> bool:
-        """Whether a checkpoint waits to be copied."""
+        """Whether a checkpoint must be copied."""
         spec = job.definition.checkpoint
         if spec is None or spec.store is None or not self._may_try(job):
             return False
         return set(self._parts.files.checkpoints(job.job_id)) != self._there.get(job.job_id, set())
 
     def copy_checkpoints(self, job: Job) -> None:
-        """Bring the store to what is here: the newest first, then what is superseded goes."""
+        """Copy local checkpoints to the store, newest first, then delete superseded ones."""
         spec, stored = job.definition.checkpoint, self._parts.files.checkpoints(job.job_id)
         assert spec is not None
         assert spec.store is not None
@@ -77,9 +77,9 @@ class JobCopies:
                 self._parts.stores.drop(below(folder, name), MANIFEST, timeout_s=_CALL_S)
 
     def restore(self, job: Job) -> StoredCheckpoint | None:
-        """The newest sound checkpoint of the store, brought here and verified. Raises StoreUnreachable."""
+        """Fetch and verify the newest intact checkpoint from the store. Raises StoreUnreachable."""
         spec = job.definition.checkpoint
-        if spec is None or spec.store is None or job.run_number <= 1:  # nothing of a first run can be there
+        if spec is None or spec.store is None or job.run_number <= 1:  # the first run has nothing there
             return None
         folder, stores, files = below(spec.store, job.job_id), self._parts.stores, self._parts.files
         torn = {_name(one) for one in files.checkpoints(job.job_id) if one.failed}
@@ -105,10 +105,10 @@ class JobCopies:
         return one if is_safe_path(one.name) and all(is_safe_path(file.path) for file in one.files) else None
 
     def put_results(self, job: Job, folder: Path, places: Sequence[tuple[str, str, Sequence[str]]]) -> bool:
-        """Copy verified results; False: later again.
+        """Copy verified results; False: try again later.
 
         Args:
-            places: below which folder of `folder`, store, names.
+            places: for each, the subfolder of `folder`, the store, and the names.
         """
         if not self._may_try(job):
             return False
@@ -126,7 +126,7 @@ class JobCopies:
         return failed is None or self._parts.clock() - failed[1] >= _AGAIN
 
     def _note_failure(self, job: Job, what: str, why: str, did: str) -> None:
-        """Reported once a run, after it failed for a while."""
+        """Report once per run that copying has failed for a while."""
         now = self._parts.clock()
         since, _ = self._failed.get(job.job_id, (now, now))
         self._failed[job.job_id] = since, now

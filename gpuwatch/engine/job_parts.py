@@ -1,4 +1,4 @@
-"""What the steps of a run share: the ports, the bounds, one run at one moment, and how each step is recorded."""
+"""Shared by the steps of a run: ports, time limits, one run at one moment, and how steps are recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONFLICTS_MAX = 5
 
 
 def record_step(jobs: JobStore, job: Job, step: JobTransition, run: JobRun | None = None) -> Job:
-    """Store one step of a job, and log it. Raises JobConflict, StoreError."""
+    """Store one transition of a job, and log it. Raises JobConflict, StoreError."""
     after = jobs.record(job, step, run)
     why = f": {step.reason}" if step.reason else ""
     log.info("job %s: %s%s", job.name, step.to_state.value, why, extra={"job": job.job_id})
@@ -37,34 +37,34 @@ def record_step(jobs: JobStore, job: Job, step: JobTransition, run: JobRun | Non
 
 
 class RunBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things may take, in seconds."""
+    """Time limits of a run, in seconds."""
 
-    lease_s: int = 600  # a lost network of five minutes ends nothing
-    margin_s: int = 60  # from the end of the lease to the certain end of its command
+    lease_s: int = 600  # a network outage of five minutes ends nothing
+    margin_s: int = 60  # from the end of the lease to the guaranteed end of the command
     call_s: float = 20.0
-    send_s: float = 3600.0  # inputs, and a checkpoint to resume
-    fetch_s: float = 20.0  # of one round; what is not whole then goes on in the next one
-    reach_s: float = 900.0  # after which a machine that never let us in is given back
+    send_s: float = 3600.0  # for inputs, and for a checkpoint to resume
+    fetch_s: float = 20.0  # per round; the next round continues an incomplete download
+    reach_s: float = 900.0  # after this a machine that never accepted a login is released
     gone_s: float = 120.0  # how long an instance may be outbid or stopped before the job continues elsewhere
-    results_s: float = 3600.0  # how long results that cannot be fetched keep an instance
-    store_s: float = 3600.0  # of one copy to or from a store; the next one goes on with the next file
-    late_results_s: float = 120.0  # after which that is reported
-    observed_every_s: float = 60.0  # how often what did not change is written down
+    results_s: float = 3600.0  # how long unfetched results keep an instance
+    store_s: float = 3600.0  # for one copy to or from a store; the next one continues with the next file
+    late_results_s: float = 120.0  # after this the delay is reported
+    observed_every_s: float = 60.0  # how often an unchanged state is recorded
 
 
 class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     """The ports of a run.
 
     Attributes:
-        address: where an instance's SSH server listens; None: not known yet.
-        contract_end: when the provider itself ends an instance; None: not known, or never.
-        variables: the environment of a job's command, secrets resolved. Raises SettingsError.
-        clock: the wall clock; a step may take minutes.
-        seen: offers within a job's limits, as they were seen last.
-        ticked: items of a job's checklist that its owner ticked.
-        limit_now: a watch's limit in USD per GPU-hour at a moment. Raises StoreError.
-        budget: over everything that is rented.
-        zone: of the wall clock of `active` windows.
+        address: returns the address of an instance's SSH server; None: not known yet.
+        contract_end: returns when the provider itself ends an instance; None: not known, or never.
+        variables: returns the environment of a job's command, secrets resolved. Raises SettingsError.
+        clock: the wall clock; a step can take minutes.
+        seen: returns the last known offers within a job's limits.
+        ticked: returns the items of a job's checklist that its owner ticked.
+        limit_now: returns a watch's limit in USD per GPU-hour at a moment. Raises StoreError.
+        budget: the global budget.
+        zone: time zone of `active` windows.
     """
 
     jobs: JobStore
@@ -84,13 +84,13 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = "UTC"
 
     def save(self, run: JobRun, **changes: Any) -> JobRun:
-        """Keep a run with changes."""
+        """Store a run with changes."""
         after = msgspec.structs.replace(run, **changes)
         self.jobs.save_run(after)
         return after
 
     def event(self, run: JobRun, kind: str, **detail: Any) -> None:
-        """Keep what happened, beside the run as it is."""
+        """Store an event together with the run."""
         self.jobs.save_run(
             run, JobEvent(job_id=run.job_id, run_number=run.run_number, at=self.clock(), kind=kind, detail=detail)
         )
@@ -98,25 +98,25 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
     def record(
         self, job: Job, to_state: JobState, reason: str | None = None, run: JobRun | None = None, **changes: Any
     ) -> Job:
-        """One step of the job. Raises JobConflict, StoreError."""
+        """Record one transition of the job. Raises JobConflict, StoreError."""
         step = JobTransition(to_state=to_state, at=self.clock(), reason=reason, changes=changes)
         return record_step(self.jobs, job, step, run)
 
     def record_sample(self, job: Job, run: JobRun, sample: RunSample, line: str | None, **changes: Any) -> Job:
-        """What a running job does now, with its run as it is. Raises JobConflict, StoreError."""
+        """Record a running job's sample with its run. Raises JobConflict, StoreError."""
         step = JobTransition(
             to_state=JobState.RUNNING, at=sample.at, reason=line, changes=changes, detail=sample_detail(sample)
         )
         return record_step(self.jobs, job, step, run)
 
     def report(self, news: OutboxAlert) -> None:
-        """Put an alert into the outbox; repeated, it is sent once."""
+        """Put an alert into the outbox; repeated calls send it once."""
         self.launches.enqueue(news)
 
     def end_launch(self, launch: Launch | None, end: EndReason, words: str = "") -> None:
-        """Have the instance destroyed, the way `gpuwatch stop` does; repeated, nothing changes.
+        """Have the instance destroyed, as `gpuwatch stop` does; repeated calls change nothing.
 
-        What follows the launch sends the destroy, as often as it takes, and proves the end.
+        The reconciler sends the destroy, as often as needed, and proves the end.
         """
         for _ in range(_CONFLICTS_MAX):
             if launch is None or launch.is_over or launch.state is LaunchState.STOPPING:
@@ -131,18 +131,18 @@ class JobParts(msgspec.Struct, frozen=True, kw_only=True):
         log.warning("a launch keeps changing; recording its end in the next round")
 
     def shell(self, run: JobRun) -> RemoteShell:
-        """A shell on the run's machine. Raises RemoteUnreachable, RemoteRefused."""
+        """Return a shell on the run's machine. Raises RemoteUnreachable, RemoteRefused."""
         if run.ssh_host is None or run.ssh_port is None or run.host_key is None:
             raise RemoteUnreachable("the address of the machine is unknown so far")
         address = SshAddress(host=run.ssh_host, port=run.ssh_port, user=run.ssh_user or "root")
         return self.shells.open(run.launch_id, address, run.host_key)
 
     def lease_end(self) -> datetime:
-        """When a command whose lease is renewed now has certainly ended, if it is never renewed again."""
+        """Return when a command has certainly ended if its lease is renewed now, but never again."""
         return self.clock() + timedelta(seconds=self.bounds.lease_s + self.bounds.margin_s + 2 * self.bounds.call_s)
 
     def listed(self, shell: RemoteShell, run: JobRun, patterns: list[str]) -> list[MachineFile]:
-        """Files below the work folder, with size and hash. Raises RemoteUnreachable, RemoteRefused."""
+        """Return the files in the work folder, with size and hash. Raises RemoteUnreachable, RemoteRefused."""
         command = runner(run.job_id, "list", work_folder(run.job_id), *patterns)
         said = shell.run(command, timeout_s=self.bounds.send_s / 6, max_bytes=_LIST_MAX)
         if said.exit_code != 0 or said.cut:

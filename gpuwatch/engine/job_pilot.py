@@ -1,4 +1,4 @@
-"""What the pilot of a run says of the items that its job requires."""
+"""Judges the items that a job requires from the measurements of its pilot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gpuwatch.domain.jobs.run_sample import RunSample, samples_of
 from gpuwatch.domain.jobs.run_status import RunnerStatus
 from gpuwatch.engine.job_parts import JobParts
 
-OVER_LIMIT = "pilot: "  # how the runner's reason begins when a forecast broke a limit
+OVER_LIMIT = "pilot: "  # prefix of the runner's reason if a forecast exceeds a limit
 UNFIT = "checklist: "
 _LINES = 200
 
 
 def untested_items(parts: JobParts, job: Job) -> list[str]:
-    """Items for this run's pilot: neither the owner ticked them nor an earlier pilot of the job. Raises StoreError."""
+    """Return the items that the pilot must test: ticked by no owner, tested by no earlier pilot. Raises StoreError."""
     items = pilot_items(job.definition)
     if not items:
         return []
@@ -27,7 +27,7 @@ def untested_items(parts: JobParts, job: Job) -> list[str]:
 def measured(
     parts: JobParts, job: Job, run: JobRun, items: list[str], now: RunSample, status: RunnerStatus
 ) -> list[PilotFinding]:
-    """What is known of them now. Raises StoreError."""
+    """Return the current findings about them. Raises StoreError."""
     written = [one for one in samples_of(parts.jobs.events(job.job_id)) if one.run_number == run.run_number]
     log = "\n".join(parts.files.log_tail(job.job_id, run.run_number, _LINES))
     seen = PilotObservation(

@@ -1,4 +1,4 @@
-"""The queue of jobs in the daemon: queued jobs become watches, launches become runs, ends are followed up."""
+"""The daemon's queue of jobs: queued jobs become watches, launches become runs, and ends are handled."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from gpuwatch.ports.jobs import JobQueueStore
 
 log = logging.getLogger(__name__)
 
-RUNNER_GRACE = timedelta(minutes=2)  # after the end of an instance: then the queue itself takes the job back
+RUNNER_GRACE = timedelta(minutes=2)  # after the end of an instance; then the queue itself requeues the job
 SPENT_EVERY = timedelta(seconds=60)
-SPENT_AT_ONCE = 20  # jobs in one pass: each takes two queries
+SPENT_AT_ONCE = 20  # jobs per pass, because each takes two queries
 S = JobState
 
 
 class JobQueue:
-    """One pass takes every open job one step further. `watches` is read by the hunts of all providers.
+    """Each pass advances every open job by one step. The hunts of all providers read `watches`.
 
     Args:
         prepare: adds to a job's watch what its run needs on the instance, such as a key.
-        price_of: USD per GPU-hour of the cheapest offer that a job's watch saw lately.
-        min_billing_h: hours that an instance is billed at least.
+        price_of: returns the USD per GPU-hour of the cheapest recent offer for a job's watch.
+        min_billing_h: minimum hours that an instance is billed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class JobQueue:
         price_of: PriceOf = lambda job: None,
         min_billing_h: float = 0.0,
     ) -> None:
-        self.watches: tuple[Watch, ...] = ()  # replaced as a whole
+        self.watches: tuple[Watch, ...] = ()  # always replaced as a whole
         self._store = store
         self._launches = launches
         self._prepare = prepare
@@ -58,13 +58,13 @@ class JobQueue:
         self._waiting: list[Job] = []
         self._in_order: list[Job] = []
         self._open_ids: set[str] = set()
-        self._ended: dict[str, Job] = {}  # of those that others wait for
-        self._asked: set[str] = set()  # names whose ended jobs are known
+        self._ended: dict[str, Job] = {}  # ended jobs that others wait for
+        self._asked: set[str] = set()  # names whose ended jobs were read
         self._spent_at: dict[str, datetime] = {}
         self._spent_left = SPENT_AT_ONCE
 
     def tick(self, now: datetime) -> None:
-        """One pass. Raises StoreError: the next one goes on."""
+        """Run one pass. After a StoreError the next pass continues."""
         jobs = self._store.open_jobs()
         self._spent_left = SPENT_AT_ONCE
         self._spent_at = {job.job_id: at for job in jobs if (at := self._spent_at.get(job.job_id)) is not None}
@@ -76,7 +76,7 @@ class JobQueue:
         ]
         self._end_needless(living, [job for job in moved if not job.is_over and job.state is not S.PAUSED], now)
         queued = [job for job in moved if job.state is S.QUEUED and not is_cluster(job)]
-        if queued != self._waiting:  # jobs that did not change are the same values: this takes no time
+        if queued != self._waiting:  # unchanged jobs compare equal at once
             self._waiting, self._in_order = queued, in_order(queued)
         shared = SharedInstances(holders_of(moved, alive), now, self._min_billing_h)
         looking = looking_now(self._in_order, now, states, self._price_of, shared=shared)
@@ -84,23 +84,23 @@ class JobQueue:
 
     def _watch(self, job: Job, now: datetime) -> Watch:
         watch = watch_of(job, price_cap(job), now)
-        if watch.spot is not SpotPolicy.NO:  # after a preemption elsewhere: the job resumes from its checkpoint
+        if watch.spot is not SpotPolicy.NO:  # after a preemption elsewhere the job resumes from its checkpoint
             launch = msgspec.structs.replace(watch.launch or LaunchSpec(), relaunch=True)
             watch = msgspec.structs.replace(watch, launch=launch)
         return self._prepare(job, watch)
 
     def _living(self) -> list[Launch]:
-        """The living launches of jobs."""
+        """Return the active launches of jobs."""
         return [one for one in self._launches.alive() if one.watch.startswith(WATCH_PREFIX) and not one.dry_run]
 
     def _awaited(self, jobs: Sequence[Job], now: datetime) -> list[Job]:
-        """Jobs that are over and that others wait for. Each is read once: when it ends, or when it is first named."""
+        """Return ended jobs that others wait for. Each is read once: when it ends, or when it is first named."""
         ids = {job.job_id for job in jobs}
         awaited = {name for job in jobs if job.state is S.QUEUED for name in job.definition.depends_on}
         ended = [self._store.job(job_id) for job_id in self._open_ids - ids] if self._open_ids else []
         for job in ended:
             if job is not None:
-                self._note_spent(job, now, at_once=True)  # to the end of its part of the instance
+                self._note_spent(job, now, at_once=True)  # up to the end of its share of the instance
         self._open_ids = ids
         if unknown := awaited - self._asked:
             ended += self._store.ended_jobs(unknown)
@@ -120,14 +120,14 @@ class JobQueue:
             if job.state is S.QUEUED:
                 return self._queued(job, launch, states, now)
             if is_cluster(job) and job.state is not S.PREEMPTED:
-                return job  # `cluster_jobs` takes it further
+                return job  # `cluster_jobs` advances it
             if job.state is S.RENTING:
                 return self._renting(job, launch, now)
             if job.state in ON_AN_INSTANCE:
                 return self._on_an_instance(job, launch, now)
             if job.state is S.PREEMPTED:
                 return self._preempted(job, launch, now)
-        except JobConflict as conflict:  # its runner or its owner was first: the next pass sees the new row
+        except JobConflict as conflict:  # its runner or its owner was first: the next pass reads the new row
             log.info("%s", conflict)
         return job
 
@@ -146,7 +146,7 @@ class JobQueue:
 
     def _renting(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         if launch is not None:
-            if launch.state is LaunchState.RUNNING:  # its runner does the same; whoever is first
+            if launch.state is LaunchState.RUNNING:  # its runner does the same; whichever comes first
                 number = job.run_number + 1
                 run = JobRun(job_id=job.job_id, run_number=number, launch_id=launch.launch_id)
                 return self._record(job, S.PREPARING, now, None, {"run_number": number}, run)
@@ -156,16 +156,16 @@ class JobQueue:
             return job
         why = (ended.end_reason if ended else None) or "its launch ended"
         self._note_spent(job, now, at_once=True)
-        if ended is not None and ended.running_at is not None:  # it ran between two passes, and is gone
+        if ended is not None and ended.running_at is not None:  # it ran and ended between two passes
             return self._record(job, S.PREEMPTED, now, why)
         if ended is not None and ended.ended_because(EndReason.STOPPED):
             return self._record(job, S.FAILED, now, why)
-        # nothing of it ran: the run does not count, and no retry is used up
+        # nothing ran: this run does not count, and no retry is used up
         return self._record(job, S.QUEUED, now, why)
 
     def _on_an_instance(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         self._note_spent(job, now)
-        if launch is not None or job.state is S.FETCHING:  # what was fetched is not computed again
+        if launch is not None or job.state is S.FETCHING:  # fetched results are not computed again
             return job
         ended = self._launches.get(job.launch_id or "")
         over_at = ended.ended_at if ended is not None else None
@@ -176,7 +176,7 @@ class JobQueue:
 
     def _preempted(self, job: Job, launch: Launch | None, now: datetime) -> Job:
         if launch is not None:
-            return job  # never two at once: the old end is not proven yet
+            return job  # never two instances at once: the end of the old one is not proven yet
         if job.retries_left <= 0:
             return self._record(job, S.FAILED, now, f"no retries left: {job.reason or 'its instance was lost'}")
         changes = {"retries_left": job.retries_left - 1}
@@ -198,7 +198,7 @@ class JobQueue:
         return after
 
     def _note_spent(self, job: Job, now: datetime, *, at_once: bool = False) -> None:
-        """What its launches cost so far, now and then. `cluster_jobs` keeps what dstack reports of a cluster."""
+        """Store the cost of its launches so far, from time to time. `cluster_jobs` stores what dstack reports."""
         if is_cluster(job):
             return
         if not at_once:
@@ -214,10 +214,10 @@ class JobQueue:
         if spent != job.spent_microusd:
             self._store.save_spent(job.job_id, spent)
 
-    # --- launches that their jobs do not need -------------------------------------------------------------------------
+    # --- launches without a job ---------------------------------------------------------------------------------------
 
     def _end_needless(self, living: Sequence[Launch], needing: Sequence[Job], now: datetime) -> None:
-        """No instance is left when its job is over or paused: each is ended like `gpuwatch stop` does it."""
+        """End instances whose job is over or paused, as `gpuwatch stop` does."""
         ids, held = {job.job_id for job in needing}, {job.launch_id for job in needing}
         for launch in living:
             is_needed = launch.watch_id in ids or launch.launch_id in held
@@ -238,7 +238,7 @@ class JobQueue:
 
 
 def _may_move(job: Job, alive: Mapping[str, Launch], now: datetime) -> bool:
-    """Whether there is anything to look at; of thousands that wait, most have nothing."""
+    """Whether there is anything to do for a job; thousands may wait without any change."""
     if job.state is not S.QUEUED:
         return True
     return job.job_id in alive or bool(job.definition.depends_on) or (job.deadline is not None and job.deadline <= now)

@@ -1,7 +1,7 @@
 """Drives each job with a running instance: preparing → running → fetching → done; lost jobs return to the queue.
 
-Nothing that matters is remembered between two rounds: each step is written down before what follows from it, and may be
-repeated. A job continues elsewhere only once the end of its instance is proven, or its lease has run out.
+No state is kept in memory between two rounds: each step is stored before its effects, and can be repeated. A job
+continues elsewhere only once the end of its instance is proven, or its lease has run out.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _AWAY = {
     InstanceCondition.STOPPED: EndReason.GONE,
     InstanceCondition.OFFLINE: EndReason.OFFLINE,
 }
-# the command did not end by itself, and can continue elsewhere
+# ends that the command did not cause, after which the job can continue elsewhere
 _INTERRUPTED = ("lease", "the runner was killed", "the machine is being stopped")
-_MOVED = "moved"  # the step of a run that ended for a faster GPU
+_MOVED = "moved"  # the step of a run that ended in favour of a faster GPU
 _MOVES = (EndReason.STOPPED, "its job moves to a faster GPU after its pilot")
 
 
 class JobRunner:
-    """A periodic task of the daemon.
+    """The daemon's periodic task for runs.
 
     Args:
-        program: the text of the runner that is copied to machines.
-        threads: where the rounds of jobs run; one job never waits for another.
-        copying: where copies to stores run, which may take hours.
+        program: the source of the runner that is copied to machines.
+        threads: runs the rounds of jobs; no job waits for another.
+        copying: runs copies to stores, which can take hours.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class JobRunner:
         self._copying = copying or self._threads
 
     def tick(self, now: datetime) -> int:
-        """One round of every job that has an instance; returns how many were begun. Raises StoreError."""
+        """Begin a round for every job with an instance; return how many were begun. Raises StoreError."""
         jobs = [job for job in self._parts.jobs.open_jobs() if _is_driven(job)]
-        for job in jobs:  # beside the rounds: a lease is renewed whatever a store does
+        for job in jobs:  # beside the rounds: a slow store must not delay the renewal of a lease
             if self._copies.is_due(job):
                 self._copying.start(f"{job.job_id} copies", partial(self._copies.copy_checkpoints, job))
         return sum(self._pool(job).start(job.job_id, partial(self._round, job.job_id)) for job in jobs)
 
     def _pool(self, job: Job) -> JobThreads:
-        """What is fetched, and whose instance is gone or another job's, may wait for its store."""
+        """Return a job's threads. Fetched results whose instance is gone or reassigned may wait for their store."""
         if job.state is not JobState.FETCHING:
             return self._threads
         launch = self._parts.launches.get(job.launch_id or "")
@@ -86,7 +86,7 @@ class JobRunner:
         self._copying.close()
 
     def _round(self, job_id: str) -> None:
-        job = self._parts.jobs.job(job_id)  # as it is now: it may have waited for a thread
+        job = self._parts.jobs.job(job_id)  # reread: it may have waited for a thread
         if job is None or job.state not in _DRIVEN or job.launch_id is None:
             return
         launch = self._parts.launches.get(job.launch_id)
@@ -110,7 +110,7 @@ class JobRunner:
         if job.state is JobState.RENTING:
             self._rented(job, run, launch)
             return
-        if run is None:  # its instance was lost before a run began: the queue takes it back
+        if run is None:  # its instance was lost before a run began: the queue requeues it
             return
         if job.state is JobState.PREEMPTED:
             self._requeue(job, run, launch)
@@ -128,7 +128,7 @@ class JobRunner:
             self._ending.advance(job, run, launch)
 
     def _rented(self, job: Job, run: JobRun | None, launch: Launch | None) -> None:
-        """The run begins once its instance runs; the queue may be first, or has made its row."""
+        """Begin the run once its instance runs, unless the queue has done so."""
         if launch is None or launch.state is not LaunchState.RUNNING:
             return
         if run is None or run.launch_id != launch.launch_id:
@@ -169,7 +169,7 @@ class JobRunner:
             log.warning("job %s: cannot fetch its last checkpoint: %s", job.name, error)
 
     def _blames_checkpoint(self, job: Job, run: JobRun) -> bool:
-        """Whether it failed with a checkpoint before it made another, and an older one is here."""
+        """Whether it failed after resuming, before any new checkpoint, so that an older checkpoint is worth trying."""
         if run.run_number == 1 or job.retries_left <= 0:
             return False
         stored = to_resume(self._parts.files.checkpoints(job.job_id))
@@ -179,7 +179,7 @@ class JobRunner:
         return True
 
     def _ask(self, job: Job, run: JobRun, launch: Launch, why: str) -> None:
-        """The forecast breaks a limit: a faster GPU, if one fits; else it waits for its owner, without an instance."""
+        """Handle a forecast over a limit: move to a faster GPU if one fits, else pause the job for its owner."""
         if why.startswith(UNFIT):  # a faster GPU would wait for the same disk
             can_do = f"To run it anyway: gpuwatch checklist tick job:{job.name} ITEM; gpuwatch job retry {job.name}"
             self._pause(job, run, launch, why, f"Its pilot did not meet its requirements; {why}.", can_do)
@@ -194,7 +194,7 @@ class JobRunner:
         self._pause(job, run, launch, why, f"At its measured speed, {why}.", can_do)
 
     def _pause(self, job: Job, run: JobRun, launch: Launch, why: str, sentence: str, can_do: str) -> None:
-        """It waits for its owner, without an instance."""
+        """Pause it until its owner decides, without an instance."""
         self._parts.report(
             job_alert(
                 job,
@@ -207,13 +207,13 @@ class JobRunner:
             )
         )
         run = msgspec.structs.replace(run, step="over", end_reason=why)
-        self._parts.record(job, JobState.PAUSED, why, run)  # the queue ends the launch of a paused job, too
+        self._parts.record(job, JobState.PAUSED, why, run)  # the queue also ends the launch of a paused job
         self._parts.end_launch(launch, EndReason.STOPPED, "its job stopped after its pilot")
 
     def _move(self, job: Job, run: JobRun, launch: Launch, why: str, better: BetterGpu, *, resumes: bool) -> None:
-        """It continues elsewhere once the old instance is proven to be gone, at a price that its limits allow.
+        """Continue on another GPU within the limits, once the old instance is proven gone.
 
-        The decision is kept before anything ends: whoever dies between the two, it moves, and only once.
+        The decision is stored before anything ends: after a crash in between the job still moves, and only once.
         """
         self._parts.report(
             job_alert(
@@ -232,7 +232,7 @@ class JobRunner:
         self._parts.end_launch(launch, *_MOVES)
 
     def _hopeless(self, job: Job, run: JobRun | None, launch: Launch | None, why: str) -> None:
-        """No repetition helps: the owner is needed, and no instance meanwhile."""
+        """Fail a job that no retry can help; release its instance."""
         self._parts.report(
             job_alert(
                 job,
@@ -249,7 +249,7 @@ class JobRunner:
     # --- interrupted --------------------------------------------------------------------------------------------------
 
     def _lost(self, launch: Launch | None) -> tuple[EndReason, str] | None:
-        """Why its instance is gone, going, or does not run; None: it runs."""
+        """Return why its instance is gone, ending, or not running; None: it runs."""
         if launch is None:
             return EndReason.GONE, "its launch is gone"
         if launch.is_over or launch.state is LaunchState.STOPPING:
@@ -261,7 +261,7 @@ class JobRunner:
         return None
 
     def _unreached(self, job: Job, run: JobRun | None, launch: Launch | None, error: Exception) -> None:
-        """Later again; once the lease is over, or a machine never let us in, the instance is given back."""
+        """Retry later. Once the lease is over, or if the machine never accepted a login, release the instance."""
         log.info("job %s: cannot reach its machine: %s", job.name, error)
         if run is None or launch is None or job.state not in {JobState.PREPARING, JobState.RUNNING}:
             return
@@ -274,7 +274,7 @@ class JobRunner:
     def _interrupt(
         self, job: Job, run: JobRun, launch: Launch | None, end: EndReason, why: str, *, seen_end: bool = False
     ) -> None:
-        """The run is over. `seen_end`: the runner itself says that the command has ended."""
+        """End the run. `seen_end`: the runner itself reports the end of the command."""
         self._parts.end_launch(launch, end, why)
         step = "ended safely" if seen_end else "lost"
         run = msgspec.structs.replace(run, step=step, end_reason=why, ended_at=run.ended_at or self._parts.clock())
@@ -297,7 +297,7 @@ class JobRunner:
         )
 
     def _requeue(self, job: Job, run: JobRun, launch: Launch | None) -> None:
-        """Only when the old run cannot be running any more, and its instance is ended or being ended."""
+        """Requeue it once the old run cannot be running any more, and its instance is gone or ending."""
         self._parts.end_launch(launch, *(_MOVES if run.step == _MOVED else (EndReason.GONE, run.end_reason or "")))
         over = launch is None or launch.is_over
         leased = run.lease_until is not None and self._parts.clock() <= run.lease_until

@@ -1,6 +1,6 @@
-"""A job is done, its instance still runs: the next queued job that it suits goes on there, at once and without set-up.
+"""Reuses the instance of a finished job for the next queued job that it suits, at once and without set-up.
 
-The step is one transaction of both runs. Whoever dies around it: the instance belongs to one of the two jobs.
+The handover is one transaction of both runs: after a crash the instance belongs to exactly one of the two jobs.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 
 class InstanceSharing:
-    """Gives instances of jobs that are done to queued ones."""
+    """Hands over instances of finished jobs to queued jobs."""
 
     def __init__(self, parts: JobParts) -> None:
         self._parts = parts
 
     def give_to_next(self, job: Job, run: JobRun, launch: Launch) -> JobRun:
-        """The run as it is then: with `held_until` if another job has the instance now. Raises StoreError.
+        """Return the updated run, with `held_until` if another job now has the instance. Raises StoreError.
 
         Args:
-            run: its results are fetched and verified; nothing of it runs any more.
+            run: its results are fetched and verified, and nothing of it still runs.
         """
         if not may_share(job) or launch.state is not LaunchState.RUNNING or launch.condition is not None:
             return run
@@ -57,7 +57,7 @@ class InstanceSharing:
         return run
 
     def _states(self, done: Job) -> Mapping[str, JobState]:
-        """Of all jobs that others wait for. This one is done: its results are here, unless a store waits for them."""
+        """Return the states of awaited jobs. This job counts as done unless a store still lacks its results."""
         jobs = self._parts.jobs.open_jobs()
         awaited = {name for one in jobs if one.state is JobState.QUEUED for name in one.definition.depends_on}
         if not any(is_store(one.target) for one in done.definition.results):
@@ -67,7 +67,7 @@ class InstanceSharing:
         return group_states([*ended, *jobs])
 
     def _suits(self, job: Job, launch: Launch, now: datetime) -> bool:
-        """Whether it may and should go on there now: windows, deadline, price."""
+        """Whether the job may and should continue there now: windows, deadline, price."""
         if not is_open(job.definition.active, now, self._parts.zone):
             return False
         if job.deadline is not None and now + timedelta(hours=hours_left(job)) > job.deadline:
@@ -81,7 +81,7 @@ class InstanceSharing:
         )
 
     def _give(self, job: Job, done: Job, run: JobRun, launch: Launch, now: datetime) -> JobRun | None:
-        """None: the budgets, or the provider, do not allow the time that it needs."""
+        """Hand the instance over; None: the budgets or the provider do not allow the time that the job needs."""
         launch = self._parts.launches.get(launch.launch_id) or launch
         needed_until = now + timedelta(seconds=max_runtime_s(job, price_cap(job), now))
         contract_ends = self._parts.contract_end(launch)

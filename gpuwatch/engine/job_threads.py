@@ -1,4 +1,4 @@
-"""Threads for the rounds of jobs: a slow machine holds up no other, and one job never has two rounds at once."""
+"""Threads for the rounds of jobs: a slow machine delays no other, and a job never has two rounds at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ log = logging.getLogger(__name__)
 
 
 class JobThreads:
-    """Runs rounds. The process does not wait for them: whatever was begun is repeated by the next one.
+    """Runs rounds. The process does not wait for them at exit: the next process repeats an interrupted one.
 
     Args:
-        workers: rounds at the same time; 0: each round runs at once, in the caller's thread.
+        workers: maximum number of parallel rounds; 0: each round runs in the caller's thread.
     """
 
     def __init__(self, workers: int) -> None:
@@ -23,7 +23,7 @@ class JobThreads:
         self._closed = False
 
     def start(self, job_id: str, step: Callable[[], None]) -> bool:
-        """Begin a round; False: the last one of this job still runs, or too many others do."""
+        """Begin a round; False: the previous round of this job still runs, or too many others do."""
         if not self._workers:
             step()
             return True

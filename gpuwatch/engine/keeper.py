@@ -1,9 +1,10 @@
-"""Ends what has outlived its end, from its own file: it needs neither database, scheduler nor list of instances.
+"""Ends instances that outlive their end, from its own file: it needs no database, scheduler or instance list.
 
-It is the second line. The reconciler ends instances on time; what its file still calls open well after its end, the
-keeper ends by its id, or by its label while the id is unknown. It touches nothing else, takes no lock of the rest, and
-never waits: each instance is ended on a thread of its own. Until `watch_ended` is over, it looks for what it closed
-itself (the provider denied it), and for what the daemon closed, while that follows nothing: what is back is ended.
+It is the second line of defence. The reconciler ends instances on time. If the file still shows an instance as open
+well after its end, the keeper ends it by its id, or by its label while the id is unknown. It touches nothing else,
+takes no shared lock, and never waits: each instance is ended on a thread of its own. Until `watch_ended` is over, it
+watches obligations that it closed itself because the provider denied the instance, and those that the daemon closed
+while the daemon does not follow that provider; an instance that reappears is ended.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from gpuwatch.ports.obligations import ObligationReader
 
 log = logging.getLogger(__name__)
 
-AFTER_S = 75.0  # past its end: the reconciler has had its chance, and two minutes are not over
+AFTER_S = 75.0  # past its end: the reconciler has had its chance, and less than two minutes have passed
 AGAIN_S = 15.0
-LOOK_S = 60.0  # between two looks for an instance whose id nobody knows, or that was gone
-GONE_AFTER = 3  # looks in a row that do not find it
-FAILING_S = 45.0  # errors for so long are reported; a refusal is at once
+LOOK_S = 60.0  # between two lookups of an instance whose id is unknown, or that was gone
+GONE_AFTER = 3  # consecutive lookups that do not find it
+FAILING_S = 45.0  # errors that last this long are reported; a refusal is reported at once
 REPEAT_S = 3600.0
-MAX_PARALLEL = 8  # at one provider: another one that hangs, and looks for what is closed, delay no end
+MAX_PARALLEL = 8  # per provider; endings and lookups count separately, and so does each provider
 Runner = Callable[[str, Callable[[], None]], None]
 
 
 class _Work(msgspec.Struct):
-    """What the keeper did about one obligation; only its thread changes it while `is_busy`."""
+    """The keeper's progress on one obligation; only its thread changes it while `is_busy`."""
 
     provider: str
     next_s: float
@@ -44,25 +45,25 @@ class _Work(msgspec.Struct):
     is_acknowledged: bool = False  # the provider accepted a destroy
     failing_since_s: float | None = None
     reported_failing_s: float | None = None
-    not_found: int = 0  # looks in a row
+    not_found: int = 0  # consecutive lookups
 
 
 _Step = Callable[[Obligation, _Work, datetime], None]
 
 
 class Keeper:
-    """Call `check` about every second.
+    """Checks obligations; call `check` about every second.
 
     Args:
-        obligations: its own reader of the file.
-        launcher_for: a launcher of its own, with the key of the obligation's account. Raises GpuwatchError: none.
+        obligations: a separate reader of the file.
+        launcher_for: returns a separate launcher with the key of the obligation's account. Raises GpuwatchError: none.
         report: sends an alert past the outbox, without waiting.
-        why_alone: why nobody else may be ending it or reporting it, in one line; None: the daemon works.
-        run: runs work on a thread of its own, by a name.
-        new_id: for alerts.
-        after_s: seconds past its end, before anything is done.
-        watch_ended: for so long it looks for what is closed.
-        is_followed: whether the daemon follows what is rented at a provider, and finds what is there again by itself.
+        why_alone: returns why the daemon cannot end or report it, in one line; None: the daemon works.
+        run: runs work on a named thread of its own.
+        new_id: returns alert ids.
+        after_s: seconds past the end before the keeper acts.
+        watch_ended: how long closed obligations are watched.
+        is_followed: whether the daemon follows a provider's launches, and finds reappearing instances itself.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -88,20 +89,20 @@ class Keeper:
         self._monotonic = monotonic
         self._after_s = after_s
         self._known: Sequence[Obligation] = ()
-        self._seen: dict[str, tuple[datetime, float]] = {}  # by launch: both clocks when it was seen first
+        self._seen: dict[str, tuple[datetime, float]] = {}  # by launch: both clocks when first seen
         self._work: dict[str, _Work] = {}
-        self._watched: dict[str, _Work] = {}  # what is closed, and looked for
+        self._watched: dict[str, _Work] = {}  # closed obligations that are still watched
         self._watch_ended = watch_ended
         self._is_followed = is_followed
         self._read_error: str | None = None
 
     @property
     def open_count(self) -> int:
-        """How many obligations were open at the last check."""
+        """The number of open obligations at the last check."""
         return len(self._known)
 
     def check(self, now: datetime) -> None:
-        """Begin to end what is overdue; it waits for nothing. Never raises GpuwatchError."""
+        """Begin to end overdue instances, without waiting. Never raises GpuwatchError."""
         self._read()
         tick_s = self._monotonic()
         known = {one.launch_id for one in self._known}
@@ -109,7 +110,7 @@ class Keeper:
         self._work = {one: work for one, work in self._work.items() if one in known}
         closed = self._obligations.watched_obligations(now - self._watch_ended)
         watched = [one for one in closed if one.by_keeper or not self._is_followed(one.provider)]
-        first_s = tick_s + LOOK_S / 2  # a daemon that starts follows soon
+        first_s = tick_s + LOOK_S / 2  # a starting daemon needs some time to follow
         before = self._watched
         self._watched = {one.launch_id: before.get(one.launch_id) or _Work(one.provider, first_s) for one in watched}
         for one in self._overdue(now, tick_s):
@@ -119,7 +120,7 @@ class Keeper:
             self._start(one, self._watched[one.launch_id], now, self._look)
 
     def _read(self) -> None:
-        """What cannot be read any more is still known from the last time."""
+        """Read the open obligations; if that fails, the last known ones stay."""
         try:
             self._known = self._obligations.open_obligations()
             self._read_error = None
@@ -129,7 +130,7 @@ class Keeper:
             self._read_error = str(error)
 
     def _overdue(self, now: datetime, tick_s: float) -> Iterable[Obligation]:
-        """The longest overdue first."""
+        """Return overdue obligations, longest overdue first."""
         late = [
             one
             for one in self._known
@@ -139,12 +140,12 @@ class Keeper:
         return sorted(late, key=lambda one: one.ends_at or now)
 
     def _at_least(self, one: Obligation, now: datetime, tick_s: float) -> datetime:
-        """The wall clock, or later: a clock that stepped back lets no instance run longer."""
+        """Return the wall clock or a later time: a clock that stepped back must not let an instance run longer."""
         seen_at, seen_s = self._seen.setdefault(one.launch_id, (now, tick_s))
         return max(now, seen_at + timedelta(seconds=tick_s - seen_s))
 
     def _start(self, one: Obligation, work: _Work, now: datetime, step: _Step) -> None:
-        """On a thread of its own, if it is time."""
+        """Run a step on its own thread, if it is time."""
         tick_s = self._monotonic()
         alike = (self._watched if one.is_over else self._work).values()
         busy = sum(each.is_busy and each.provider == one.provider for each in alike)
@@ -165,14 +166,14 @@ class Keeper:
 
         try:
             self._run(f"keeper {one.launch_id}", run)
-        except RuntimeError as error:  # no thread is to be had
+        except RuntimeError as error:  # no thread is available
             work.is_busy = False
             log.error("keeper: launch %s: %s", one.launch_id, error)  # noqa: TRY400 one line
 
     # --- one instance, on its own thread ------------------------------------------------------------------------------
 
     def _end(self, one: Obligation, work: _Work, now: datetime) -> None:
-        """Destroy it, or look whether it is gone. Raises GpuwatchError."""
+        """Destroy it, or check whether it is gone. Raises GpuwatchError."""
         launcher = self._launcher_for(one)
         left = self._left(one, work, launcher)
         if left:
@@ -187,7 +188,7 @@ class Keeper:
         work.next_s = self._monotonic() + (AGAIN_S if work.is_acknowledged else LOOK_S)
 
     def _look(self, one: Obligation, work: _Work, now: datetime) -> None:
-        """What was closed may be there: a provider denied it for a while. Raises GpuwatchError."""
+        """Reopen a closed obligation whose instance exists after a provider denied it. Raises GpuwatchError."""
         work.next_s = self._monotonic() + LOOK_S
         launcher = self._launcher_for(one)
         is_there = self._labelled(one, launcher) if one.instance_id is None else _is_shown(one.instance_id, launcher)
@@ -196,9 +197,9 @@ class Keeper:
             self._obligations.reopen(one)
 
     def _left(self, one: Obligation, work: _Work, launcher: Launcher) -> Sequence[str]:
-        """The ids to destroy. A known id is destroyed before anything is asked: a list may be down, or lie.
+        """Return the ids to destroy. A known id is destroyed without a query first: a list may be down or wrong.
 
-        Every instance whose label carries the launch's id is its own, if no answer ever named one.
+        If no answer ever gave an id, every instance whose label carries the launch's id counts as its own.
         """
         if one.instance_id is None:
             return self._labelled(one, launcher)
@@ -218,7 +219,7 @@ class Keeper:
         work.is_acknowledged = True
 
     def _failed(self, one: Obligation, work: _Work, error: GpuwatchError, now: datetime) -> None:
-        """Try again soon; report it once an hour, unless the daemon works and does so itself."""
+        """Retry soon; report it once an hour, unless the daemon works and does so itself."""
         tick_s = self._monotonic()
         work.next_s = tick_s + AGAIN_S
         work.failing_since_s = tick_s if work.failing_since_s is None else work.failing_since_s
@@ -233,7 +234,7 @@ class Keeper:
 
 
 def _is_shown(instance_id: str, launcher: Launcher) -> bool:
-    """Whether the provider shows it. Raises ProviderError: it does not answer."""
+    """Whether the provider shows it. Raises ProviderError: no answer."""
     answer = look_up(launcher, instance_id)
     if answer.is_known:
         return answer.instance is not None
@@ -241,7 +242,7 @@ def _is_shown(instance_id: str, launcher: Launcher) -> bool:
 
 
 def _is_gone(instance_id: str, launcher: Launcher) -> bool:
-    """Whether the provider shows it no more; False: it does, or does not answer."""
+    """Whether the provider no longer shows it; False: it does, or does not answer."""
     try:
         return not _is_shown(instance_id, launcher)
     except ProviderError as error:

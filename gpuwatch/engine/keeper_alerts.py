@@ -1,4 +1,4 @@
-"""What the owner gets from the keeper, past the outbox: an instance outlived its end."""
+"""The keeper's alerts, which bypass the outbox: an instance outlived its end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpuwatch.redaction import redact
 
 
 def ended_alert(one: Obligation, ids: Sequence[str], alone: str | None, *, alert_id: str, now: datetime) -> Alert:
-    """It was destroyed late, and not by those who should have.
+    """Alert that the keeper, not the daemon, destroyed an instance, and that it did so late.
 
     Args:
-        alone: why the daemon could not do it, in one line; None: nothing else is known to be wrong.
+        alone: why the daemon could not do it, in one line; None: no other fault is known.
     """
     return Alert(
         alert_id=alert_id,
@@ -34,7 +34,7 @@ def ended_alert(one: Obligation, ids: Sequence[str], alone: str | None, *, alert
 
 
 def not_ended_alert(one: Obligation, error: str, alone: str | None, *, alert_id: str, now: datetime) -> Alert:
-    """It should be over, and cannot be ended."""
+    """Alert that an overdue instance cannot be ended."""
     what = f"instance {one.instance_id}" if one.instance_id else f"the instance labelled {one.label}"
     return Alert(
         alert_id=alert_id,

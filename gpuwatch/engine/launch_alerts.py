@@ -24,11 +24,11 @@ from gpuwatch.ports.declarations import Adapter
 from gpuwatch.redaction import redact
 
 NONE: Mapping[str, Adapter] = {}
-_PRICE_STEP = 1.03  # prices closer than this count as one when they are reported
+_PRICE_STEP = 1.03  # a price that changes by less than this factor is not reported again
 
 
 class LaunchAlerts:
-    """Create the alerts of launches."""
+    """Creates the alerts of launches."""
 
     def __init__(self, new_id: Callable[[], str], adapters: Mapping[str, Adapter] = NONE) -> None:
         self._new_id = new_id
@@ -38,7 +38,7 @@ class LaunchAlerts:
         """Return the alert for a transition's notification.
 
         Args:
-            launch: as it is after the transition.
+            launch: its state after the transition.
         """
         if notification.about is NotificationTopic.NOT_RENTED:
             return self.not_rented(launch, notification.why, now)
@@ -55,13 +55,13 @@ class LaunchAlerts:
     def moved(
         self, launch: Launch, headline: str, why: str, now: datetime, can_do: tuple[str, ...] = ()
     ) -> OutboxAlert:
-        """A launch changed state."""
+        """Alert that a launch changed state."""
         return self._news(_kind(launch), launch, headline, why, now, can_do or _FOLLOW_IT)
 
     def condition_changed(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
-        """A condition that may flap is reported once in ten minutes, and a price whenever it differs by some percent.
+        """Report a flapping condition at most once in ten minutes, and a price when it differs by a few percent.
 
-        If it lasts, the guard reports it again a quarter of an hour later.
+        If it lasts, the guard reports it again after a quarter of an hour.
         """
         price_step = round(math.log(max(launch.price_microusd_hour, 1), _PRICE_STEP))
         ten_minutes = f"{now:%Y-%m-%dT%H:%M}"[:-1]
@@ -69,7 +69,7 @@ class LaunchAlerts:
         return self._news(_kind(launch), launch, headline, why, now, _FOLLOW_IT, key)
 
     def not_rented(self, launch: Launch, reason: str, now: datetime) -> OutboxAlert:
-        """Nothing was created. Reported once an hour for each cause: a flapping offer must not flood the owner."""
+        """Alert that nothing was created, once an hour for each cause: a flapping offer must not flood the owner."""
         end = next((end for end in EndReason if reason.startswith(end.value)), EndReason.REFUSED)
         can_do = ("Check key, credit and order: gpuwatch doctor",) if end in _MEND else _FOLLOW_IT
         failed = msgspec.structs.replace(launch, state=LaunchState.FAILED)
@@ -77,7 +77,7 @@ class LaunchAlerts:
         return self._news(_refusal_kind(end), failed, f"not rented: {end.value}", reason, now, can_do, key)
 
     def held(self, launch: Launch, why: str, now: datetime, candidate: str | None = None) -> OutboxAlert:
-        """The owner must decide. `candidate`: the instance that it may be."""
+        """Alert that the owner must decide. `candidate`: an instance that may belong to the launch."""
         where, headline = (
             f"at {launch.provider} for the label {launch.label}",
             "nothing proves that no instance was created",
@@ -93,7 +93,7 @@ class LaunchAlerts:
         return self._news(AlertKind.HELD, launch, f"held: {headline}", why, now, can_do, key)
 
     def unlisted(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
-        """A rented instance is missing from the list, and the list does not prove that it is gone."""
+        """Alert that the list omits a rented instance, without proof that it is gone."""
         can_do = (
             f"Check your instances at {launch.provider} for the label {launch.label}",
             f"If it is gone or you do not need it: gpuwatch stop {launch.launch_id}",
@@ -102,14 +102,14 @@ class LaunchAlerts:
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def contradiction(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
-        """Two answers of the provider about one instance contradict each other; reported once a day."""
+        """Alert that two answers of the provider about an instance contradict each other; once a day."""
         headline = f"{launch.provider} gives contradictory answers about instance {launch.instance_id}"
         key = f"contradiction:{launch.launch_id}:{now:%Y-%m-%d}"
         can_do = (f"Check your instances at {launch.provider}", *_FOLLOW_IT)
         return self._news(AlertKind.BLIND, launch, headline, why, now, can_do, key)
 
     def unmanaged(self, launch: Launch, now: datetime) -> OutboxAlert:
-        """Its provider was removed from the settings, or has no key any more: nothing can end it."""
+        """Alert that its provider or the provider's key was removed from the settings, so nothing can end it."""
         why = f"{launch.provider} is not configured, or has no key: gpuwatch can neither list nor end the instance."
         section = "[orchestrator]" if launch.provider == TOOL else f"[providers.{launch.provider}] and its key"
         can_do = (
@@ -120,7 +120,7 @@ class LaunchAlerts:
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def other_account(self, launch: Launch, now: datetime) -> OutboxAlert:
-        """The key in the settings belongs to another account: it can neither see nor end the instance."""
+        """Alert that the configured key belongs to another account and can neither see nor end the instance."""
         provider = launch.provider
         if launch.account_id is None:
             why = f"An older gpuwatch started it, and this key has not listed it at {provider} since."
@@ -135,7 +135,7 @@ class LaunchAlerts:
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def instance_list_missing(self, provider: str, alive: int, error: str, now: datetime) -> OutboxAlert:
-        """The provider's instance list is unavailable."""
+        """Alert that the provider's instance list is unavailable."""
         what = "1 launch is" if alive == 1 else f"{alive} launches are"
         alert = Alert(
             alert_id=self._new_id(),
@@ -151,7 +151,7 @@ class LaunchAlerts:
         return outbox_alert(alert, f"unseen:{provider}:{now:%Y-%m-%dT%H}")
 
     def nothing_rented(self, provider: str, error: str, now: datetime) -> OutboxAlert:
-        """Since the start the provider has not said what is rented there, or whose key it is."""
+        """Alert that the provider has listed no instances, or not named the account, since the start."""
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.REFUSED,
@@ -168,7 +168,7 @@ class LaunchAlerts:
         return outbox_alert(alert, f"nothing-rented:{provider}:{now:%Y-%m-%d}")
 
     def instance_list_back(self, provider: str, now: datetime) -> OutboxAlert:
-        """The provider's instance list is available again."""
+        """Alert that the provider's instance list is available again."""
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.RECOVERED,
@@ -182,29 +182,29 @@ class LaunchAlerts:
         return outbox_alert(alert)
 
     def slow_end(self, launch: Launch, why: str, now: datetime) -> OutboxAlert:
-        """An end is not confirmed for a while."""
+        """Alert that an end has not been confirmed for a while."""
         headline = "its end is not confirmed yet; it may still be billed"
         return self._unended(launch, headline, why, now)
 
     def refused_end(self, launch: Launch, error: str, now: datetime) -> OutboxAlert:
-        """The provider will not end it: repeating will not help, so it is reported at once."""
+        """Alert at once that the provider refuses to end it: repeating does not help."""
         why = f"{redact(error)}. Reason for its end: {launch.end_reason or 'its time is over'}"
         return self._unended(launch, f"{launch.provider} refuses to end it; it is still billed", why, now)
 
     def _unended(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
-        """Once an hour, whatever the cause."""
+        """Limit the alert to once an hour, for all causes together."""
         can_do = (f"End it at {launch.provider} manually", "See what is wrong: gpuwatch doctor", *_FOLLOW_IT)
         key = f"slow-stop:{launch.launch_id}:{now:%Y-%m-%dT%H}"
         return self._news(AlertKind.HELD, launch, headline, why, now, can_do, key)
 
     def returned(self, launch: Launch, headline: str, why: str, now: datetime) -> OutboxAlert:
-        """What was over is listed again; reported daily until it is over again."""
+        """Alert that an ended instance is listed again; daily until it is over."""
         can_do = (f"If you do not need it: gpuwatch stop {launch.launch_id}", *_FOLLOW_IT)
         key = f"returned:{launch.launch_id}:{now:%Y-%m-%d}"
         return self._news(AlertKind.ORPHAN, launch, headline, why, now, can_do, key)
 
     def orphan(self, provider: str, instance: Instance, why: str, now: datetime) -> OutboxAlert:
-        """An instance has our label, but no launch, or one that was over long ago; reported daily."""
+        """Alert about an instance with our label but no launch, or a long-ended one; daily."""
         alert = Alert(
             alert_id=self._new_id(),
             kind=AlertKind.ORPHAN,
@@ -254,7 +254,7 @@ class LaunchAlerts:
         return outbox_alert(alert, once_key)
 
     def _own_end(self, launch: Launch) -> tuple[tuple[str, str], ...]:
-        """How a living instance ends without gpuwatch, and what each hour costs then."""
+        """Return when an active instance ends without gpuwatch, and what each hour costs until then."""
         watch, ends = stored_watch(launch.terms), self._ends.get(launch.provider)
         if ends is None or watch is None or watch.launch is None or not watch.launch.self_destruct:
             return ()
@@ -274,13 +274,13 @@ def _refusal_kind(end: EndReason) -> AlertKind:
 
 
 def _severity(kind: AlertKind, launch: Launch) -> Severity:
-    """Something is wrong with a launch that failed, and with one whose instance is not as it should be."""
+    """Return the severity: higher for a failed launch and for an instance in a bad condition."""
     is_wrong = launch.state is LaunchState.FAILED or launch.condition is not None
     return max(severity_of(kind), Severity.WARNING if is_wrong else Severity.INFO, key=lambda one: one.rank)
 
 
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
-    """Return what the owner can do after a watch fired: about what was started, or about why nothing was."""
+    """Return what the owner can do after a watch fired: about the started launches, or about the reason for none."""
     if reserved and reserved[0].dry_run:
         return ("To rent for real, set dry_run = false",)
     if reserved and reserved[0].is_by_command:
@@ -338,7 +338,7 @@ def _listed_price(instance: Instance) -> tuple[tuple[str, str], ...]:
 
 
 def _state_text(launch: Launch) -> str:
-    """What gpuwatch did or holds, by the launch's state."""
+    """Return what gpuwatch did, by the launch's state."""
     if launch.state in _OVER:
         ended = f"Launch {launch.launch_id} {'has ended' if launch.state is LaunchState.ENDED else 'failed'}."
         if launch.state is LaunchState.ENDED or launch.machine_id is None or not launch.ended_because(*MACHINE_FAULTS):

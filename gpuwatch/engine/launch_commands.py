@@ -1,7 +1,7 @@
-"""Launches that a command of the owner carries out (`action = "command"`): each runs at most once.
+"""Launches that the owner's command carries out (`action = "command"`): each command runs at most once.
 
-The reservation is durable before the command begins, and only the process that made it runs the command, once, from
-memory. A row that says `requested` and that nobody runs is therefore never begun again: it is `held`.
+The reservation is durable before the command starts, and only the process that made it runs the command, once, from
+memory. A `requested` row whose command no process runs is therefore never started again: it becomes `held`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
-_MARGIN = timedelta(seconds=60)  # to end a command whose time is over, and to record it
+_MARGIN = timedelta(seconds=60)  # to end a command whose time is over, and to record that
 
 
 class LaunchCommands:
-    """Runs commands on threads, and follows the launches that they are for.
+    """Runs commands on threads, and follows their launches.
 
     Args:
-        is_alone: no other process can be running a command of these launches (SQLite has one daemon).
-        why_nothing: why nothing at all is rented, in one line; empty: something may be.
+        is_alone: whether no other process can be running these commands (SQLite allows one daemon).
+        why_nothing: why nothing can be rented at all, in one line; empty: renting is possible.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -71,11 +71,11 @@ class LaunchCommands:
         self._running: dict[str, threading.Thread] = {}  # by launch
 
     def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
-        """Return why nothing may be rented now, or None. What the tool can rent where, gpuwatch cannot know."""
+        """Return why nothing can be rented now, or None. gpuwatch cannot know what the command's tool can rent."""
         return self._why_nothing or None
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
-        """Run the command for a launch that was reserved just now, on a thread of its own."""
+        """Run the command of a newly reserved launch on its own thread."""
         if launch.dry_run:
             return
         thread = threading.Thread(
@@ -85,7 +85,7 @@ class LaunchCommands:
         thread.start()
 
     def follow(self, now: datetime) -> None:
-        """Hold what nobody runs any more, and end what has had its time. Raises StoreError."""
+        """Hold launches whose command no process runs, and end those whose time is over. Raises StoreError."""
         for launch in self._repository.alive(COMMAND_PLACE):
             event: CommandEvent = CommandTimePassed()
             if launch.state is LaunchState.REQUESTED:
@@ -99,11 +99,11 @@ class LaunchCommands:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The launches whose commands run here at this moment."""
+        """The launches whose commands run in this process."""
         return tuple(self._running)
 
     def close(self, within_s: float) -> None:
-        """Wait a short time for commands that are being ended, so that their ends are recorded."""
+        """Wait briefly for commands that are being ended, so that their ends are recorded."""
         for thread in list(self._running.values()):
             thread.join(within_s)
 
@@ -117,7 +117,7 @@ class LaunchCommands:
         try:
             self._execute(launch, watch, match)
         except GpuwatchError as error:
-            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
+            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row shows its state
         except Exception:
             log.exception("launch %s: its command may have run; it is held when its time is over", launch.launch_id)
         finally:
@@ -125,7 +125,7 @@ class LaunchCommands:
             self._slots.run_now("deliver")
 
     def _execute(self, launch: Launch, watch: Watch, match: Match) -> None:
-        """The last check before money is spent, the command, and what came of it."""
+        """Make the last check before money is spent, run the command, and record the result."""
         refusal = self._repository.may_send(launch, self._clock())
         if refusal is not None:
             self._apply(launch, CommandNotRun(EndReason.PAUSED.text(refusal.text)), self._clock())
@@ -148,7 +148,7 @@ class LaunchCommands:
 
 
 def command_summary(reserved: Sequence[tuple[Launch, Watch, Sequence[Match]]]) -> str:
-    """Return the sentences of an alert about the commands that run, or would."""
+    """Return the sentences of an alert about the commands that run, or would run."""
     found = [
         filled_words(watch, candidates[0], launch.launch_id)
         for launch, watch, candidates in reserved

@@ -1,7 +1,7 @@
-"""Turns reserved launches into instances: sends a durable intent to the provider once, and never repeats a lost one.
+"""Turns reserved launches into instances: sends a durable intent to the provider once, never again.
 
-A launch arrives here as `requested`, committed to disk. From then on a crash anywhere is the same case as a lost
-answer: the reconciler looks for the launch's label before anything else happens.
+A launch arrives here as `requested`, committed to disk. From then on a crash is the same case as a lost answer: the
+reconciler looks for the launch's label before anything else happens.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ P = ParamSpec("P")
 
 
 class LaunchExecutor:
-    """Rents what was reserved, on threads of its provider (`start`) or on the caller's thread (`execute`).
+    """Rents reserved launches, on threads of their provider (`start`) or on the caller's thread (`execute`).
 
     Args:
-        budget: checked again when a launch moves to another offer, or to another price.
+        budget: checked again when the offer or the price of a launch changes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LaunchExecutor:
         self._threads = ProviderExecutors()
 
     def not_ready(self, provider: str, price_microusd_hour: int, watch: str) -> str | None:
-        """Why nothing may be rented there at this price for this watch now, in one line; None: it may.
+        """Return why nothing can be rented there at this price for this watch now, in one line, or None.
 
         Raises StoreError.
         """
@@ -63,30 +63,30 @@ class LaunchExecutor:
         return context.not_ready(price_microusd_hour, watch)
 
     def start(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> None:
-        """Rent it soon, on a thread of its provider. The arguments are those of `execute`."""
+        """Rent it on a thread of its provider. The arguments are those of `execute`."""
         self._threads.submit(launch.provider, self._run, launch, watch, candidates)
 
     def wait_for_started(self, provider: str, at_most_s: float) -> None:
-        """Wait for the launches started at a provider since the last call, but not for long."""
+        """Wait briefly for the launches started at a provider since the last call."""
         self._threads.wait_for_submitted(provider, at_most_s)
 
     def execute(self, launch: Launch, watch: Watch, candidates: Sequence[Match]) -> Launch:
-        """Rent the first candidate, or the next one if that is gone, and record the provider's answer.
+        """Rent the first available candidate, and record the provider's answer.
 
         Args:
             candidates: the reserved offer first, then the next best of any provider.
 
         Raises:
-            LaunchConflict: somebody else took the launch over; nothing more was done.
-            StoreError: what happened could not be stored; the row says `requested` and is reconciled later.
+            LaunchConflict: another process took over the launch; nothing more was done.
+            StoreError: the result could not be stored; the row stays `requested` and is reconciled later.
         """
         return self._loop(watch).try_candidates(launch, candidates)
 
     def shutdown(self, wait: bool = False) -> None:
-        """Start nothing more; what is under way goes on.
+        """Start nothing more; running work continues.
 
         Args:
-            wait: until everything that was started is done; else what has not begun is dropped.
+            wait: wait until all started work is done; if False, drop work that has not begun.
         """
         self._threads.shutdown(wait=wait, cancel_futures=not wait)
 
@@ -109,7 +109,7 @@ class LaunchExecutor:
             if done.state is LaunchState.FAILED:
                 self._slots.free(watch.name)
         except GpuwatchError as error:
-            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row says where it stands
+            log.error("launch %s: %s", launch.launch_id, error)  # noqa: TRY400 its row shows its state
         except Exception:
             log.exception("launch %s was interrupted; the reconciler continues it", launch.launch_id)
         for provider in asked:
@@ -120,7 +120,7 @@ class LaunchExecutor:
 
 
 class ProviderExecutors:
-    """Runs work on threads of the provider it is for: one that does not answer delays no other's order."""
+    """Runs work on threads per provider: one that does not answer delays no order at another."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -128,7 +128,7 @@ class ProviderExecutors:
         self._submitted: dict[str, list[Future[None]]] = {}
 
     def submit(self, provider: str, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Run it soon."""
+        """Run it on a thread of the provider."""
         with self._lock:
             if provider not in self._pools:
                 self._pools[provider] = ThreadPoolExecutor(_PARALLEL_ORDERS, thread_name_prefix=f"launch {provider}")
@@ -136,12 +136,12 @@ class ProviderExecutors:
             self._submitted.setdefault(provider, []).append(future)
 
     def wait_for_submitted(self, provider: str, at_most_s: float) -> None:
-        """Wait for what was submitted there since the last call, but not for long."""
+        """Wait briefly for the work submitted there since the last call."""
         with self._lock:
             submitted = self._submitted.pop(provider, [])
         wait(submitted, timeout=at_most_s)
 
     def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """Accept nothing more."""
+        """Accept no more work."""
         for pool in self._pools.values():
             pool.shutdown(wait=wait, cancel_futures=cancel_futures)

@@ -1,4 +1,4 @@
-"""The port to the rules about a rented instance beyond what the list shows, and how they are asked."""
+"""The port for rules about a rented instance beyond what the list shows, and the functions that call it."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ class LaunchGuard(Protocol):
     """Rules about an instance beyond what the list shows; implemented by `guard`."""
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Why it must end, or None."""
+        """Return why it must end, or None."""
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Why it must end whether a list shows it or not, or None."""
+        """Return why it must end, listed or not, or None."""
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """Whether it matches its offer; False: not yet known."""
+        """Return True if it matches its offer, False if that is not yet known, or the end cause."""
 
 
 class NoGuard:
-    """No guard."""
+    """A guard that allows everything."""
 
     def fault(self, launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-        """Nothing is wrong."""
+        """Find no fault."""
         return None
 
     def due(self, launch: Launch, now: datetime) -> EndCause | None:
-        """Nothing ends it."""
+        """End nothing."""
         return None
 
     def verified(self, launch: Launch, instance: Instance, now: datetime) -> bool | EndCause:
-        """It is trusted."""
+        """Trust it."""
         return True
 
 
 def listed_event(guard: LaunchGuard, launch: Launch, instance: Instance, now: datetime) -> InstanceListed:
-    """The guard checks living launches, and verifies an instance before it counts as running."""
+    """Let the guard check active launches, and verify an instance before it counts as running."""
     if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING}:
         return InstanceListed(instance)
     fault = _asked(launch, lambda: guard.fault(launch, instance, now))
@@ -59,12 +59,12 @@ def listed_event(guard: LaunchGuard, launch: Launch, instance: Instance, now: da
 
 
 def due_cause(guard: LaunchGuard, launch: Launch, now: datetime) -> EndCause | None:
-    """Why it must end whether a list shows it or not, or None."""
+    """Return why it must end, listed or not, or None."""
     return _asked(launch, lambda: guard.due(launch, now))
 
 
 def _asked(launch: Launch, check: Callable[[], T]) -> T | None:
-    """A guard that raises ends nothing, and holds up nothing that the launch's own time ends."""
+    """Contain errors: a guard that raises ends nothing, and does not stop what the launch's own time ends."""
     try:
         return check()
     except GpuwatchError as error:

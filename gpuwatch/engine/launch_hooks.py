@@ -1,4 +1,4 @@
-"""The owner's hooks: `on_running` and `on_ended` afterwards, at least once; `before_stop` once, for a limited time."""
+"""The owner's hooks: `on_running` and `on_ended` run at least once; `before_stop` runs once, for a limited time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _CUT_OFF = "gpuwatch was restarted while it ran, or before its end was recorded"
 
 
 class LaunchHooks:
-    """Run hooks on threads: no periodic task and no destroy ever waits for one beyond its time.
+    """Runs hooks on threads: no periodic task waits for one, and a destroy waits only for a limited time.
 
     Args:
-        watches: by name; a launch whose watch is gone has the commands of its rent.
+        watches: by name; a launch whose watch was removed uses the hooks of its rent.
         clock: the wall clock.
         monotonic: seconds.
-        stopping: once it is set, nothing is started; interrupted hooks run again later, except `before_stop`.
+        stopping: once set, nothing is started; interrupted hooks run again later, except `before_stop`.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -56,16 +56,16 @@ class LaunchHooks:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._running: set[threading.Thread] = set()
-        self._ends_s: dict[str, float] = {}  # launch → when it is destroyed whatever its hook does
+        self._ends_s: dict[str, float] = {}  # launch → time at which it is destroyed, hook or not
         self._saved: set[str] = set()  # launches whose `before_stop` is over
         self._stopping = stopping
 
     def start(self) -> None:
-        """A daemon starts. Raises StoreError."""
+        """Recover hooks that an earlier process left running. Raises StoreError."""
         self._book.start()
 
     def close(self, within_s: float = 3.0) -> None:
-        """Start nothing more, and wait a short time for running hooks."""
+        """Start nothing more, and wait briefly for running hooks."""
         self._stopping.set()
         ends_s = self._monotonic() + within_s
         with self._lock:
@@ -75,20 +75,20 @@ class LaunchHooks:
 
     @property
     def longest_s(self) -> float:
-        """The longest time for which a destroy may have to wait for a hook."""
+        """Return the longest time that a destroy may wait for a hook."""
         specs = [_spec(watch) for watch in self._watches.values()]
         return max((longest_hook_s(spec) for spec in specs), default=0.0)
 
     @property
     def _leased_s(self) -> float:
-        """The longest time of a hook that runs afterwards; one of a watch that is gone gets no more."""
+        """Return the longest time of hooks that run afterwards; those of removed watches get no more."""
         specs = [_spec(watch) for watch in self._watches.values()]
         return max(spec.hook_timeout_s for spec in (*specs, _NO_LAUNCH))
 
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
     def run_due(self, now: datetime) -> int:
-        """Start what is due; return how many. Raises StoreError."""
+        """Start due hooks; return how many. Raises StoreError."""
         with self._lock:
             free = MAX_PARALLEL - len(self._running)
         if free <= 0 or self._stopping.is_set():
@@ -135,14 +135,14 @@ class LaunchHooks:
     # --- before a destroy ---------------------------------------------------------------------------------------------
 
     def may_destroy(self, launch: Launch, now: datetime) -> bool:
-        """Return whether its watch allows destroying it now; see `before_stop`."""
+        """Whether its watch allows destroying it now; see `before_stop`."""
         watch = watch_of(launch, self._watches)
         return watch is None or self.before_stop(launch, _spec(watch), now)
 
     def before_stop(self, launch: Launch, spec: LaunchSpec, now: datetime) -> bool:
-        """Return whether it may be destroyed now. False: its hook still runs within its time.
+        """Whether it may be destroyed now. False: its hook still runs within its time.
 
-        The first call starts the hook if the instance ever ran. It is started once in the life of a launch, whatever
+        The first call starts the hook if the instance ever ran. It starts once in the life of a launch, even after
         crashes. If the start cannot be recorded, nothing is started and nothing waits.
         """
         if spec.before_stop is None or launch.running_at is None or launch.launch_id in self._saved:
@@ -196,7 +196,7 @@ class LaunchHooks:
         call = HookCall(spec=spec, event=run.event, body=run.body, at=self._clock(), timeout_s=timeout_s)
         try:
             error = self._run(call)
-        except Exception as fault:  # whatever it is, the launch continues, and the owner gets an alert
+        except Exception as fault:  # whatever it raises, the launch continues, and the owner gets an alert
             log.exception("%s of launch %s", run.event, run.launch_id)
             error = type(fault).__name__
         if error is None:
@@ -211,7 +211,7 @@ class LaunchHooks:
         self._book.failed(run.launch_id, run.event, error, news)
 
     def _give_up(self, launch: Launch, error: str) -> None:
-        """Report it if its end was never recorded; otherwise it is over already."""
+        """Report a hook whose end was never recorded; otherwise it is already over."""
         news = self._news(launch.launch_id, launch.watch, BEFORE_STOP, error, 1)
         self._book.failed(launch.launch_id, BEFORE_STOP, error, news)
 

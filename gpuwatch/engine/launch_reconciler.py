@@ -1,7 +1,7 @@
-"""Follow rented instances from one listing of the provider to the next.
+"""Follows rented instances from one listing of the provider to the next.
 
-The first listing after a start is the reconciliation: nothing new is rented at that provider before it. What a listing
-shows of each launch becomes an event for `state_machine`; its effects are carried out here.
+The first listing after a start is the reconciliation: before it, nothing new is rented at that provider. Each listing
+becomes an event per launch for `state_machine`; this module carries out the effects.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from gpuwatch.ports import Instance, Launcher, LaunchRepository, Market
 log = logging.getLogger(__name__)
 
 ALIVE_EVERY = timedelta(seconds=CHANGING_EVERY_S)
-STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also with nothing alive, to find unknown instances
+STEADY_EVERY = timedelta(seconds=RUNNING_EVERY_S)  # also without launches, to find unknown instances
 _MOVING = frozenset({LaunchState.REQUESTED, LaunchState.UNKNOWN, LaunchState.STARTING, LaunchState.STOPPING})
-_STEPS = 4  # in one poll: found, running, ended, …
+_STEPS = 4  # transitions per poll: found, running, ended, …
 
 
 class LaunchReconciler:
@@ -62,14 +62,14 @@ class LaunchReconciler:
 
     Args:
         watches: by name, as in the current settings; a launch outlives the watch that started it.
-        in_flight: launches that are being ordered at this moment.
-        monotonic: seconds; absence is proven by it, so that no change of the wall clock shortens the wait.
-        market: where offers are looked up that would be for rent again if nothing was made; None: nowhere.
-        freed: called with a launch that is over: its slot is free.
+        in_flight: returns the launches that are being ordered.
+        monotonic: seconds; used to prove absence, so that no change of the wall clock shortens the wait.
+        market: to look up whether an offer is for rent again, as evidence of absence; None: no evidence from it.
+        freed: called with a launch that is over, because its slot is free.
         may_destroy: called before a destroy; False: not yet (the owner's hook is still running).
-        owner: which launches the launcher's account has; no other is judged or ended here.
-        obligations: the open ones of this installation at this provider, from the keeper's file. Raises StoreError.
-        watch_ended: for so long after its end a launch is reopened when its instance is listed again.
+        owner: identifies the launches of the launcher's account; no others are judged or ended here.
+        obligations: returns this installation's open obligations at this provider. Raises StoreError.
+        watch_ended: how long after its end a launch is reopened if its instance is listed again.
     """
 
     def __init__(  # noqa: PLR0913 each is a separate port
@@ -123,16 +123,16 @@ class LaunchReconciler:
         self._last_read: Sequence[Launch] = ()
         self._listed_last: Mapping[str, Instance] = {}
         self._defects: dict[str, Exception] = {}  # of the latest run, by launch
-        self.steps = 0  # launches that were updated: progress within a long run
+        self.steps = 0  # updated launches: progress within a long run
         self.reconciled = False
         self.list_failed = False  # at least once
 
     def run_if_due(self, now: datetime) -> bool:
-        """Reconcile if it is time; return whether that happened.
+        """Reconcile if it is time; return whether a usable list was processed.
 
         Raises:
             StoreError: the rows cannot be read.
-            PartlyDone: a defect kept it from updating a launch; the others are up to date.
+            PartlyDone: a defect prevented the update of a launch; the others are up to date.
         """
         if self._next_at is not None and now < self._next_at <= now + STEADY_EVERY:
             return False
@@ -147,31 +147,31 @@ class LaunchReconciler:
         return done
 
     def not_ready(self) -> str | None:
-        """Return why nothing new may be rented here, in one line, or None."""
+        """Return why nothing new can be rented here, in one line, or None."""
         if not self.reconciled:
             return f"gpuwatch is still looking up its earlier launches at {self._launcher.name}"
         return self._others.reason() or self._unknown.reason()
 
     def belongs_to_another(self, instance_id: str, launch_id: str) -> bool:
-        """Return whether the latest list shows this instance under another label.
+        """Whether the latest list shows this instance under another label.
 
-        Then no order of this launch created it.
+        If so, no order of this launch created it.
         """
         found = self._listed_last.get(instance_id)
         return found is not None and launch_id_in(found.label) != launch_id
 
     def run_soon(self) -> None:
-        """A launch was started or is to end: reconcile at the next opportunity."""
+        """Reconcile at the next opportunity, because a launch was started or is to end."""
         self._next_at = None
 
     def reconcile(self, now: datetime, only: Collection[str] | None = None) -> bool:
-        """List the instances and update every launch; False: the provider gave no usable list. Raises StoreError.
+        """List the instances and update every launch; False: there was no usable list. Raises StoreError.
 
         Args:
             only: update only these launches (a command beside a daemon); None: all.
         """
         self._began_at = self._began_at or now
-        busy = self._in_flight()  # before the rows are read: what ends in between is handled as it was
+        busy = self._in_flight()  # read before the rows: a request that finishes in between still counts as in flight
         alive = [launch for launch in self._read(now) if launch.launch_id not in busy]
         try:
             self._owner.identify(now)
@@ -201,7 +201,7 @@ class LaunchReconciler:
         return True
 
     def _isolated(self, launch: Launch, step: Callable[[Launch], None]) -> None:
-        """An error of one launch never keeps the others from their update."""
+        """Run a step so that its errors never prevent the update of other launches."""
         self.steps += 1
         try:
             step(launch)
@@ -214,7 +214,7 @@ class LaunchReconciler:
             self._defects[launch.launch_id] = error
 
     def _read(self, now: datetime) -> Sequence[Launch]:
-        """The rows. While they cannot be read, the launches read last still end in time. Raises StoreError."""
+        """Return the rows. If they cannot be read, still end the last known launches on time. Raises StoreError."""
         try:
             self._last_read = self._repository.alive(self._launcher.name)
         except StoreError:
@@ -224,7 +224,7 @@ class LaunchReconciler:
         return self._last_read
 
     def _end_unread(self, launch: Launch, now: datetime) -> None:
-        """What is to end, or is past its end. Nothing can prove it gone now, so its destroy is sent again and again."""
+        """End a launch that is stopping or overdue. Nothing can prove its end now, so its destroy is repeated."""
         due = overdue(launch, self._clock.at_least(launch, now))
         why = None if due is None else due[0].text()
         if launch.state is LaunchState.STOPPING:
@@ -236,7 +236,7 @@ class LaunchReconciler:
         log.error("launch %s: ending it without reading its row: %s", launch.launch_id, why)
         self._ender.destroy(launch, launch.instance_id, now)
 
-    # --- what a poll shows --------------------------------------------------------------------------------------------
+    # --- events from a poll -------------------------------------------------------------------------------------------
 
     def _process(self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime) -> None:
         try:
@@ -266,10 +266,10 @@ class LaunchReconciler:
         for launch in launches:
             self._isolated(launch, lambda each: self._apply_events(each, observe, now))
 
-    # --- what follows -------------------------------------------------------------------------------------------------
+    # --- effects ------------------------------------------------------------------------------------------------------
 
     def _apply_events(self, launch: Launch, observe: Callable[[Launch], LifecycleEvent], now: datetime) -> None:
-        """Apply events as long as one leads to the next."""
+        """Apply events while each leads to another."""
         for _ in range(_STEPS):
             clock = ClockReading(now, self._clock.at_least(launch, now))
             before, terms = launch, watch_terms(watch_of(launch, self._watches), launch)
@@ -289,7 +289,7 @@ class LaunchReconciler:
             self._freed(launch)
 
     def _raise_bid(self, launch: Launch, effect: RaiseBid, now: datetime) -> None:
-        """Record what the provider accepted; a raise whose answer was lost is sent again at the next poll."""
+        """Raise the bid and record it; if the answer is lost, the next poll sends it again."""
         self._launcher.change_bid(effect.instance_id, float(usd(effect.bid_microusd_hour)))
         self._executor.apply(launch, BidRaised(effect.bid_microusd_hour), ClockReading(now, now))
 

@@ -1,4 +1,4 @@
-"""What evaluation, launching and reconciliation share: which watches may rent more, what is being requested."""
+"""State shared by evaluation, launching and reconciliation: which watches may rent more, and requests in flight."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from contextlib import contextmanager
 
 from gpuwatch.domain.launches.launch import Launch, LaunchRefusal, RefusalReason
 
-# The owner lifts these at any moment. A checklist may stay open for days: polling at full pace meanwhile would use up
-# the day's rows.
+# The owner can lift these at any moment. A checklist may stay open for days: polling at full pace would use up the
+# day's rows.
 _MAY_END_ANY_MOMENT = {RefusalReason.PAUSED, RefusalReason.BREAKER}
 
 
 def _nothing(_task: str) -> None:
-    """No scheduler: nothing to run."""
+    """Do nothing: there is no scheduler."""
 
 
 class LaunchSlots:
-    """Free slots by watch, as the last reservation left them, and the launches whose request is under way.
+    """Free slots by watch, as of the last reservation, and the launches whose requests are in flight.
 
-    Safe to use from several threads.
+    Thread-safe.
 
     Args:
-        run_now: runs a periodic task, by its name, ahead of its time.
+        run_now: runs a periodic task, by name, ahead of its time.
         when_freed: the tasks to run when a slot becomes free.
     """
 
     def __init__(self, run_now: Callable[[str], None] = _nothing, when_freed: Sequence[str] = ()) -> None:
         self.run_now = run_now
         self._when_freed = tuple(when_freed)
-        self._full: set[str] = set()  # watches that could start no further launch when they last tried
+        self._full: set[str] = set()  # watches that could start no further launch at the last attempt
         self._held: set[str] = set()  # watches that could start none at all, whatever was on offer
         self._in_flight: set[str] = set()
         self._lock = threading.Lock()
 
     def is_full(self, watch: str) -> bool:
-        """Did its last reservation find no free slot, or no money?"""
+        """Whether its last reservation found no free slot or no money."""
         return watch in self._full
 
     def is_held(self, watch: str) -> bool:
-        """Did anything prevent its last reservation: a pause, an empty balance?"""
+        """Whether anything, such as a pause or an empty balance, blocked its last reservation."""
         return watch in self._held
 
     def note_reservation(self, watch: str, refusal: LaunchRefusal | None) -> None:
-        """Remember how the newest reservation ended; None: every candidate was reserved."""
+        """Store the result of the newest reservation; None: every candidate was reserved."""
         self._held.discard(watch) if refusal is None else self._held.add(watch)
         if refusal is None:
             self._full.discard(watch)
@@ -52,32 +52,32 @@ class LaunchSlots:
             self._full.add(watch)
 
     def hold(self, watch: str) -> None:
-        """There were matches, and none of them can be rented now."""
+        """Note that there were matches, but none can be rented now."""
         self._held.add(watch)
 
     def forget_held(self, watches: Iterable[str]) -> None:
-        """There was no match: whether a launch would be held is unknown."""
+        """Note that there was no match, so that it is unknown whether a launch would be blocked."""
         self._held.difference_update(watches)
 
     def free(self, watch: str) -> None:
-        """A launch of this watch failed or is over: its slot is free again."""
+        """Note that a launch of this watch failed or ended, so that its slot is free."""
         self._full.discard(watch)
         self._held.discard(watch)
 
     def launch_over(self, launch: Launch) -> None:
-        """Free the slot and poll at once: the watch may take the next offer."""
+        """Free the slot and poll at once, because the watch may take the next offer."""
         self.free(launch.watch)
         for task in self._when_freed:
             self.run_now(task)
 
     def in_flight(self) -> frozenset[str]:
-        """Launches being requested at this moment: nobody else may touch them."""
+        """Return the launches whose requests are in flight: no other code may change them."""
         with self._lock:
             return frozenset(self._in_flight)
 
     @contextmanager
     def requesting(self, launch: Launch) -> Iterator[None]:
-        """Marks a launch as in flight inside the block."""
+        """Mark a launch as in flight inside the block."""
         with self._lock:
             self._in_flight.add(launch.launch_id)
         try:

@@ -1,6 +1,6 @@
-"""Launches that the keeper's file names and the database lost, as a restored backup does: they hold renting.
+"""Launches that the keeper's file names and the database lost, as after restoring a backup: they block renting.
 
-A list shows only what is under its own account, and may omit that. The file names the instance and its account.
+A list shows only its own account's instances, and may omit some. The file names the instance and its account.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class LostLaunches:
-    """What one process finds when it begins; what is written after that is of launches which the database knows.
+    """The lost launches that a process finds at its start; the database has every launch that it records later.
 
-    An order whose instance id was never known is not among them: its label finds it.
+    Orders whose instance id was never known are not included: their label finds them.
 
     Args:
-        obligations: the open ones of this installation at this provider. Raises StoreError.
+        obligations: returns this installation's open obligations at this provider. Raises StoreError.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class LostLaunches:
         self._repository = repository
         self._provider = provider
         self._obligations = obligations
-        self._lost: dict[str, Obligation] | None = None  # by instance id; None: not looked for yet
+        self._lost: dict[str, Obligation] | None = None  # by instance id; None: not read yet
         self._ended: set[str] = set()
 
     def recall(self, now: datetime) -> None:
-        """Store them as unknown instances, once; a file that cannot be read holds nothing up. Raises StoreError."""
+        """Store them as unknown instances, once; an unreadable file blocks nothing. Raises StoreError."""
         if self._lost is not None and not self._lost:
             return
         try:
@@ -55,11 +55,11 @@ class LostLaunches:
             self._lost = {one: lost for one, lost in self._lost.items() if one in open_now}
 
     def is_ended(self, instance_id: str) -> bool:
-        """Whether the keeper, with a key of its own account, found that it is gone."""
+        """Whether the keeper, with a key of the instance's account, found that it is gone."""
         return instance_id in self._ended
 
     def to_report(self, held: Set[str]) -> Iterator[tuple[Instance, str]]:
-        """Those of them that still hold renting, and why."""
+        """Yield those that still block renting, with the reason."""
         for instance_id, lost in (self._lost or {}).items():
             if instance_id in held:
                 instance = Instance(
