@@ -150,7 +150,7 @@ class Hunter:
     ) -> None:
         """Poll every due query, the longest unpolled first; decide on each answer before the next query.
 
-        A rate limit or a spent quota ends the round: the next one begins with the remaining queries.
+        A rate limit or a used-up quota ends the round: the next one begins with the remaining queries.
 
         Args:
             matched_every_s: poll interval of a query that returns rows, without a plan.
