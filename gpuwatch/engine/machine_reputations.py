@@ -1,4 +1,4 @@
-"""Watches with `min_reputation`: how your own launches went, read once a minute."""
+"""The current reputations for watches with `min_reputation`: the results of your own launches, read once a minute."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MachineReputations:
     """Safe to call from the hunts of several providers at once.
 
     Args:
-        read: how launches went lately, by machine; raises StoreError.
+        read: returns the results of recent launches, by machine; raises StoreError.
     """
 
     def __init__(self, read: Callable[[datetime], MachineRecords]) -> None:
@@ -32,7 +32,7 @@ class MachineReputations:
         self._lock = threading.Lock()
 
     def with_records(self, watch: Watch, now: datetime) -> Watch:
-        """The watch with what it asks for; as it is if it asks for nothing. What cannot be read stays as it was."""
+        """Return the watch with its reputations, or unchanged if it needs none. If reading fails, the old ones stay."""
         if watch.min_reputation is None:
             return watch
         with self._lock:

@@ -1,6 +1,6 @@
-"""Instances that the lists do not show: what the lists and the provider's other answers prove about each.
+"""Instances that the lists do not show: what the lists and other answers of the provider prove about each.
 
-Absence must be proven (`absence_proof`). What speaks for it is counted here, in memory, so that a restart starts again.
+Absence must be proven (`absence_proof`). The evidence is counted in memory, so a restart begins again.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from gpuwatch.ports import Instance, Launcher
 
 log = logging.getLogger(__name__)
 
-LISTED_WITHIN = timedelta(minutes=2)  # for this long after an order, lists and destroys may not know the instance
+LISTED_WITHIN = timedelta(minutes=2)  # after an order: until then, lists and destroys may not know the instance
 
 
 class MissingFindings(msgspec.Struct, frozen=True):
-    """What is proven, on what grounds, and which instance may be the missing one."""
+    """The verdict, its grounds, and an instance that may be the missing one."""
 
     verdict: AbsenceVerdict
     words: str = ""
@@ -49,11 +49,11 @@ LOOKING = MissingFindings(AbsenceVerdict.LOOKING)
 
 
 class MissingInstances:
-    """What is known about instances of one provider that no list shows.
+    """Tracks instances of one provider that no list shows.
 
     Args:
-        clock: how old the launches are.
-        ender: sends destroys again, to what is to end.
+        clock: computes the age of launches.
+        ender: repeats destroys of instances that are to end.
         monotonic: seconds; no change of the wall clock shortens a wait.
     """
 
@@ -78,16 +78,16 @@ class MissingInstances:
         self._monotonic = monotonic
         self._wait_s = wait_s
         self._evidence: dict[str, AbsenceEvidence] = {}
-        self._after_destroy: dict[str, int] = {}  # listings in a row without it, after its destroy
-        self._shown: set[str] = set()  # launches that a list or an answer has shown
-        self._gone: set[str] = set()  # launches whose id the provider last called gone
+        self._after_destroy: dict[str, int] = {}  # consecutive listings without it, after its destroy
+        self._shown: set[str] = set()  # launches that a list or a lookup has shown
+        self._gone: set[str] = set()  # launches whose id the provider last reported as gone
         self._foreign: set[str] = set()
 
     def looked_up(self, launch: Launch, now: datetime) -> Instance | None:
-        """A list may omit what is alive: before a missing instance counts as missing, it is asked for by its id.
+        """Look up an unlisted instance by its id, because a list may omit an active instance.
 
         Raises:
-            ProviderError: nobody answers for it.
+            ProviderError: the provider did not answer.
         """
         if launch.instance_id is None:
             return None
@@ -102,19 +102,19 @@ class MissingInstances:
         return found
 
     def listed(self, launch: Launch) -> None:
-        """The list shows it."""
+        """Note that the list shows it."""
         self._contradictions.clear(launch)
         self.found(launch)
 
     def found(self, launch: Launch) -> None:
-        """A list shows it, or its id finds it."""
+        """Note that a list or a lookup shows it."""
         self._shown.add(launch.launch_id)
         self._start_again(launch)
 
     def findings(
         self, launch: Launch, listing: InstanceListing, alive: Sequence[Launch], now: datetime
     ) -> MissingFindings:
-        """What is proven after one more listing without it. Raises StoreError."""
+        """Return what is proven after one more listing without it. Raises StoreError."""
         if launch.state is LaunchState.HELD:
             return LOOKING
         if launch.state is LaunchState.STOPPING and self._is_destroyed(launch, now):
@@ -127,17 +127,17 @@ class MissingInstances:
         return self._noted(launch, evidence.with_listing(seen, self._wait_s), seen)
 
     def no_listing(self, launch: Launch) -> AbsenceVerdict:
-        """What is proven although the provider gave no list."""
+        """Return what is proven although the provider gave no list."""
         self._after_destroy.pop(launch.launch_id, None)
         return self._noted(launch, self._evidence_of(launch).without_listing(self._monotonic())).verdict
 
     def listing_done(self, listing: InstanceListing, now: datetime) -> None:
-        """Every launch was compared with it; foreign instances in it are the canaries of the next."""
+        """Finish a listing; its foreign instances become the canaries of the next one."""
         self._foreign = listing.foreign()
         self._unaccounted.listing_done(listing, now)
 
     def forget(self, launch: Launch) -> None:
-        """It is over."""
+        """Forget a launch that is over."""
         self._start_again(launch)
         self._contradictions.clear(launch)
         self._shown.discard(launch.launch_id)
@@ -145,7 +145,7 @@ class MissingInstances:
     # --- evidence -----------------------------------------------------------------------------------------------------
 
     def _believed_alive(self, launch: Launch, alive: Sequence[Launch]) -> set[str]:
-        """Others that run, as far as is known: what the provider called gone by its id is none of them."""
+        """Return the ids of other instances that should be running, except those that a lookup reported as gone."""
         others = [one for one in alive if one.launch_id != launch.launch_id and one.state is LaunchState.RUNNING]
         return {one.instance_id for one in others if one.instance_id and one.launch_id not in self._gone}
 
@@ -188,21 +188,21 @@ class MissingInstances:
         self._independent.forget(launch)
         self._gone.discard(launch.launch_id)
 
-    # --- what is to end -----------------------------------------------------------------------------------------------
+    # --- instances that are to end ------------------------------------------------------------------------------------
 
     def _after_its_destroy(self, launch: Launch) -> MissingFindings:
-        """The provider accepted our order to destroy it, which replaces canary and wait."""
+        """Return the findings after an accepted destroy, which replaces canary and wait."""
         times = self._after_destroy[launch.launch_id] = self._after_destroy.get(launch.launch_id, 0) + 1
         return MissingFindings(AbsenceVerdict.ABSENT if times >= AGREEING_NEEDED else AbsenceVerdict.LOOKING)
 
     def _is_too_new(self, launch: Launch, now: datetime) -> bool:
-        """Whether a missing instance proves nothing yet: it was just ordered, and no list has shown it."""
+        """Whether its absence proves nothing yet: it was just ordered, and no list has shown it."""
         if launch.running_at is not None or launch.launch_id in self._shown:
             return False
         return self._clock.since_order(launch, now) < LISTED_WITHIN
 
     def _is_destroyed(self, launch: Launch, now: datetime) -> bool:
-        """Acknowledged in this process; else sent once more: destroying what is gone is no error."""
+        """Whether a destroy was accepted in this process; if none was, send one: repeating it does no harm."""
         if not self._ender.is_acknowledged(launch) and launch.instance_id is not None:
             self._ender.destroy(launch, launch.instance_id, now)
         return self._ender.is_acknowledged(launch)

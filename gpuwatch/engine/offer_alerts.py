@@ -1,4 +1,4 @@
-"""Alerts about offers: a decision as text. Pure; channels lay it out and escape it."""
+"""Alerts about offers: a decision as text. Pure; the channels lay it out and escape it."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
     can_do: tuple[str, ...] = (),
     rank_of: Callable[[Offer], PriceRank | None] = lambda offer: None,
 ) -> Alert:
-    """A watch fired.
+    """Return the alert of a watch that fired.
 
     Args:
-        decision: with at least one match.
-        did: what gpuwatch did about it, a sentence.
-        links: provider → URL of its console; `{offer_id}` and `{machine_id}` in it are filled in.
-        approval: the request for approval of the first match that goes with it.
-        can_do: what to do about the result; empty: the advice of an alert without a launch.
-        rank_of: the place of an offer's price in its history; None: not known.
+        decision: has at least one match.
+        did: what gpuwatch did about it, as a sentence.
+        links: provider → URL of its console, with the placeholders `{offer_id}` and `{machine_id}`.
+        approval: the pending approval of the first match, if any.
+        can_do: what the owner can do about the result; empty: the advice of an alert without a launch.
+        rank_of: returns the rank of an offer's price in its history; None: unknown.
     """
     folded = _shown(watch, decision)
     decision = msgspec.structs.replace(decision, matches=tuple(one.shown for one in folded))
     best = decision.matches[0]
-    by_hand = approval is None and not can_do  # what gpuwatch rents, or will, must not be rented beside it
+    by_hand = approval is None and not can_do  # gpuwatch does not rent it
     lines = _lines(watch, folded, links if by_hand else None)
     facts = [
         *price_facts(best, lines[0], rank_of(best.offer), with_total=approval is None),
@@ -84,7 +84,7 @@ def offer_alert(  # noqa: PLR0913 - the decision and everything reported with it
 
 
 def _look_again(watch: Watch) -> str:
-    """A job looks for offers as a watch does, but is none that `check` knows."""
+    """Whether the alert is about a job: it looks for offers as a watch does, but `check` does not list it."""
     if watch.name.startswith(WATCH_PREFIX):
         return f"Follow the job: gpuwatch job show {shlex.quote(watch.name.removeprefix(WATCH_PREFIX))}"
     return f"Check again: gpuwatch check {shlex.quote(watch.name)}"
@@ -98,7 +98,7 @@ def _offer_headline(watch: Watch, match: Match, line: OfferLine) -> str:
 
 
 def _threshold_facts(watch: Watch, best: Offer) -> list[tuple[str, str]]:
-    """The limit, and what the price was compared with."""
+    """Return the limit, and what the price was compared with."""
     limit = [] if watch.unlimited else [("Threshold", _threshold(watch))]
     mine = [] if watch.past is None else watch.past.limits_of(best)
     return limit + [(_PAST_NAMES[one.clause], f"{one.how} {one.basis}") for one in mine]
@@ -114,7 +114,7 @@ def _threshold(watch: Watch) -> str:
 
 
 def decision_text(watch: Watch, decision: Decision) -> str:
-    """Return the reason as text, with its name in the log."""
+    """Return the reason as text, with its name as in the log."""
     words = REASON_TEXTS[decision.reason].format(
         improve_by=f"{watch.improve_by * 100:g} %",
         repeat_every=format_duration(watch.repeat_every_s or 0),
@@ -129,7 +129,7 @@ def decision_text(watch: Watch, decision: Decision) -> str:
 
 
 def _shown(watch: Watch, decision: Decision) -> list[FoldedOffer[Match]]:
-    """Show resold stock once. If something is rented or needs approval, its own offer stays the one shown."""
+    """Show resold stock once. If something is rented or needs approval, its own offer is the one that is shown."""
     return fold_resold(decision.matches, keep_first=watch.action is not Action.ALERT)
 
 
@@ -140,7 +140,7 @@ def _sure(best: Match) -> str:
 def offer_line(
     match: Match, price: str, listed: str, links: Mapping[str, str] | None = None, marks: tuple[str, ...] = ()
 ) -> OfferLine:
-    """Return one offer as an alert shows it; `price` and `listed`: of one GPU, as text."""
+    """Return one offer as an alert shows it; `price` and `listed`: per GPU, as text."""
     offer = match.offer
     return OfferLine(
         gpu=offer.gpu,
@@ -161,7 +161,7 @@ def offer_line(
 
 
 def _lines(watch: Watch, folded: Sequence[FoldedOffer[Match]], links: Mapping[str, str] | None) -> list[OfferLine]:
-    """The offers that are shown. Prices that a reader compares look alike only if they are."""
+    """Return the shown offers. Compared prices get enough digits that only equal ones look equal."""
     shown = [one.shown for one in folded[:_OFFERS_SHOWN]]
     prices = [one.price.gpu_price_usd_hour(one.offer.gpu_count) for one in shown]
     listed = [usd(one.price.listed_microusd_hour) / one.offer.gpu_count for one in shown]
@@ -190,7 +190,7 @@ def _can_do(best: Offer, approval: Approval | None) -> tuple[str, ...]:
 
 
 def _traffic_facts(watch: Watch, offer: Offer) -> list[tuple[str, str]]:
-    """The cost of one job's traffic at the listed rates; it is not in the price."""
+    """Return the cost of one job's traffic at the listed rates; the price does not include it."""
     wanted = ((watch.download_gb, offer.download_usd_gb, "down"), (watch.upload_gb, offer.upload_usd_gb, "up"))
     known = [(gb, rate, way) for gb, rate, way in wanted if gb and rate is not None]
     if not known:

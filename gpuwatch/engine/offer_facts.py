@@ -1,4 +1,4 @@
-"""What an alert says about an offer: its price, machine, certainty and terms, and the cost of a job there. Pure."""
+"""Facts about an offer in an alert: its price, machine, certainty and terms, and the cost of a job there. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _KINDS = {
 def price_facts(
     match: Match, line: OfferLine, rank: PriceRank | None, with_total: bool = True
 ) -> list[tuple[str, str]]:
-    """Return label and value of what it costs.
+    """Return label and value of its costs.
 
     Args:
-        rank: None: the history is too short to say anything.
-        with_total: False: another fact states it, such as the quote of an approval.
+        rank: None: the history is too short.
+        with_total: False: another fact, such as the quote of an approval, states the total.
     """
     offer, price = match.offer, match.price
     facts = [("GPU", f"{line.gpu} × {line.gpu_count}"), ("Price", f"${line.price_usd_gpu_hour} per GPU-hour")]
@@ -46,7 +46,7 @@ def price_facts(
 
 
 def machine_facts(offer: Offer, zone: tzinfo) -> list[tuple[str, str]]:
-    """Return label and value of what the provider states about the machine; what it does not state is left out."""
+    """Return label and value of the facts that the provider states about the machine."""
     sizes = (
         (offer.gpu_memory_gib, "GiB per GPU"),
         (offer.vcpu, "vCPU"),
@@ -67,7 +67,7 @@ def machine_facts(offer: Offer, zone: tzinfo) -> list[tuple[str, str]]:
 
 
 def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
-    """Return label and value of what most offers do not have; empty for a plain one."""
+    """Return label and value of unusual properties; empty for a plain offer."""
     offer, terms = folded.shown.offer, folded.shown.offer.terms
     facts = [("Kind", _KINDS[offer.kind])] if offer.kind in _KINDS else []
     if terms.seller and terms.seller != offer.provider:
@@ -84,7 +84,7 @@ def rare_facts(folded: FoldedOffer[Match]) -> list[tuple[str, str]]:
 
 
 def line_marks(folded: FoldedOffer[Match]) -> tuple[str, ...]:
-    """Return the short marks of one line, and where else the same stock is offered."""
+    """Return the short marks for one line, and other offers of the same stock."""
     return (*marks(folded.shown.offer), *([folded.also_text] if folded.also else []))
 
 
@@ -107,7 +107,7 @@ def _until(moment: datetime, offer: Offer, zone: tzinfo) -> str:
 
 
 def _terms(offer: Offer) -> list[str]:
-    """The marks that no other fact explains."""
+    """Return the marks that no other fact explains."""
     shown = {OfferKind.LISTED.value, OfferKind.HISTORY.value, ARM64, f"via {offer.terms.seller}"}
     return [mark for mark in marks(offer) if mark not in shown]
 
@@ -120,7 +120,7 @@ def hint(offer: Offer) -> str:
 
 
 def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
-    """Label and value; empty: the watch goes by price."""
+    """Return label and value of the value per dollar; empty: the watch compares prices only."""
     found = job_cost(watch, match.offer, match.price)
     if not isinstance(found, JobCost):
         return []
@@ -134,7 +134,7 @@ def job_facts(watch: Watch, match: Match) -> list[tuple[str, str]]:
 
 
 def job_mark(match: Match) -> tuple[str, ...]:
-    """For one line of an alert."""
+    """Format it for one line of an alert."""
     return () if match.job_microusd is None else (f"job {dollars(usd(match.job_microusd))}",)
 
 

@@ -1,4 +1,4 @@
-"""Offers of several providers as one list: sorted, resold stock once, or grouped. Pure."""
+"""Offers of several providers as one list: sorted, resold stock shown once, or grouped. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUPS: Final[Mapping[str, Callable[[Offer], str]]] = {
 
 
 class OfferGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Offers that have something in common, of one kind of price; whole GPUs and slices are never in one."""
+    """A group of offers with one kind of price; whole GPUs and slices never share a group."""
 
     name: str
     kind: OfferKind
@@ -39,7 +39,7 @@ class OfferGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sorted_offers(found: Iterable[Match], sort: str) -> list[FoldedOffer[Match]]:
-    """Every stock once, in order; slices behind all whole GPUs, for their price is not that of a GPU.
+    """Return every stock once, in order; slices after all whole GPUs, because their price is not that of a GPU.
 
     Args:
         sort: a key of SORTS.
@@ -49,7 +49,7 @@ def sorted_offers(found: Iterable[Match], sort: str) -> list[FoldedOffer[Match]]
 
 
 def group_offers(found: Iterable[Match], group_by: str) -> list[OfferGroup]:
-    """The cheapest, the number and the median GPU price of each group; cheapest group first, slices last.
+    """Return the cheapest offer, the number and the median GPU price of each group; cheapest group first, slices last.
 
     Args:
         group_by: a key of GROUPS.

@@ -10,10 +10,10 @@ from gpuwatch.ports import Order, Registry, Volume
 
 
 def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | None = None) -> Order:
-    """The order for one candidate. A spot offer always carries its bid: without it the rent is on demand.
+    """Build the order for one candidate. A spot offer always carries its bid: without one the rental is on demand.
 
     Args:
-        public_key: that the instance must let in, besides those that the account has.
+        public_key: a key that the instance must accept in addition to those of the account.
     """
     offer, spec = match.offer, watch.launch or LaunchSpec()
     return Order(
@@ -36,11 +36,11 @@ def build_order(launch: Launch, match: Match, watch: Watch, public_key: str | No
 
 
 def _letting_in(public_key: str | None, onstart: str | None) -> str | None:
-    """The start script, after one that lets a key in; images that read PUBLIC_KEY themselves do it too."""
+    """Return the start script, preceded by one that authorises the key; some images do so themselves (PUBLIC_KEY)."""
     return onstart if public_key is None else _LETTING_IN.replace("@KEY@", public_key) + (onstart or "")
 
 
-# Whoever logs in: root of a container, or the user of a virtual machine's image, whose first script runs as root.
+# Authorises the key for the login user: root of a container, or the user of a VM image (its script runs as root).
 _LETTING_IN = """\
 for home in "${HOME:-/root}" /root /home/*; do
 [ -d "$home" ] && mkdir -p "$home/.ssh" || continue
@@ -51,7 +51,7 @@ done
 
 
 def launch_environment(launch: Launch) -> dict[str, str]:
-    """What every instance gets to know about its launch."""
+    """Return the environment variables that describe its launch, for every instance."""
     variables = {"GPUWATCH_LAUNCH_ID": launch.launch_id, "GPUWATCH_WATCH": launch.watch}
     if launch.deadline is not None:
         variables["GPUWATCH_DEADLINE"] = launch.deadline.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Query several providers at the same time, each in its own thread: a slow or failing one delays no other."""
+"""Runs work for several providers in parallel, each in its own thread: a slow or failing one delays no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ParallelResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     name: str
     result: T | None = None
     error: str | None = None  # one line, without secrets
-    late: bool = False  # not done in time; whatever it still does is ignored
+    late: bool = False  # not done in time; a later result is ignored
 
 
 def run_in_parallel(
@@ -33,9 +33,9 @@ def run_in_parallel(
     within_s: float | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[ParallelResult[T]]:
-    """Run `do` for all names at once. Results come as they arrive; names without a result in time come last.
+    """Run `do` for all names in parallel. Results come as they arrive; names without a result in time come last.
 
-    The threads are daemon threads: the process does not wait for them.
+    The threads are daemon threads: the process does not wait for them at exit.
 
     Args:
         within_s: time limit for all of them together; None: none.

@@ -1,7 +1,7 @@
-"""Watches with `new_low`, `drop_by` or `percentile`: what an offer must cost at this moment, out of the stored prices.
+"""Watches with `new_low`, `drop_by` or `percentile`: their current limits, from the stored prices.
 
-The whole span is read every half hour. What was stored since is read at every round for `new_low`: a price that was
-seen and is gone again is still the lowest.
+The whole span is read every half hour. For `new_low` every round also reads what was stored since then: a price that
+has already gone again is still the lowest.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from gpuwatch.ports.store import PastPriceReader
 log = logging.getLogger(__name__)
 
 READ_EVERY = timedelta(minutes=30)
-_OVERLAP = timedelta(hours=4)  # what an earlier poll saw counts for hours after it, and is stored a little later
+_OVERLAP = timedelta(hours=4)  # a poll's prices apply for hours after it, and are stored slightly later
 _Part = tuple[str, str, str, bool]  # watch, clause, GPU, spot
 _TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}
 
 
 class NoPastPrices:
-    """Implements `ports.store.PastPriceReader` where there is no store."""
+    """Implements `ports.store.PastPriceReader` without a store."""
 
     def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
-        """Nothing."""
+        """Return an empty series."""
         return PriceSeries(first_hour=0, lows=(), polled=(), source="no store")
 
 
 class PastLimits:
-    """The limits of one daemon's watches. Safe to call from the hunts of several providers at once.
+    """The limits of one daemon's watches. Thread-safe.
 
     Args:
-        disk_gb: the disk that the history's prices include where a watch asks for none.
-        logs: False: the caller says itself what each limit rests on.
+        disk_gb: the disk that the history's prices include if a watch requests none.
+        logs: False: the caller reports the basis of each limit itself.
     """
 
     def __init__(self, prices: PastPriceReader, disk_gb: float, *, logs: bool = True) -> None:
         self._prices = prices
         self._logs = logs
         self._disk_gb = disk_gb
-        self._read: dict[_Part, tuple[PriceSeries, datetime]] = {}  # what was read, and when
-        self._logged: dict[_Part, bool] = {}  # has it something to compare with?
+        self._read: dict[_Part, tuple[PriceSeries, datetime]] = {}  # series, and when it was read
+        self._logged: dict[_Part, bool] = {}  # whether there was anything to compare with
         self._lock = threading.Lock()
 
     def with_past(self, watch: Watch, now: datetime) -> Watch:
-        """The watch with its limits of this moment; a watch without such clauses as it is. Raises StoreError."""
+        """Return the watch with its current limits, or unchanged if it has no such clause. Raises StoreError."""
         if not watch.compares_with_past:
             return watch
-        with self._lock:  # the hunts of all providers come at once; the first one reads
+        with self._lock:  # the hunts of all providers arrive at once; the first one reads
             parts = [(gpu, spot) for gpu in watch.gpu_names for spot in _TYPES[watch.spot]]
             limits = tuple(limit for gpu, spot in parts for limit in self._limits(watch, gpu, spot, now))
         for limit in limits if self._logs else ():
@@ -79,9 +79,9 @@ class PastLimits:
         return found
 
     def _series(self, part: _Part, wanted: Watch, span_s: float, now: datetime) -> PriceSeries:
-        """Of the span up to now; a median or percentile does without the last half hour."""
+        """Return the series of the span up to now; for a median or percentile it may be half an hour old."""
         known = self._read.get(part)
-        if known is None or not timedelta(0) <= now - known[1] < READ_EVERY:  # a clock that was put back, too
+        if known is None or not timedelta(0) <= now - known[1] < READ_EVERY:  # also after a clock stepped back
             known = self._prices.series(wanted, now - timedelta(seconds=span_s), now), now
             self._read[part] = known
         elif part[1] == NEW_LOW:
@@ -89,7 +89,7 @@ class PastLimits:
         return known[0]
 
     def _tell(self, watch: Watch, limit: PastLimit) -> None:
-        """Once, and again when it changes: there is nothing to compare with, so it does not fire."""
+        """Log, once and at each change, whether there are prices to compare with: without them it does not fire."""
         key, is_known = (watch.name, limit.clause, limit.gpu, limit.spot), limit.microusd_gpu_hour is not None
         if self._logged.get(key, True) == is_known:
             return
@@ -100,7 +100,7 @@ class PastLimits:
 
 
 def _everything(watch: Watch, gpu: str, spot: bool) -> Watch:
-    """All that is stored of a GPU and rental type: any number, host and place, with the watch's disk."""
+    """Return a watch for all stored prices of a GPU and rental type: any count, host and place, with its disk."""
     return Watch(
         name="",
         gpu=(gpu,),
@@ -114,7 +114,7 @@ def _everything(watch: Watch, gpu: str, spot: bool) -> Watch:
 
 
 def _what_fits(watch: Watch, gpu: str, spot: bool) -> Watch:
-    """The watch itself, for one GPU and rental type."""
+    """Return the watch itself, for one GPU and rental type."""
     return msgspec.structs.replace(
         watch,
         gpu=(gpu,),

@@ -1,8 +1,8 @@
-"""What the watches of a provider need of its searches, against what its `search_interval` allows. Pure.
+"""Compares the searches that a provider's watches need with what its `search_interval` allows. Pure.
 
-All questions of the hunt are asked one after the other, so that the reaction to an offer is as slow as a round is long,
-whatever `poll_every` says. Watches share questions where the provider allows it (`domain/watches/query_plan`). While a
-sweep waits it gets a fifth of the turns (`toolkit/rate_limiter`).
+The hunt sends its queries one after the other, so the reaction to an offer takes as long as a round, whatever
+`poll_every` says. Watches share queries where the provider allows it (`domain/watches/query_plan`). A waiting sweep
+gets a fifth of the turns (`toolkit/rate_limiter`).
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from gpuwatch.engine.search import queries_for
 from gpuwatch.ports import ProviderSettings
 
 DAY_S = 86_400.0
-SWEEP_SHARE = 0.2  # of the turns, at most, while the hunts want the others
+SWEEP_SHARE = 0.2  # maximum share of the turns while hunts wait
 
 
 class PollingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The searches of one provider, planned."""
+    """The planned searches of one provider."""
 
     provider: str
     poll_every_s: float
     search_interval_s: float
-    queries: int  # distinct ones of all watches
-    questions: tuple[SharedQuery, ...]  # what is asked for them; fewer, where queries are joined
-    hunts_a_minute: float  # needed for a round every `poll_every`
+    queries: int  # number of distinct queries of all watches
+    questions: tuple[SharedQuery, ...]  # the queries that are sent; fewer if some are joined
+    hunts_a_minute: float  # needed for one round every `poll_every`
     sweeps_a_minute: float  # needed for the history; a GPU with several pages counts once
-    round_s: float  # how long a round takes; 0: no watch is polled here
+    round_s: float  # duration of a round; 0: no watch is polled here
     watches: tuple[str, ...]  # by name, in the order of the settings
 
     @property
     def is_joined(self) -> bool:
-        """Whether some watches share a question that is none's own."""
+        """Whether some watches share a joined query."""
         return len(self.questions) < self.queries
 
     @property
     def available_a_minute(self) -> float | None:
-        """How many searches may be made; None: as many as are wanted."""
+        """The number of searches allowed per minute; None: unlimited."""
         return 60.0 / self.search_interval_s if self.search_interval_s > 0 else None
 
     @property
     def seen_within_s(self) -> Mapping[str, float]:
-        """By watch: how long after it is on offer a machine is seen at the latest, if the provider answers."""
+        """By watch: the longest time from the listing of a machine to its discovery, if the provider answers."""
         asked = {name: one.every_s for one in self.questions for name in one.watches}
         return {name: asked.get(name, self.round_s) for name in self.watches}
 
     @property
     def warning(self) -> str | None:
-        """One line if the hunts alone take longer than `poll_every`; None: they do not."""
+        """A warning in one line if the hunts alone take longer than `poll_every`, or None."""
         alone_s = len(self.questions) * self.search_interval_s
         if alone_s <= self.poll_every_s:
             return None
@@ -78,10 +78,10 @@ def plan_polling(
     """Plan the searches of a provider.
 
     Args:
-        watches: those that are polled there.
-        targets: how many (GPU, rental type) a sweep reads.
+        watches: the watches that are polled there.
+        targets: number of (GPU, rental type) that a sweep reads.
         sweep_every_s: seconds between two sweeps.
-        rows_of: how many rows a query is expected to bring; None: this provider's queries are never joined.
+        rows_of: estimates the rows of a query; None: this provider's queries are never joined.
     """
     by_query: dict[Query, list[str]] = {}
     for watch in watches:
@@ -114,5 +114,5 @@ def plan_polling(
 
 
 def sweep_share(targets: int, sweep_every_s: float | None, search_interval_s: float) -> float:
-    """The share of the turns that sweeps take: as many as they need, a fifth at most; None: none is due."""
+    """Return the sweeps' share of the turns: as many as they need, at most a fifth; None: no sweep is planned."""
     return 0.0 if sweep_every_s is None else min(SWEEP_SHARE, targets * search_interval_s / sweep_every_s)

@@ -1,7 +1,7 @@
-"""Refuses to rent at a provider while something is missing there that every rent needs; reported once, and when mended.
+"""Blocks renting at a provider while a prerequisite of every rent is missing; reports that, and its fix, once.
 
-The verdict is kept as a hold of the provider, so that a restart reports nothing twice. It is about the watches of the
-settings; for jobs, which ask for other offers and bring their own key pair, only what every rent needs counts.
+The verdict is stored as a hold of the provider, so that a restart repeats no report. It covers the watches of the
+settings. For jobs, which accept other offers and bring their own key pair, only prerequisites of every rent count.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from gpuwatch.ports.prerequisites import Prerequisite, PrerequisiteName, is_bloc
 
 log = logging.getLogger(__name__)
 
-RENTING, RENTING_JOBS = "renting", "renting jobs"  # the kinds of its holds
+RENTING, RENTING_JOBS = "renting", "renting jobs"  # kinds of its holds
 LOOK_EVERY_S = 3600.0
-LOOK_AGAIN_S = 60.0  # while something is missing or unknown: the owner mends it, and wants to see that
+LOOK_AGAIN_S = 60.0  # while something is missing or unknown: the owner fixes it and wants to see the result
 _KEPT_FOR = timedelta(days=365)
 _REASON_LENGTH = 400
 
-Look = Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]  # → what was found, the ids of the offers looked at
+Look = Callable[[], tuple[Sequence[Prerequisite], Sequence[str]]]  # → findings, the ids of the examined offers
 
 
 class PrerequisiteGate:
-    """The prerequisites of one provider.
+    """Checks the prerequisites of one provider.
 
     Args:
-        look: finds out what is met, and for which offers; it rents nothing.
+        look: checks the prerequisites for some offers; rents nothing.
         enqueue: puts an alert into the outbox; may raise StoreError.
-        pace: how many times faster waits pass.
+        pace: factor by which waiting times are shortened.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class PrerequisiteGate:
         self.has_looked = False
 
     def why_not(self, *, is_job: bool = False) -> str | None:
-        """Why nothing may be rented there, in one line; None: nothing is known to be missing."""
+        """Return why nothing can be rented there, in one line; None: nothing is known to be missing."""
         reason = self._job_reason if is_job else self._reason
         return f"{self._provider}: {reason}" if reason else None
 
     def run_if_due(self, now: datetime) -> bool:
-        """Look again if it is time; whether it did."""
+        """Check again if it is time; return whether that happened."""
         if self._next_at is not None and now < self._next_at:
             return False
         try:
             found, offer_ids = self._look()
-        except GpuwatchError as error:  # what is unknown refuses nothing: the request itself would tell
+        except GpuwatchError as error:  # an unknown prerequisite blocks nothing: the order itself would fail
             log.info("prerequisites: cannot tell: %s", error, extra={"provider": self._provider})
             found, offer_ids = (), ()
-        except Exception as error:  # a plugin's probe may raise anything: it must not close its provider for ever
+        except Exception as error:  # a plugin's probe may raise anything, and must not block its provider forever
             log.warning(
                 "prerequisites: the probe failed (%s)", type(error).__name__, extra={"provider": self._provider}
             )
@@ -84,14 +84,14 @@ class PrerequisiteGate:
         return True
 
     def _is_answered(self, found: Sequence[Prerequisite], now: datetime) -> bool:
-        """Whether what was missing is known to be there now: no answer is no mend."""
+        """Whether the missing prerequisites are now known to be met: a missing answer is not a fix."""
         held = self._held(now)
         return bool(found) and (
             held is None or not any(one.met is None and _title(one) in held.reason for one in found)
         )
 
     def _take(self, missing: Sequence[Prerequisite], *, known: bool, now: datetime) -> None:
-        """Keep the verdict, and report a change of it. Without an answer, that of before stands."""
+        """Store the verdict, and report a change. Without an answer the earlier verdict stays."""
         held = self._held(now)
         if not known:
             self._reason, self._job_reason = (
@@ -109,7 +109,7 @@ class PrerequisiteGate:
             elif not reason and held is not None:
                 self._enqueue(outbox_alert(_mended_alert(self._provider, held, self._new_id(), now)))
                 log.info("its prerequisites are met again", extra={"provider": self._provider})
-        except StoreError as error:  # then the next check reports it
+        except StoreError as error:  # the next check reports it
             log.warning("cannot store the alert about prerequisites: %s", error)
             return
         if reason or held is not None:
@@ -122,7 +122,7 @@ class PrerequisiteGate:
 
 
 def why_held(holds: HoldStore, provider: str, now: datetime, *, is_job: bool = False) -> str:
-    """What a daemon last found missing there, in one line; empty: nothing."""
+    """Return what a daemon last found missing there, in one line; empty: nothing."""
     reason = _reason_of(holds, provider, RENTING_JOBS if is_job else RENTING, now)
     return f"{provider}: {reason}" if reason else ""
 
@@ -137,7 +137,7 @@ def _reason_of(holds: HoldStore, provider: str, kind: str, now: datetime) -> str
 
 
 def summary(missing: Sequence[Prerequisite]) -> str:
-    """What is missing, each with its mend, in one line; empty: nothing."""
+    """Return what is missing, each with its fix, in one line; empty: nothing."""
     return "; ".join(dict.fromkeys(_line(one) for one in missing))
 
 

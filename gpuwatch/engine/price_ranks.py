@@ -1,4 +1,4 @@
-"""What is dear and what is cheap, kept ready: an alert states the rank of its price without reading the history."""
+"""Price ranks kept in memory: an alert states the rank of its price without reading the history."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gpuwatch.domain.market.pricing import MICRO, Commission, price_of
 from gpuwatch.domain.market.query import Query
 from gpuwatch.ports.store import HourlyLowsReader
 
-REFRESH_EVERY = timedelta(hours=1)  # a history of hours changes once an hour
+REFRESH_EVERY = timedelta(hours=1)  # the history has hourly values, so more often is useless
 
 
 class PriceRanks:
-    """The ranks of offers of some GPUs. One task refreshes them; hunts read them at any time.
+    """The price ranks of some GPUs' offers. One task refreshes them; hunts read them at any time.
 
     Args:
         gpus: None: all.
@@ -30,16 +30,16 @@ class PriceRanks:
         self._read_at: datetime | None = None
 
     def refresh_if_due(self, now: datetime) -> bool:
-        """Read the history again if an hour has passed. Raises StoreError: the old ranks stay."""
+        """Read the history again if an hour has passed. After a StoreError the old ranks stay valid."""
         read_at = self._read_at
-        if read_at is not None and timedelta(0) <= now - read_at < REFRESH_EVERY:  # a clock may be put back
+        if read_at is not None and timedelta(0) <= now - read_at < REFRESH_EVERY:  # also after a clock stepped back
             return False
         self._lows = self._reader.hourly_lows(self._gpus, now - timedelta(days=WINDOW_DAYS), now)
         self._read_at = now
         return True
 
     def arrivals(self, provider: str, query: Query, now: datetime) -> float:
-        """How much likelier than at other hours of the day a price under a query's limit was at this hour."""
+        """Return how much likelier a price under the query's limit is at this hour than at other hours of the day."""
         if query.max_listed_usd_hour is None:
             return 1.0
         most = query.max_listed_usd_hour / (query.count_max or query.count_min) * MICRO
@@ -48,7 +48,7 @@ class PriceRanks:
         return max((arrivals_at(history, most, hour) for history in known if history is not None), default=1.0)
 
     def rank_of(self, offer: Offer) -> PriceRank | None:
-        """The rank among its provider's prices for this GPU and rental type; None: too little is known."""
+        """Return the rank among its provider's prices for this GPU and rental type; None: too little is known."""
         history = self._lows.get((offer.provider, offer.kind, offer.gpu, offer.spot))
         if history is None:
             return None

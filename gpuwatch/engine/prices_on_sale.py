@@ -1,4 +1,4 @@
-"""What is on sale at one provider, learnt from the history and every answer since: so many rows can be expected."""
+"""Current offers at one provider, from the history and every answer since; used to estimate the rows of a query."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from gpuwatch.domain.market.query import Query
 from gpuwatch.ports import Answer, Completeness
 
 _Key = tuple[str | None, int]  # machine, GPUs
-_HAIR = 1e-6  # a price's last digits, in dollars
+_HAIR = 1e-6  # rounding tolerance of a price, in dollars
 
 
 class PricesOnSale:
-    """The newest known prices of the GPUs that are read. Hunts and sweeps teach it, each on its own thread.
+    """The newest known prices of the GPUs that are read. Thread-safe: hunts and sweeps add answers from their threads.
 
     Args:
-        default_disk_gb: in a quote, if no disk is asked for.
+        default_disk_gb: the disk in a quote if none is requested.
     """
 
     def __init__(self, default_disk_gb: float) -> None:
         self._default_disk_gb = default_disk_gb
-        self._known: dict[SaleKey, Mapping[_Key, OnSale]] = {}  # replaced, never changed
-        self.changes = 0  # how often an answer showed something else than the one before
+        self._known: dict[SaleKey, Mapping[_Key, OnSale]] = {}  # values are replaced, never modified
+        self.changes = 0  # number of answers that differed from the previous state
         self._lock = threading.Lock()
 
     def begin_with(self, history: Mapping[SaleKey, Mapping[_Key, OnSale]]) -> None:
-        """Take over what an earlier process read; what was learnt since is newer."""
+        """Add what an earlier process read; answers received since take precedence."""
         with self._lock:
             self._known = {**history, **self._known}
 
     @property
     def known_gpus(self) -> int:
-        """How many GPUs, by rental type, were read completely so far."""
+        """The number of GPUs, by rental type, that have been read completely."""
         return len(self._known)
 
     def learn(self, query: Query, answer: Answer) -> None:
-        """Take over an answer: up to the price that it is complete to, what it does not show is gone.
+        """Add an answer: offers that it lacks are gone, up to the price to which it is complete.
 
-        A GPU counts as known once everything of it was asked for (by a sweep).
+        A GPU counts as known after one query for all its offers (by a sweep).
         """
         ceiling = query.max_listed_usd_hour
         if answer.completeness is Completeness.TRUNCATED:
@@ -59,14 +59,14 @@ class PricesOnSale:
                     self._replace((gpu, query.spot), query, ceiling, offers)
 
     def cheapest_usd_hour(self, query: Query) -> float | None:
-        """The lowest listed price that fits a query but for its limit; None: there is none, or it is not known."""
+        """Return the lowest listed price that fits a query apart from its limit; None: none, or unknown."""
         disk_gb = self._default_disk_gb if query.disk_gb is None else query.disk_gb
         with self._lock:
             prices = [one for gpu in query.gpus for one in self._known.get((gpu, query.spot), {}).values()]
         return min((listed_usd_hour(one, disk_gb) for one in prices if fits(one, query)), default=None)
 
     def expected_rows(self) -> ExpectedRows:
-        """What answers are expected to hold, as of now."""
+        """Return an estimator for the rows of answers, as of now."""
         with self._lock:
             on_sale = {key: prices.values() for key, prices in self._known.items()}
         return ExpectedRows(on_sale, self._default_disk_gb)
@@ -86,10 +86,10 @@ class PricesOnSale:
         self._known[key] = kept
 
     def _has_news(self, before: Mapping[_Key, OnSale], shown: Mapping[_Key, OnSale]) -> bool:
-        """Whether any of these is new, or not what it was for a search."""
+        """Whether any of these offers is new, or changed in a way that affects searches."""
         for name, one in shown.items():
             was = before.get(name)
-            # an adapter's copy of an unchanged offer shares its values, so one that is the same object stands for all
+            # an adapter's copy of an unchanged offer shares its value objects, so identity is a quick test
             if was is None or (was.quoted_usd_hour is not one.quoted_usd_hour and self._facts(was) != self._facts(one)):
                 return True
         return False

@@ -1,6 +1,6 @@
-"""Whose launches a key may judge. A launch of another account is in no list of this one, and a 404 proves nothing.
+"""Which launches a key may judge. Another account's launches are in no list of this one, and its 404 proves nothing.
 
-The account is asked for once in the life of a key. Until it is known, no launch is judged or ended with that key.
+The account is queried once in the life of a key. Until it is known, no launch is judged or ended with that key.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ log = logging.getLogger(__name__)
 
 
 class LaunchOwner(Protocol):
-    """Tells which launches belong to the account that a list is of."""
+    """Identifies the launches that belong to the account of a list."""
 
     def identify(self, now: datetime) -> object:
-        """Find out whose key it is, if that is not known. Raises ProviderError, StoreError."""
+        """Find the account of the key, if it is unknown. Raises ProviderError, StoreError."""
 
     def own(self, launches: Sequence[Launch]) -> list[Launch]:
-        """Those of this account. Raises StoreError."""
+        """Return the launches of this account. Raises StoreError."""
 
     def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
-        """Those of this account, and those of no known account that its list shows. Raises StoreError."""
+        """Return this account's launches, and listed ones without a known account. Raises StoreError."""
 
     def is_reached(self, launch: Launch) -> bool:
-        """Whether some key in the settings reaches it. Raises StoreError."""
+        """Whether some key in the settings can manage it. Raises StoreError."""
 
     @property
     def account_id(self) -> str | None:
-        """The account; None: it is not known, or there is only one."""
+        """The account; None: it is unknown, or there is only one."""
 
     def is_same(self, account_id: str | None) -> bool:
-        """Whether this is that account. Raises StoreError."""
+        """Whether both ids mean this account. Raises StoreError."""
 
 
 class AnyAccount:
-    """Every launch belongs to the one account that there is: a simulation."""
+    """Every launch belongs to the only account, as in a simulation."""
 
     def identify(self, now: datetime) -> None:
-        """Nothing to find out."""
+        """Do nothing: there is nothing to find."""
 
     def own(self, launches: Sequence[Launch]) -> list[Launch]:
-        """All of them."""
+        """Return all launches."""
         return list(launches)
 
     def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
-        """All of them."""
+        """Return all launches."""
         return list(launches)
 
     def is_reached(self, launch: Launch) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     @property
     def account_id(self) -> None:
-        """There is only one."""
+        """None: there is only one account."""
         return
 
     def is_same(self, account_id: str | None) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
 
@@ -74,8 +74,8 @@ class ProviderAccount:
     """The account of one key at one provider.
 
     Args:
-        key: None: the provider finds credentials by itself, and must name their account.
-        takes_older: launches of an older gpuwatch, which kept no account, are of this one: their owner says so.
+        key: None: the provider finds credentials by itself, and must return their account.
+        takes_older: launches of an older gpuwatch, which stored no account, belong to this one, as the owner confirmed.
     """
 
     def __init__(
@@ -85,22 +85,22 @@ class ProviderAccount:
         self._accounts = accounts
         self._key = key
         self._takes_older = takes_older
-        self._account_id: str | None = None  # None: not known yet
-        self.beside: ProviderAccount | None = None  # of the provider's other key
+        self._account_id: str | None = None  # None: unknown so far
+        self.beside: ProviderAccount | None = None  # the account of the provider's other key
 
     @property
     def account_id(self) -> str | None:
-        """The account; None: it is not known yet."""
+        """The account; None: unknown so far."""
         return self._account_id
 
     def is_same(self, account_id: str | None) -> bool:
-        """Whether this is that account. Raises StoreError."""
+        """Whether both ids mean this account. Raises StoreError."""
         if account_id is None or self._account_id is None:
             return False
         return account_id == self._account_id or self._same(account_id) == self._same(self._account_id)
 
     def identify(self, now: datetime) -> str:
-        """The account's id; the provider is asked if this key was never seen. Raises ProviderError, StoreError."""
+        """Return the account's id; queries the provider if the key is new. Raises ProviderError, StoreError."""
         if self._account_id is None:
             self._account_id = self._looked_up(now)
         return self._account_id
@@ -113,12 +113,12 @@ class ProviderAccount:
         if known is not None and (asked is None or known != of_key):
             return known
         named = asked.account_id() if asked is not None else None
-        if named is not None and self._key is None:  # such credentials may belong to another account tomorrow
+        if named is not None and self._key is None:  # such credentials may later belong to another account
             return self._accounts.record(name, None, named, now)
         return self._accounts.record(name, of_key, named, now)
 
     def owns(self, launch: Launch) -> bool:
-        """Whether it is known to be of this account. Raises StoreError."""
+        """Whether the launch is known to belong to this account. Raises StoreError."""
         if self.account_id is None:
             return False
         if launch.account_id is None:
@@ -126,27 +126,27 @@ class ProviderAccount:
         return self.is_same(launch.account_id)
 
     def is_elsewhere(self, launch: Launch) -> bool:
-        """Whether it is known to be of another account. Raises StoreError."""
+        """Whether the launch is known to belong to another account. Raises StoreError."""
         return launch.account_id is not None and self.account_id is not None and not self.owns(launch)
 
     def is_reached(self, launch: Launch) -> bool:
-        """Whether one of the provider's keys reaches it; not denied while the account of one is not known."""
+        """Whether one of the provider's keys can manage it; assumed while the account of a key is unknown."""
         beside = self.beside
         return self.owns(launch) or (beside is not None and (beside.account_id is None or beside.owns(launch)))
 
     def _same(self, account_id: str) -> str:
-        """Read again each time: the owner may have confirmed meanwhile that two are one."""
+        """Return the canonical id; read each time, because the owner may have confirmed that two accounts are one."""
         return self._accounts.known(self._launcher.name, account_id) or account_id
 
     def own(self, launches: Sequence[Launch]) -> list[Launch]:
-        """Those of this account. Raises StoreError."""
+        """Return the launches of this account. Raises StoreError."""
         return [launch for launch in launches if self.owns(launch)]
 
     def claimed(self, launches: Sequence[Launch], is_listed: Callable[[Launch], bool]) -> list[Launch]:
-        """Those of this account. Launches of an older gpuwatch join it as soon as its list shows one of them.
+        """Return this account's launches. Those of an older gpuwatch join once its list shows one of them.
 
         Raises:
-            StoreError: that could not be noted.
+            StoreError: the change could not be stored.
         """
         account_id = self.account_id
         older = [launch for launch in launches if launch.account_id is None]
@@ -160,7 +160,7 @@ class ProviderAccount:
 
 
 class OtherAccounts:
-    """The living launches at a provider that its key cannot reach: reported daily, and nothing is rented meanwhile."""
+    """Active launches at a provider that its key cannot manage: reported daily; they block renting there."""
 
     def __init__(self, repository: LaunchRepository, launch_alerts: LaunchAlerts, provider: str) -> None:
         self._repository = repository
@@ -170,7 +170,7 @@ class OtherAccounts:
         self._launches: Sequence[Launch] = ()
 
     def saw(self, unreached: Sequence[Launch], now: datetime) -> None:
-        """Keep and report what is alive and reached by no key. Raises StoreError."""
+        """Store and report active launches that no key can manage. Raises StoreError."""
         self._launches = unreached
         for launch in self._launches:
             today = (launch.launch_id, now.date())
@@ -184,12 +184,12 @@ class OtherAccounts:
                 self._reported.add(today)
 
     def reason(self) -> str | None:
-        """Why nothing may be rented at this provider, in one line; None: nothing is in the way."""
+        """Return why nothing can be rented at this provider, in one line, or None."""
         return other_account_reason(self._launches)
 
 
 def other_account_reason(launches: Sequence[Launch]) -> str | None:
-    """Why nothing may be rented while these launches of another account are alive, or None: there are none."""
+    """Return why these active launches of another account block renting; None: there are none."""
     if not launches:
         return None
     first = launches[0]

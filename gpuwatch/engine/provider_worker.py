@@ -21,7 +21,7 @@ class ProviderWorker:
 
     Args:
         hunter: None: no watch polls this provider.
-        swept_at: when the market was swept last, also by an earlier process: a restart must not cost a sweep.
+        swept_at: time of the last sweep, also by an earlier process: a restart must not cost a sweep.
     """
 
     def __init__(  # noqa: PLR0913 each is a collaborator of its own
@@ -42,7 +42,7 @@ class ProviderWorker:
         self.recorder = recorder
         self.hunter = hunter
         self.sweeper = sweeper
-        self.finished_rounds = 0  # progress, for the watchdog
+        self.finished_rounds = 0  # for the watchdog
         self._history = history
         self._clock = clock
         self._swept_at = swept_at
@@ -50,19 +50,19 @@ class ProviderWorker:
 
     @property
     def interval_s(self) -> float:
-        """The least time that a round of the hunt takes: its queries are `search_interval` apart."""
+        """The minimum duration of a round of the hunt: its queries are `search_interval` apart."""
         queries = self.hunter.queries if self.hunter else 0
         return max(self.settings.poll_every_s, queries * self.settings.search_interval_s)
 
     @property
     def hunt_every_s(self) -> float:
-        """How often it is looked at what is due: with a plan, questions have intervals of their own."""
+        """How often to check for due queries: with a plan, queries have their own intervals."""
         planned = self.hunter is not None and self.hunter.is_planned
         turn_s = max(self.settings.search_interval_s, 1.0)
         return min(self.settings.poll_every_s, turn_s) if planned else self.settings.poll_every_s
 
     def plan(self, now: datetime) -> RowPlan:
-        """How the rest of the day's rows is shared."""
+        """Return how the rest of the day's rows is divided."""
         demand = RowDemand(
             rows_per_day=self.settings.rows_per_day,
             poll_every_s=self.settings.poll_every_s,
@@ -73,13 +73,13 @@ class ProviderWorker:
         return plan_rows(demand, self._history.rows_used(self.name, now), now)
 
     def hunt(self) -> None:
-        """A round of the hunt, and the next at once if it took longer than `poll_every`: no turn may stay unused."""
+        """Run a round of the hunt, and the next at once if it took longer than `poll_every`: no turn stays unused."""
         while self._hunt_once() > self.settings.poll_every_s:
             if self.hunter is None or self.hunter.is_stopping:
                 return
 
     def _hunt_once(self) -> float:
-        """One round; nothing is polled while the day's rows are spent. How many seconds it took."""
+        """Run one round, without polls if the day's rows are used up; return its duration in seconds."""
         began = self._clock()
         if self.hunter is not None:
             plan = self._newest_plan(began)
@@ -103,12 +103,12 @@ class ProviderWorker:
         )
 
     def _newest_plan(self, now: datetime) -> RowPlan:
-        """The plan made after the last round, if the day is still the same: counting rows must not delay a launch."""
+        """Return the plan made after the last round, if from today: counting rows must not delay a launch."""
         plan, self._next_plan = self._next_plan, None
         return plan if plan is not None and now < plan.resets_at else self.plan(now)
 
     def sweep_if_due(self) -> bool:
-        """One sweep if it is due, or the rest of one that was broken off; True if it ran."""
+        """Run a due sweep, or the rest of an interrupted one; return whether it ran."""
         if not self.sweeper.targets:
             return False
         now = self._clock()
@@ -125,7 +125,7 @@ class ProviderWorker:
         return True
 
     def check_health(self) -> None:
-        """Has a lane been silent for three intervals? Silence proves nothing where nothing is polled."""
+        """Check whether a lane has been silent for three intervals; lanes that poll nothing are exempt."""
         now = self._clock()
         for lane, is_polled in ((HUNT, bool(self.hunter and self.hunter.queries)), (SWEEP, bool(self.sweeper.targets))):
             if not is_polled:
@@ -134,7 +134,7 @@ class ProviderWorker:
                 self.health_monitor.check(lane, every_s + self.settings.timeout_s, now)
 
     def _expected_every_s(self, lane: str, now: datetime) -> float | None:
-        """How often an answer is expected; None: none before the day's rows are reset."""
+        """Return the expected interval between answers; None: no answer before the day's rows are reset."""
         return self.interval_s if lane == HUNT else self.plan(now).sweep_every_s
 
 

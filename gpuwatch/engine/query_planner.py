@@ -1,4 +1,4 @@
-"""Which questions the hunt at one provider asks: planned anew when what is wanted or known has changed."""
+"""The plan of a provider's hunt queries, made again when demands or knowledge change."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gpuwatch.domain.watches.watch import Watch
 from gpuwatch.engine.prices_on_sale import PricesOnSale
 from gpuwatch.errors import StoreError
 
-PLAN_EVERY = timedelta(minutes=1)  # if what is on sale has changed by then, or what is allowed
-_AS_ALLOWED = 0.02  # what is left of the day's rows changes with every second: this much is no change
-_HEAT_EVERY = timedelta(seconds=15)  # what is hot changes with every match
+PLAN_EVERY = timedelta(minutes=1)  # if offers or limits have changed by then
+_AS_ALLOWED = 0.02  # the rest of the day's rows changes every second: a change below this share is ignored
+_HEAT_EVERY = timedelta(seconds=15)  # a query's heat changes with every match
 
 
 class QueryPlanner:
-    """Keeps a plan for as long as it is good.
+    """Keeps a plan while it is valid.
 
     Args:
-        prices: what the questions are expected to bring.
-        arrivals: how much likelier than at other hours a query is to find something now.
-        deadline: by when a watch must have rented; may raise StoreError.
+        prices: estimates the rows of queries.
+        arrivals: returns how much likelier a query is to find something now than at other hours.
+        deadline: returns by when a watch must have rented; may raise StoreError.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class QueryPlanner:
         self._limits: PollingLimits | None = None
 
     def plan(self, demands: Sequence[Demand], limits: PollingLimits, now: datetime) -> QueryPlan:
-        """The questions for these demands, at this moment."""
+        """Return the plan for these demands at this moment."""
         wanted = tuple(demands)
         if not self._is_good(wanted, limits, now):
             self._plan = plan_queries(wanted, self._prices.expected_rows(), limits)
@@ -56,7 +56,7 @@ class QueryPlanner:
         return self._plan
 
     def _is_good(self, wanted: tuple[Demand, ...], limits: PollingLimits, now: datetime) -> bool:
-        """Whether the last plan will do: a new one takes longer than all else that a poll without offers does."""
+        """Whether the last plan is still valid: making one takes longer than the rest of a poll without offers."""
         if self._planned_at is None or self._limits is None or now < self._planned_at:
             return False
         if self._known_gpus != self._prices.known_gpus or not _ask_the_same(self._planned_for, wanted):
@@ -68,7 +68,7 @@ class QueryPlanner:
         return self._seen_changes == self._prices.changes and _allow_the_same(self._limits, limits)
 
     def heat(self, query: Query, watches: Sequence[Watch], now: datetime) -> float:
-        """How much more than others a query is worth asking; computed once a minute."""
+        """Return how urgent a query is compared with others; computed once a minute."""
         if self._heated_at is None or not timedelta(0) <= now - self._heated_at < PLAN_EVERY:
             self._heats, self._heated_at = {}, now
         found = self._heats.get(query)
@@ -86,7 +86,7 @@ class QueryPlanner:
         return min(((at - now).total_seconds() for at in deadlines if at is not None), default=None)
 
     def forget_plan(self) -> None:
-        """What was expected did not come true: the next plan is a new one."""
+        """Discard the plan, because its estimates were wrong."""
         self._planned_at = None
 
 

@@ -1,4 +1,4 @@
-"""Everything of a rent but the order: the offers that a watch would rent now, their orders, and what they need."""
+"""A rental without the order: the offers that a watch would rent now, their orders, and their prerequisites."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gpuwatch.ports import Launcher, Market, Order
 from gpuwatch.ports.declarations import ProviderInfo
 from gpuwatch.ports.prerequisites import OrderCheck, OrderValidation, Prerequisite, PrerequisiteName, PrerequisiteProbe
 
-ORDERS_MOST = 6  # of one watch at one provider: the best of each instance type, region and rental type
-_ID = "rehearsal222"  # as long as a launch's; no launch can have it: the prefix is a word
+ORDERS_MOST = 6  # per watch and provider: the best of each instance type, region and rental type
+_ID = "rehearsal222"  # as long as a launch id; no launch can have it, because the prefix is a word
 _NO_LIMIT = Decimal(100_000)  # USD per GPU-hour
 
 
 class RehearsedOffers(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch would rent now at one provider. `at_limit` False: only dearer offers fit, and stand for it."""
+    """What a watch would rent now at one provider. `at_limit` False: only dearer offers fit, shown as substitutes."""
 
     matches: Sequence[Match]  # best first
     orders: Sequence[Order]
@@ -38,7 +38,7 @@ class RehearsedOffers(msgspec.Struct, frozen=True, kw_only=True):
 def rehearsed_offers(
     watch: Watch, market: Market, commission: Commission, info: ProviderInfo, clock: Callable[[], datetime]
 ) -> RehearsedOffers:
-    """The offers that fit now, and the orders that would be sent. Raises ProviderError."""
+    """Return the offers that fit now, and the orders that would be sent. Raises ProviderError."""
     for at_limit in (True, False):
         asked = watch if at_limit else _without_limit(watch)
         answers = [market.search(query) for query in queries_for(asked, commission, PAGE_ROWS)]
@@ -53,19 +53,19 @@ def rehearsed_offers(
 
 
 def rehearsal_intent(watch: Watch, match: Match, info: ProviderInfo) -> Intent:
-    """The intent of a rent that is rehearsed."""
+    """Return the intent of a rehearsed rental."""
     return Intent(watch=watch, match=match, launch_id=_ID, dry_run=False, label_lengths={info.name: info.label_length})
 
 
 def prerequisites_of(
     launcher: Launcher, info: ProviderInfo, orders: Collection[Order], hour_microusd: int = 0
 ) -> list[Prerequisite]:
-    """All that is known about the prerequisites of a provider: what every account needs, and the provider's own.
+    """Return the known prerequisites of a provider: those of every account, and the provider's own.
 
-    Orders of several watches for one offer are looked at once, unless the ways into their machines differ.
+    Orders of several watches for one offer are checked once, unless they differ in how one logs in.
 
     Args:
-        hour_microusd: price of one hour that the balance must cover, as before an order; 0: of anything at all.
+        hour_microusd: hourly price that the balance must cover, as before an order; 0: any positive balance is enough.
     """
     orders = {(one.offer_id, one.runtype, bool(one.onstart), "PUBLIC_KEY" in one.env): one for one in orders}.values()
     found = [credentials_of(launcher, info)]
@@ -76,7 +76,7 @@ def prerequisites_of(
             found += launcher.prerequisites(tuple(orders))
         if isinstance(launcher, OrderValidation):
             found += [launcher.validate(order) for order in orders]
-        if isinstance(launcher, OrderCheck) and not any(_is_key_missing(one) for one in found):  # it would say so again
+        if isinstance(launcher, OrderCheck) and not any(_is_key_missing(one) for one in found):  # it would repeat that
             found += _unorderable(launcher, orders)
     return found
 
@@ -86,7 +86,7 @@ def _is_key_missing(one: Prerequisite) -> bool:
 
 
 def _unorderable(launcher: OrderCheck, orders: Collection[Order]) -> Iterator[Prerequisite]:
-    """Why orders of a watch cannot be put into a request there; each reason once."""
+    """Yield why a watch's orders cannot be sent there, each reason once."""
     reasons: dict[str, list[str]] = {}
     for order in orders:
         try:
@@ -99,7 +99,7 @@ def _unorderable(launcher: OrderCheck, orders: Collection[Order]) -> Iterator[Pr
 
 
 def credentials_of(launcher: Launcher, info: ProviderInfo) -> Prerequisite:
-    """Whether they list the account's instances. Raises nothing."""
+    """Return whether the credentials can list the account's instances. Raises nothing."""
     name = PrerequisiteName.CREDENTIALS
     try:
         launcher.list_instances()
@@ -138,7 +138,7 @@ def _without_limit(watch: Watch) -> Watch:
 
 
 def _one_of_each(found: Sequence[Match]) -> list[Match]:
-    """The best of each machine type, place and rental type."""
+    """Return the best of each machine type, place and rental type."""
     kept: dict[tuple[object, ...], Match] = {}
     for match in found:
         offer = match.offer

@@ -1,4 +1,4 @@
-"""Remind the owner once a day of what waits for a decision: an alert can be overlooked, a bill cannot."""
+"""Reminds the owner once a day of pending decisions: an alert can be overlooked, a bill cannot."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STILL_HELD = "It still needs your decision. Its budget stays reserved and its sl
 def send_reminders(
     repository: LaunchRepository, launch_alerts: LaunchAlerts, keyed: Collection[str], now: datetime
 ) -> int:
-    """Report launches that are held, and those that gpuwatch cannot manage; return how many there are. Raises
+    """Report launches that are held or that gpuwatch cannot manage; return how many there are. Raises
     StoreError.
 
     Args:
-        keyed: providers that are configured with a key.
+        keyed: providers with a configured key.
     """
     alive = repository.alive()
     held = [launch for launch in alive if launch.state is LaunchState.HELD]

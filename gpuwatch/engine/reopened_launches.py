@@ -1,4 +1,4 @@
-"""Launches that are over, and whose instances are listed again: they are ended again, or followed again."""
+"""Ended launches whose instances are listed again: they are ended again, or followed again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReopenedLaunches:
     """Reopens launches at one provider.
 
     Args:
-        carry_out: does what follows from a transition.
+        carry_out: carries out the effects of a transition.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class ReopenedLaunches:
         self._carry_out = carry_out
 
     def reopen(self, launch: Launch, instance: Instance, now: datetime) -> None:
-        """The instance is listed: it is alive, unless the provider denies it when it is asked for it by its id.
+        """Reopen a launch whose instance is listed, unless a lookup by id reports the instance as gone.
 
         Raises:
-            LaunchConflict: somebody else changed the launch.
-            ProviderError: nobody answers for the instance.
-            StoreError: it was not recorded, and nothing was done.
+            LaunchConflict: another process changed the launch.
+            ProviderError: the lookup failed.
+            StoreError: storing failed, and nothing was done.
         """
         if not self._is_alive(instance.instance_id):
             why = "The list shows it after its end, but a lookup by id finds nothing."
@@ -60,7 +60,7 @@ class ReopenedLaunches:
             self._carry_out(launch, effect, now)
 
     def _is_alive(self, instance_id: str) -> bool:
-        """Lists lag: where the provider can be asked for one instance, it has to confirm what the list shows."""
+        """Whether a lookup confirms the list, if the provider supports one: lists lag."""
         try:
             return not look_up(self._launcher, instance_id).is_gone
         except ProviderError as error:

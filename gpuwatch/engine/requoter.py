@@ -1,4 +1,4 @@
-"""Prices a candidate again right before renting: an old answer is not a price."""
+"""Prices a candidate again right before renting, because an old answer is not a current price."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 from gpuwatch.engine.search import PAGE_ROWS, find_offer, queries_for
 from gpuwatch.ports import Answer, Market, Query
 
-_BID_STEP = 2e-6  # the rounding of a bid
+_BID_STEP = 2e-6  # rounding of a bid
 
 
 class Requoter:
-    """Current prices of a watch's candidates. An observed price is current while it is younger than `quote_ttl`."""
+    """Current prices of a watch's candidates. An observed price is current until it is older than `quote_ttl`."""
 
     def __init__(self, market: Market, commission: Commission, watch: Watch, clock: Callable[[], datetime]) -> None:
         self._market = market
@@ -32,9 +32,9 @@ class Requoter:
         self._answers: dict[Query, Answer] = {}
 
     def requote(self, match: Match) -> Match | None:
-        """The same offer at its current price, with this watch's disk; its id may be a new one.
+        """Return the same offer at its current price, with this watch's disk; its id may have changed.
 
-        None: it is gone, or over the threshold.
+        None: it is gone, or over the limit.
 
         Raises:
             ProviderError: its price is unknown.
@@ -56,7 +56,7 @@ class Requoter:
         return msgspec.structs.replace(mine, gpus=(offer.gpu,), count_min=offer.gpu_count, count_max=offer.gpu_count)
 
     def _search(self, query: Query) -> Answer:
-        """The next candidate often stands in the answer of the one before."""
+        """Search, and cache the answer: it often contains the next candidate, too."""
         answer = self._answers.get(query)
         if answer is None or not self._is_fresh(answer.observed_at):
             answer = self._answers[query] = self._market.search(query)
@@ -64,9 +64,9 @@ class Requoter:
 
 
 def payable_match(match: Match, watch: Watch, commission: Commission) -> Match | None:
-    """The match at the price to be paid; None: over the limit. Only a bid differs: it is at least the lowest bid.
+    """Return the match at the price to pay; None: over the limit. Only a bid differs: at least the minimum bid.
 
-    The limit is the threshold; where the watch sets its own bid, the bid's `max`.
+    The limit is the watch's threshold or, if the watch sets its own bid, the `max` of the bid.
     """
     offer = match.offer
     if not offer.spot:

@@ -1,8 +1,8 @@
-"""Plans the day's rows at a provider, so that the quota is never hit: two lanes share what is left.
+"""Plans the day's rows at a provider, so that the quota is never used up: two lanes share the remaining rows.
 
-The *hunt* asks per watch for a handful of rows at or under the threshold: while nothing is for sale at that price it
-costs nothing. A watch that stays matched costs its rows at every poll, so it may be asked less often. The *sweep*
-reads everything for the history and takes what the hunt leaves. Pure: rows and times in, plan out.
+The *hunt* queries each watch for a few rows at or under the threshold: without offers at that price it costs nothing.
+A watch that stays matched costs its rows at every poll, so it may be polled less often. The *sweep* reads everything
+for the history and uses the rest. Pure: rows and times in, plan out.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-HUNT_ROWS = 10  # a handful: the cheapest are what a watch is about
-HUNT_SHARE = 0.5  # of the rows left, kept for the hunts until the day is over
-SWEEP_EVERY_MIN_S = 300.0  # "auto" is never under 5 minutes
+HUNT_ROWS = 10  # only the cheapest offers matter to a watch
+HUNT_SHARE = 0.5  # share of the remaining rows that is reserved for hunts until the reset
+SWEEP_EVERY_MIN_S = 300.0  # minimum for "auto"
 _SWEEP_GUESS_ROWS = 500  # until a sweep was counted
 
 
 class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How a provider's rows are spent from now to the reset."""
+    """How a provider's rows are used from now to the reset."""
 
     rows_per_day: int  # 0: no quota
     rows_used: int
     rows_left: int | None  # None: no quota
     resets_at: datetime
-    sweep_every_s: float | None  # None: no sweep before the reset, the rows do not reach
-    matched_every_s: float  # how often a watch that stays matched is asked
-    hunt_rows_per_s: float | None = None  # what the hunts may use until the reset; None: no quota
+    sweep_every_s: float | None  # None: no sweep before the reset, for lack of rows
+    matched_every_s: float  # poll interval of a watch that stays matched
+    hunt_rows_per_s: float | None = None  # available to hunts until the reset; None: no quota
 
     @property
     def spent(self) -> bool:
-        """Is nothing left?"""
+        """Whether no rows are left."""
         return self.rows_left is not None and self.rows_left <= 0
 
 
 def next_reset(now: datetime) -> datetime:
-    """The next 00:00 UTC (source: vastai.md §0, reset of the search quota)."""
+    """Return the next 00:00 UTC (source: vastai.md §0, reset of the search quota)."""
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight + timedelta(days=1)
 
 
 class RowDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider's lanes would use."""
+    """The rows that a provider's lanes would use."""
 
     rows_per_day: int  # 0: no quota
     poll_every_s: float
-    matched_rows: int = 0  # what one poll of every query that returns rows costs, as things are
-    sweep_rows: int | None = None  # what the last whole sweep cost; None: not known yet
-    sweep_every_s: float | None = None  # the owner's own interval; None: "auto"
+    matched_rows: int = 0  # rows of one poll of every query that currently returns rows
+    sweep_rows: int | None = None  # rows of the last complete sweep; None: unknown
+    sweep_every_s: float | None = None  # the owner's interval; None: "auto"
 
 
 def plan_rows(demand: RowDemand, rows_used: int, now: datetime) -> RowPlan:
-    """Share the rest of the day."""
+    """Divide the rest of the day's rows."""
     resets_at = next_reset(now)
     if not demand.rows_per_day:
         return RowPlan(
@@ -59,7 +59,7 @@ def plan_rows(demand: RowDemand, rows_used: int, now: datetime) -> RowPlan:
             rows_used=rows_used,
             rows_left=None,
             resets_at=resets_at,
-            # list prices that are asked for a few times a day need no sweep every five minutes
+            # list prices that are polled a few times a day need no sweep every five minutes
             sweep_every_s=demand.sweep_every_s or max(SWEEP_EVERY_MIN_S, demand.poll_every_s),
             matched_every_s=demand.poll_every_s,
         )
@@ -84,6 +84,6 @@ def _matched_every_s(left: int, rest_s: float, demand: RowDemand) -> float:
 def _sweep_every_s(left: int, rest_s: float, demand: RowDemand) -> float | None:
     cost = max(1, demand.sweep_rows if demand.sweep_rows is not None else _SWEEP_GUESS_ROWS)
     sweeps = int(left * (1 - HUNT_SHARE) // cost)
-    if sweeps < 1:  # one may still fit whole if the hunts leave it
+    if sweeps < 1:  # one complete sweep may still fit if the hunts leave enough
         return rest_s if left >= 2 * cost else None
     return max(rest_s / sweeps, demand.sweep_every_s or SWEEP_EVERY_MIN_S)

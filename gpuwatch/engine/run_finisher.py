@@ -1,4 +1,4 @@
-"""The end of a run: results fetched and verified, then the instance destroyed and confirmed, then the job is done."""
+"""Finishes a run: fetches and verifies results, destroys the instance, confirms that, then completes the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GIVEN = "Results were fetched and verified. Another job continues on the instan
 
 
 class RunFinisher:
-    """The steps from a command that has ended to a job that is over."""
+    """The steps from the end of a command to the end of its job."""
 
     def __init__(self, parts: JobParts, running: RunMonitor, copies: JobCopies) -> None:
         self._parts = parts
@@ -38,7 +38,7 @@ class RunFinisher:
         self._running = running
 
     def advance(self, job: Job, run: JobRun, launch: Launch | None) -> Job:
-        """One round of a job in `fetching`. Raises what the ports raise; later again."""
+        """Run one round for a job in `fetching`. Raises the errors of the ports; the next round tries again."""
         if run.step == "ended":
             run = self._succeeded(job, run) if run.exit_code == 0 else self._failed(job, run)
         if run.step == "ended":
@@ -47,7 +47,7 @@ class RunFinisher:
         if launch is not None and is_alive and run.step == "fetched" and run.held_until is None:
             run = self._sharing.give_to_next(job, run, launch)
         if launch is not None and is_alive and run.held_until is None:
-            # a launch carries the name of the job that rented it: another one's failure is not the launch's
+            # the launch has the name of the job that rented it; another job's failure is not the launch's
             is_own = launch.watch_id in {None, job.job_id}
             end = EndReason.FINISHED if run.step == "fetched" or not is_own else EndReason.CRASHED
             words = [] if is_own and run.end_reason else [f"job {job.name}"]
@@ -69,7 +69,7 @@ class RunFinisher:
         return self._not_fetched(job, run, why)
 
     def _fetch(self, job: Job, run: JobRun) -> tuple[Sequence[MachineFile], str | None]:
-        """What is verified, and why that is not all; None: it is."""
+        """Return the verified files, and why they are incomplete; None: they are complete."""
         wanted = job.definition.results
         if not wanted:
             return (), None
@@ -93,7 +93,7 @@ class RunFinisher:
         return verified, None
 
     def _not_fetched(self, job: Job, run: JobRun, why: str) -> JobRun:
-        """Loudly after a moment; after the bound the instance is given up, and with it the results."""
+        """Alert after a while; after the time limit give up the instance and, with it, the results."""
         bounds, ended = self._parts.bounds, run.ended_at or self._parts.clock()
         waited = self._parts.clock() - ended
         if waited >= timedelta(seconds=bounds.late_results_s):
@@ -117,7 +117,7 @@ class RunFinisher:
     # --- another exit code --------------------------------------------------------------------------------------------
 
     def _failed(self, job: Job, run: JobRun) -> JobRun:
-        with suppress(RemoteUnreachable, RemoteRefused, OSError):  # the alert has what is known
+        with suppress(RemoteUnreachable, RemoteRefused, OSError):  # the alert contains what is known
             self._running.drain_log(run)
         keep_s = job.definition.keep_on_failure_s
         how = f"exit code {run.exit_code}" if run.exit_code is not None else run.end_reason or "it was ended"
@@ -141,7 +141,7 @@ class RunFinisher:
     # --- over ---------------------------------------------------------------------------------------------------------
 
     def _over(self, job: Job, run: JobRun) -> Job:
-        """The end of the instance is confirmed, or it belongs to another job."""
+        """Complete the job, once the end of the instance is confirmed or another job has it."""
         now = self._parts.clock()
         is_done = run.step == "fetched"
         if is_done and (places := _in_stores(job, run)):
@@ -169,12 +169,12 @@ class RunFinisher:
 
 
 def place_of(job: Job, spec: JobFiles, one: MachineFile) -> Path:
-    """Where a result belongs here: below the target, by its name behind the fixed part of the pattern."""
+    """Return the local path of a result: in the target, by its name after the fixed part of the pattern."""
     return Path(job.definition.folder, spec.target).expanduser().joinpath(*one.path.split("/")[_fixed(spec) :])
 
 
 def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
-    """Which results belong in which store: the folder that they lie below, the store, their names."""
+    """Return the results that belong in stores, as (their common folder, the store, their names)."""
     found = []
     for spec in job.definition.results:
         if is_store(spec.target):
@@ -185,7 +185,7 @@ def _in_stores(job: Job, run: JobRun) -> list[tuple[str, str, list[str]]]:
 
 
 def _fixed(spec: JobFiles) -> int:
-    """How many parts of the pattern are the same for every file, the name of a single one left out."""
+    """Return how many parts of the pattern are common to every file, without the name of a single file."""
     parts = spec.source.removeprefix("./").split("/")
     return next((number for number, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
 

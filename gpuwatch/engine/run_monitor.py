@@ -1,4 +1,4 @@
-"""Watches a run: renews its lease, keeps its log, fetches checkpoints, forecasts its end, judges its pilot."""
+"""Monitors a run: renews its lease, stores its log, fetches checkpoints, forecasts its end, judges its pilot."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _LINES = 200
 
 
 class RunObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """One observation of a run, and what follows from it.
+    """One observation of a run, and its consequence.
 
     Attributes:
-        asks: why it must stop and ask: its pilot's forecast breaks a limit, or what it requires is not fulfilled;
-            None: neither, or it is too early.
+        asks: why the run must stop until its owner decides: its pilot's forecast exceeds a limit, or requirements are
+            not met; None: it goes on.
     """
 
     job: Job
@@ -52,16 +52,16 @@ class RunObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunMonitor:
-    """Observes runs. What it remembers between two rounds may be lost at any moment."""
+    """Observes runs. Its memory between two rounds may be lost at any moment."""
 
     def __init__(self, parts: JobParts) -> None:
         self._parts = parts
         self._jiffies: dict[str, tuple[int, int, int]] = {}
-        self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → when its progress was first seen
-        self._written: dict[str, datetime] = {}  # job → when its newest sample was
+        self._first: dict[tuple[str, int], tuple[datetime, float]] = {}  # run → first observed progress
+        self._written: dict[str, datetime] = {}  # job → time of its newest sample
 
     def observe(self, job: Job, run: JobRun, launch: Launch) -> RunObservation:
-        """One round. Raises RemoteUnreachable, RemoteRefused."""
+        """Run one round. Raises RemoteUnreachable, RemoteRefused."""
         shell = self._parts.shell(run)
         status = self._status(shell, run)
         run = msgspec.structs.replace(run, last_seen_at=self._parts.clock())
@@ -81,7 +81,7 @@ class RunMonitor:
     def _judge_pilot(
         self, shell: RemoteShell, job: Job, run: JobRun, sample: RunSample, status: RunnerStatus
     ) -> tuple[JobRun, str | None]:
-        """Note the end of a pilot with what it measured; which required items it does not fulfil."""
+        """Record the end of a pilot with its measurements; return the run, and which requirements it failed."""
         if job.definition.pilot is None or run.step != "started":
             return run, None
         if items := untested_items(self._parts, job):
@@ -115,7 +115,7 @@ class RunMonitor:
         return run
 
     def stop(self, run: JobRun, reason: str) -> None:
-        """Have the runner end the command, and keep it from ever starting. Raises RemoteUnreachable, RemoteRefused."""
+        """Have the runner end the command, or prevent its start. Raises RemoteUnreachable, RemoteRefused."""
         command = runner(run.job_id, "stop", run_folder(run.job_id, run.run_number), reason)
         self._parts.shell(run).run(command, timeout_s=self._parts.bounds.call_s)
 
@@ -133,13 +133,13 @@ class RunMonitor:
         return status
 
     def drain_log(self, run: JobRun) -> None:
-        """Fetch what is left of the log of a run that has ended. Raises RemoteUnreachable, RemoteRefused."""
+        """Fetch the rest of the log of an ended run. Raises RemoteUnreachable, RemoteRefused."""
         shell = self._parts.shell(run)
         while self._status(shell, run).log:
             pass
 
     def _renew(self, shell: RemoteShell, run: JobRun, status: RunnerStatus) -> JobRun:
-        """Written down first: whoever reads the row knows the latest moment at which the command may be running."""
+        """Renew the lease. It is stored first, so that the row always has the latest end of the command."""
         bounds = self._parts.bounds
         left_s = 0 if status.lease_until_s is None or status.up_s is None else status.lease_until_s - status.up_s
         if status.up_s is None or left_s > bounds.lease_s / 2:
@@ -152,14 +152,14 @@ class RunMonitor:
 
     def _is_checkpoint_due(self, job: Job, status: RunnerStatus) -> bool:
         assert job.definition.checkpoint is not None
-        if status.phase is RunPhase.STOPPING:  # notice was given: what it saved now may be the last
+        if status.phase is RunPhase.STOPPING:  # its stop was announced: this checkpoint may be the last
             return True
         mine = [one for one in self._parts.files.checkpoints(job.job_id) if one.run_number == job.run_number]
         newest = max((one.fetched_at for one in mine), default=job.started_at or self._parts.clock())
         return self._parts.clock() - newest >= timedelta(seconds=job.definition.checkpoint.every_s)
 
     def fetch_checkpoint(self, shell: RemoteShell, job: Job, run: JobRun, *, running: bool) -> JobRun:
-        """Fetch the newest whole checkpoint, as far as this round's time goes. Raises RemoteUnreachable, -Refused."""
+        """Fetch the newest complete checkpoint, within this round's time. Raises RemoteUnreachable, RemoteRefused."""
         spec, files = job.definition.checkpoint, self._parts.files
         assert spec is not None
         pattern = checkpoint_pattern(spec.path)
@@ -172,7 +172,7 @@ class RunMonitor:
         target = files.checkpoint_files(job.job_id, sequence)
         whole = files.fetch(shell, work_folder(job.job_id), newest.files, target, self._parts.bounds.fetch_s)
         if len(whole) < len(newest.files):
-            return run  # the rest comes in the next round
+            return run  # the next round fetches the rest
         again = machine_checkpoints(pattern, self._parts.listed(shell, run, [newest.name])) if running else [newest]
         if not any(_hashes(one.files) == _hashes(newest.files) for one in again):
             files.drop_checkpoint(job.job_id, sequence)  # it changed while it was fetched
@@ -194,7 +194,7 @@ class RunMonitor:
     # --- progress -----------------------------------------------------------------------------------------------------
 
     def _note(self, job: Job, run: JobRun, launch: Launch, status: RunnerStatus) -> tuple[Job, str | None, RunSample]:
-        """Write down what is new of the progress; and why the pilot's forecast is too much, once that is known."""
+        """Record new progress; also return why the pilot's forecast exceeds a limit, once known, and the sample."""
         now = self._parts.clock()
         lines = self._parts.files.log_tail(job.job_id, run.run_number, _LINES)
         progress = parse_progress("\n".join(lines), status.metrics)
@@ -214,7 +214,7 @@ class RunMonitor:
         if ahead is not None:
             changes["predicted_microusd"] = round((ahead.usd.low + ahead.usd.high) / 2 * MICRO)
         if not sample.says_anything:
-            self._parts.save(run)  # that it was seen
+            self._parts.save(run)  # only the time of the observation
             return job, breaks, sample
         line = state_line(progress, status, ahead, waits_for)
         return self._parts.record_sample(job, run, sample, line, **changes), breaks, sample
@@ -222,7 +222,7 @@ class RunMonitor:
     def _forecast(
         self, job: Job, run: JobRun, launch: Launch, progress: RunProgress, now: datetime
     ) -> RunForecast | None:
-        """By the speed of this run alone: one that resumed had a part done when it began."""
+        """Forecast from the speed of this run alone; a resumed run began with part of the work done."""
         if progress.fraction is None or run.started_at is None:
             return None
         began = (run.started_at, 0.0) if run.run_number == 1 else (now, progress.fraction)
@@ -231,7 +231,7 @@ class RunMonitor:
         return forecast(now, progress.fraction, before, usd_hour, spent_usd(job, run, launch, now))
 
     def _is_pilot_over(self, job: Job, run: JobRun, fraction: float | None = None, *, is_measured: bool = True) -> bool:
-        """Without progress in this run nothing `is_measured`, however long it took: such a pilot goes on."""
+        """Whether the pilot is over. With `is_measured` it needs progress in this run, however long that takes."""
         if is_measured and (run.job_id, run.run_number) not in self._first:
             return False
         pilot = job.definition.pilot
@@ -271,7 +271,7 @@ def _unmeasured_alert(job: Job, now: datetime) -> OutboxAlert:
 
 
 def over_limit(job: Job, ahead: RunForecast) -> str | None:
-    """Why a forecast does not fit the job's limits, by its lower end: even then it is too much."""
+    """Return why a forecast exceeds the job's limits even at its lower end, or None."""
     most = job.definition.limit.max_usd
     if most is not None and ahead.usd.low > float(most):
         return f"it would cost {dollars(ahead.usd.low)} to {dollars(ahead.usd.high)}, and max_usd is ${most}"
@@ -283,7 +283,7 @@ def over_limit(job: Job, ahead: RunForecast) -> str | None:
 def state_line(
     progress: RunProgress, status: RunnerStatus, ahead: RunForecast | None, waits_for: str | None
 ) -> str | None:
-    """One line of what a run does; None: nothing is known."""
+    """Describe in one line what a run does; None: nothing is known."""
     parts = []
     if progress.fraction is not None:
         parts.append(f"{progress.fraction:.0%} done")

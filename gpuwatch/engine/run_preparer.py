@@ -1,4 +1,4 @@
-"""Brings a job to its machine and starts it: address, host key, runner, inputs, checkpoint, command. All repeatable."""
+"""Prepares a machine and starts the job: address, host key, runner, inputs, checkpoint, command. All repeatable."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from gpuwatch.ports.remote import ObjectMissing, RemoteRefused, RemoteShell, Rem
 
 
 class InputMissing(GpuwatchError):
-    """An input of a job cannot be brought, now or later; its text says which."""
+    """An input of a job is missing for good; the text names it."""
 
 
 class RunPreparer:
     """The steps from a running instance to a running command.
 
     Args:
-        program: the text of the runner.
+        program: the source of the runner.
     """
 
     def __init__(self, parts: JobParts, program: bytes, copies: JobCopies) -> None:
@@ -48,11 +48,11 @@ class RunPreparer:
         self._program = program
 
     def advance(self, job: Job, run: JobRun, launch: Launch) -> Job:
-        """Do all that is left, and return the job as it is then.
+        """Do the remaining steps, and return the updated job.
 
         Raises:
-            RemoteUnreachable, RemoteRefused, StoreUnreachable: later again.
-            InputMissing: never.
+            RemoteUnreachable, RemoteRefused, StoreUnreachable: try again later.
+            InputMissing: trying again does not help.
         """
         _check_paths(job)
         if run.host_key is None:
@@ -79,7 +79,7 @@ class RunPreparer:
         folder = shlex.quote(run_folder(job.job_id, run.run_number))
         target = f"{job_folder(job.job_id)}/runner.sh"
         work = shlex.quote(work_folder(job.job_id))
-        # what a job before it left there is fetched; the disk is this one's
+        # the previous job's results are fetched; the disk now belongs to this job
         emptied = f"{remove_others(job.job_id)} && " if run.held_from is not None else ""
         self._sh(
             shell,
@@ -101,7 +101,7 @@ class RunPreparer:
                 self._send(shell, job, one)
 
     def _send_from_store(self, shell: RemoteShell, job: Job, number: int, one: JobFiles) -> None:
-        """Copied here, then to the machine: no key of a store leaves this host."""
+        """Copy it to this host, then to the machine: no credentials of a store leave this host."""
         folder = self._parts.files.input_of(job.job_id, number)
         try:
             self._parts.stores.get(one.source, folder, timeout_s=self._parts.bounds.store_s)
@@ -130,14 +130,14 @@ class RunPreparer:
             self._sh(shell, f"cp -f {sent} {shlex.quote(f'{folder}/{name}')}")
 
     def _start(self, shell: RemoteShell, job: Job, run: JobRun, launch: Launch) -> JobRun:
-        """The lease is written down before the order is sent: from then on the command may be running."""
+        """Store the lease, then send the start order: from then on the command may be running."""
         chosen = self._checkpoint(job)
         if chosen is not None:
             files = self._parts.files.checkpoint_files(job.job_id, chosen.sequence)
             shell.send(files, work_folder(job.job_id), timeout_s=self._parts.bounds.send_s)
         script = command_script(job, run.run_number, None if chosen is None else chosen.name)
         folder = run_folder(job.job_id, run.run_number)
-        command = f"{shlex.quote(folder)}/command"  # moved: a start that is repeated may meet a shell that reads it
+        command = f"{shlex.quote(folder)}/command"  # moved into place: a shell may still read the old file
         self._sh(shell, f"umask 077; cat > {command}.new && mv {command}.new {command}", script.encode())
         begins_with = None if chosen is None else chosen.name
         run = self._parts.save(run, lease_until=self._parts.lease_end(), checkpoint=begins_with)
@@ -152,7 +152,7 @@ class RunPreparer:
         return msgspec.structs.replace(run, step="started", started_at=self._parts.clock())
 
     def _checkpoint(self, job: Job) -> StoredCheckpoint | None:
-        """The newest that is whole here, still as it was verified, and that no run failed with."""
+        """Return the newest local checkpoint that is intact and that no run failed with, else one from the store."""
         if job.definition.checkpoint is None:
             return None
         stored = to_resume(self._parts.files.checkpoints(job.job_id))
@@ -166,12 +166,12 @@ class RunPreparer:
 
 
 def _there(work: str, target: str) -> str:
-    """A path on the machine: below the work folder, if it is not absolute."""
+    """Return a path on the machine: in the work folder, unless it is absolute."""
     return target if target.startswith("/") else f"{work}/{target}"
 
 
 def _check_paths(job: Job) -> None:
-    """What is fetched lies below the work folder. Raises InputMissing."""
+    """Check that results and checkpoints lie in the work folder. Raises InputMissing."""
     checkpoint = job.definition.checkpoint
     paths = [one.source for one in job.definition.results] + ([checkpoint.path] if checkpoint else [])
     for path in paths:
@@ -180,7 +180,7 @@ def _check_paths(job: Job) -> None:
 
 
 def _seconds_left(parts: JobParts, launch: Launch) -> int:
-    """Of the launch: then the runner ends the command, whether or not gpuwatch is there. 0: no bound."""
+    """Return when the runner ends the command even without gpuwatch, at the launch's deadline. 0: no limit."""
     if launch.deadline is None:
         return 0
     return max(int((launch.deadline - parts.clock()) / timedelta(seconds=1)), 1)

@@ -1,4 +1,4 @@
-"""What to ask a market, and the one way to ask it: a cut page of offers that nobody accepts proves nothing."""
+"""Builds a watch's queries and runs them completely: a truncated page without an acceptable offer proves nothing."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpuwatch.ports import Answer, Completeness, Query
 
 F = TypeVar("F")
 RENTAL_TYPES = {SpotPolicy.NO: (False,), SpotPolicy.ONLY: (True,), SpotPolicy.ANY: (False, True)}  # spot?
-PAGE_ROWS = 64  # what a marketplace gives at once anyway (vastai.md §0)
+PAGE_ROWS = 64  # the usual page size of a marketplace (vastai.md §0)
 _CUT = "its answer was truncated, and a cheaper offer may be missing"
 _REASONS_SHOWN = 3
 
 
 def queries_for(watch: Watch, commission: Commission, limit: int | None = HUNT_ROWS) -> tuple[Query, ...]:
-    """What to ask a market for one watch: one query per rental type that it wants.
+    """Return the queries of a watch: one for each rental type that it accepts.
 
-    Only filters that marketplaces apply correctly are sent; the rest is checked here.
+    Only filters that marketplaces apply correctly are sent; gpuwatch applies the others itself.
     """
     ceiling = listed_ceiling_usd(watch.max_price_usd_gpu_hour, watch.gpu_count_max, commission)
     return tuple(
@@ -51,15 +51,15 @@ def search_complete(
     read: Callable[[Answer], F],
     is_enough: Callable[[F], object] = bool,
 ) -> tuple[Answer, F]:
-    """Search as asked; if the answer was cut and what it shows is not enough, search again for every row.
+    """Search with the query's limit; if the answer is truncated and not enough, search again for every row.
 
     Args:
-        search: asks the market; may raise ProviderError.
-        read: what an answer shows; called once for each.
-        is_enough: does that hold what is looked for? Default: anything at all.
+        search: queries the market; may raise ProviderError.
+        read: extracts a result from an answer; called once for each answer.
+        is_enough: whether that result suffices. Default: whether it is truthy.
 
     Returns:
-        The last answer and what it shows.
+        The last answer and its result.
     """
     answer = search(query)
     found = read(answer)
@@ -76,24 +76,24 @@ def search_cheapest(
     read: Callable[[Answer], F],
     dearest_kept: Callable[[F], Match | None],
 ) -> tuple[Answer, F]:
-    """Search until nothing that was cut can have a lower GPU price than what was found.
+    """Search until no truncated offer can have a lower GPU price than those found.
 
-    Marketplaces sort and cut by the price of the whole offer: a page of single GPUs hides the machine with eight that
-    costs less for each. What was cut costs at least as much as the last row, so only larger machines can be cheaper for
-    each GPU; the next question is about those alone, and it needs a page at most for each number of GPUs.
+    Marketplaces sort and truncate by the price of the whole offer: a page of single GPUs hides a machine with eight
+    GPUs that costs less for each. Hidden offers cost at least as much as the last row, so only larger machines can be
+    cheaper per GPU; the next query is about those alone, and at most one page per number of GPUs is needed.
 
     Args:
-        search: asks the market; may raise ProviderError.
-        read: what an answer shows; called once for each question, with everything found so far.
-        dearest_kept: of the offers that nothing cut off may undercut, the dearest for each GPU; None: too few were
-            found to tell, and every row is needed.
+        search: queries the market; may raise ProviderError.
+        read: extracts a result; called once after each query, with everything found so far.
+        dearest_kept: returns the dearest per GPU of the offers that no hidden offer may undercut; None: too few were
+            found, and every row is needed.
 
     Returns:
-        Everything found, and what it shows. Where it cannot be proven that nothing cheaper was cut, the answer states
-        why in `incomplete_because`.
+        Everything found, and the result of `read`. If cheaper hidden offers cannot be ruled out, the answer states why
+        in `incomplete_because`.
 
     Raises:
-        ProviderError: no usable answer, and nothing found before it that could be kept.
+        ProviderError: no usable answer, and no earlier result to keep.
     """
     whole = search(query)
     found, asked, answer = read(whole), query, whole
@@ -119,14 +119,14 @@ def search_cheapest(
 def _rest_that_may_be_cheaper(
     asked: Query, known_to: float | None, kept: Match | None, commission: Commission
 ) -> Query | None:
-    """The question for what a cut answer may hide; None: nothing there is cheaper; unchanged: it cannot be asked."""
+    """Return the query for possibly cheaper hidden offers; None: there are none; unchanged: no such query exists."""
     ceiling, everything = asked.max_listed_usd_hour, msgspec.structs.replace(asked, limit=None)
     if known_to is not None and ceiling is not None and known_to > ceiling:
         return None
     if known_to is None or kept is None:
         return everything
     price, count = kept.price.price_microusd_hour, kept.offer.gpu_count
-    # cheaper for each GPU at `least` or more: it has more GPUs than least / GPU price
+    # an offer that costs `least` or more and is cheaper per GPU has more GPUs than least / GPU price
     count_min = least_price_microusd(known_to, commission) * count // max(price, 1) + 1
     if asked.count_max is not None and count_min > asked.count_max:
         return None
@@ -135,12 +135,12 @@ def _rest_that_may_be_cheaper(
     if asked.count_max is not None:
         most = float(listed_ceiling_usd(usd(price) / count, asked.count_max, commission))
         ceiling = most if ceiling is None else min(most, ceiling)
-    limit = None if asked.limit is None else max(asked.limit, PAGE_ROWS)  # one page costs one search, however long
+    limit = None if asked.limit is None else max(asked.limit, PAGE_ROWS)  # a page of any length costs one search
     return msgspec.structs.replace(asked, count_min=count_min, max_listed_usd_hour=ceiling, limit=limit)
 
 
 def _joined(first: Answer, later: Answer, asked: Query, query: Query) -> Answer:
-    """Two answers as one. What is asked for again without a limit replaces what was cut."""
+    """Merge two answers. A repeated search without a limit replaces the truncated answer."""
     is_all = asked == msgspec.structs.replace(query, limit=None)
     fresh = {offer.identity for offer in later.offers}
     older = () if is_all else (offer for offer in first.offers if offer.identity not in fresh)
@@ -161,7 +161,7 @@ def _joined(first: Answer, later: Answer, asked: Query, query: Query) -> Answer:
 
 
 def dearest(matches: Iterable[Match | None]) -> Match | None:
-    """The highest GPU price among what several searchers found; None: one of them found nothing."""
+    """Return the match with the highest GPU price, over several searchers; None: one of them found nothing."""
     found = tuple(matches)
     known = [match for match in found if match is not None]
     if not known or len(known) < len(found):
@@ -179,9 +179,9 @@ def _unproven(answer: Answer, why: str) -> Answer:
 
 
 def why_incomplete(answer: Answer) -> str | None:
-    """Why offers that were asked for may be missing, one line; None: none is, or only dearer ones.
+    """Return in one line why requested offers may be missing; None: none are, or only dearer ones.
 
-    A partial answer that states no reason has it among the rows that were skipped.
+    If a partial answer states no reason, the reason is among its skipped rows.
     """
     if answer.incomplete_because:
         is_part = answer.completeness is Completeness.PARTIAL
@@ -194,7 +194,7 @@ def why_incomplete(answer: Answer) -> str | None:
 
 
 def find_offer(search: Callable[[Query], Answer], query: Query, wanted: Identity) -> tuple[Answer, Offer | None]:
-    """One offer as it is now; None: the answer does not hold it."""
+    """Return the answer, and one offer as it is now; None: the answer does not contain it."""
     return search_complete(
         search, query, lambda answer: next((offer for offer in answer.offers if offer.identity == wanted), None)
     )

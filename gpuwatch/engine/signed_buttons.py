@@ -1,7 +1,7 @@
-"""What a button's data says, signed: which action, about what, until when. Pure; 64 bytes at most.
+"""The signed data of a button: its action, subject and expiry. Pure; at most 64 bytes.
 
 `ACTION.SUBJECT.EXPIRY.NONCE.BOUND.SIGNATURE`: BOUND is a digest of what the action was offered for (a quote, the end of
-a launch), so that it does nothing about anything else. The nonce makes every button one of its own: it works once.
+a launch), so that the button cannot act on anything else. The nonce makes every button unique: it works once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHAPE = re.compile(r"([a-z]{1,2})\.([A-Za-z0-9_-]{0,18})\.([0-9a-f]{8})\.([a-z0
 
 
 class ButtonAction(StrEnum):
-    """What a press asks for; a value in data that was sent long ago. `…_NOW`: asked once more, and confirmed."""
+    """The action of a press; the values are in data sent long ago. `…_NOW`: confirmed after a question."""
 
     APPROVE = "a"
     DENY = "d"
@@ -47,7 +47,7 @@ class ButtonAction(StrEnum):
     JOB_RETRY_NOW = "jq"
 
 
-# Those change something; the others read, or only ask whether to.
+# These change something; the others read, or only ask for confirmation.
 _WORKS_ONCE = frozenset(
     {
         ButtonAction.APPROVE,
@@ -64,19 +64,19 @@ _WORKS_ONCE = frozenset(
 
 
 class ButtonFault(StrEnum):
-    """Why a press does nothing; said to whoever pressed."""
+    """Why a press does nothing; shown to the person who pressed."""
 
     FORGED = "This button does not belong to this gpuwatch. Nothing was done."
     LATE = "This button has expired. Nothing was done; /help shows the available commands."
 
 
 class SignedButton(msgspec.Struct, frozen=True, kw_only=True):
-    """What a press stands for.
+    """The meaning of a press.
 
     Attributes:
-        subject: of an approval, a launch, a job or an alert its id; of a watch or GPU its `subject_key`.
-        bound: a digest, see `bound_to`; empty: bound to nothing.
-        data: all of it, as it came: a press is known by it.
+        subject: the id of an approval, a launch, a job or an alert; the `subject_key` of a watch or GPU.
+        bound: a digest, see `bound_to`; empty: not bound.
+        data: the complete data as received; it identifies the press.
     """
 
     action: ButtonAction
@@ -91,12 +91,12 @@ class SignedButton(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subject_key(name: str) -> str:
-    """Stands for a name that may be longer than a button's data: 10 characters."""
+    """Return a key of 10 characters for a name that may be too long for a button's data."""
     return hashlib.sha256(name.encode()).hexdigest()[:10]
 
 
 def bound_to(*facts: object) -> str:
-    """A digest of what a button is offered for."""
+    """Return a digest of what a button is offered for."""
     return hashlib.sha256("\n".join(map(str, facts)).encode()).hexdigest()[:6]
 
 
@@ -104,9 +104,9 @@ class ButtonSigner:
     """Signs buttons for one chat and reads them back.
 
     Args:
-        secret: of the installation and its bot; without it nobody makes a button.
-        chat: a button of one chat does nothing in another.
-        new_nonce: six characters of a-z and 0-9.
+        secret: of the installation and its bot; without it nobody can create a button.
+        chat: a button of one chat does nothing in another one.
+        new_nonce: returns six characters of a-z and 0-9.
     """
 
     def __init__(self, secret: bytes, chat: str, new_nonce: Callable[[], str]) -> None:
@@ -117,7 +117,7 @@ class ButtonSigner:
     def button(
         self, label: str, action: ButtonAction, subject: str, expires_at: datetime, bound: str = ""
     ) -> MessageButton:
-        """One button; it does nothing from `expires_at` on."""
+        """Return a button that does nothing from `expires_at` on."""
         expiry = f"{int(expires_at.timestamp()):08x}"
         said = f"{action.value}.{subject}.{expiry}.{self._new_nonce()}.{bound or '000000'}"
         data = f"{said}.{self._signature(said)}"
@@ -125,7 +125,7 @@ class ButtonSigner:
         return MessageButton(label, data)
 
     def read(self, data: str, now: datetime) -> SignedButton | ButtonFault:
-        """What a press says; a fault: it does nothing."""
+        """Return the meaning of a press, or why it does nothing."""
         found = _SHAPE.fullmatch(data)
         if found is None or not data.isascii():
             return ButtonFault.FORGED
@@ -139,4 +139,4 @@ class ButtonSigner:
 
     def _signature(self, said: str) -> str:
         digest = hmac.digest(self._secret, f"{self._chat}\n{said}".encode(), "sha256")
-        return urlsafe_b64encode(digest[:12]).decode()  # 96 bits: nobody guesses them by pressing
+        return urlsafe_b64encode(digest[:12]).decode()  # 96 bits: too many to guess by pressing

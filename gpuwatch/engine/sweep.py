@@ -15,7 +15,7 @@ SweepRecorder = Callable[[str, bool, Answer | ProviderError, datetime], None]
 
 
 def sweep_targets(watches: Iterable[Watch], recorded: Sequence[str]) -> tuple[tuple[str, bool], ...]:
-    """Which (GPU, spot) to read: recorded GPUs on demand, watched GPUs as their watches rent."""
+    """Return which (GPU, spot) to read: recorded GPUs on demand, watched GPUs with their watches' rental types."""
     found = {(gpu, False): None for gpu in recorded}
     for watch in watches:
         found.update({(gpu, spot): None for gpu in watch.gpu_names for spot in RENTAL_TYPES[watch.spot]})
@@ -26,7 +26,7 @@ class Sweeper:
     """The sweep at one provider.
 
     Args:
-        rows: how many rows the last complete sweep took; None: unknown.
+        rows: the rows of the last complete sweep; None: unknown.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class Sweeper:
         self.rows = rows
         self._record = record
         self._stopping = stopping
-        self._left: list[tuple[str, bool]] = []  # of the sweep in progress, and what it has brought so far
+        self._left: list[tuple[str, bool]] = []  # remaining targets of the current sweep, and its rows so far
         self._rows_read, self._is_whole = 0, True
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the last sweep was broken off: the next call of `run` goes on from there."""
+        """Whether the last sweep was interrupted: the next call of `run` continues it."""
         return bool(self._left)
 
     def run(self, clock: Callable[[], datetime]) -> bool:
-        """Read every target once, or what the last sweep left; True if every answer was complete.
+        """Read every target once, or the rest of an interrupted sweep; return whether every answer was complete.
 
-        A provider that wants no more questions for now breaks the sweep off.
+        A rate limit or a used-up quota interrupts the sweep.
         """
         if not self._left:
             self._left, self._rows_read, self._is_whole = list(self.targets), 0, True

@@ -1,4 +1,4 @@
-"""Apply an event to a launch and record what follows: the only way in which launches change state."""
+"""Applies an event to a launch and records the result: launches change state only here."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gpuwatch.ports import LaunchRepository
 
 log = logging.getLogger(__name__)
 
-_MAX_CONFLICTS = 5  # how often somebody else may change a row while we write
+_MAX_CONFLICTS = 5  # how often another process may change a row while we write
 
 
 class TransitionExecutor:
-    """Apply `state_machine.transition`: first the transition, durably and with its alert.
+    """Applies `state_machine.transition`, and stores the transition with its alert.
 
     The caller carries out the effects.
 
     Args:
-        rules: another pure function instead, for launches that are not at a provider.
+        rules: another pure function instead, for launches outside providers.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class TransitionExecutor:
         clock: ClockReading,
         terms: WatchTerms = WatchTerms(),  # noqa: B008 a frozen value
     ) -> tuple[Launch, tuple[Effect, ...]]:
-        """Apply one event if the row is still as it was read.
+        """Apply one event, provided that the row is unchanged since it was read.
 
         Raises:
-            LaunchConflict: somebody else changed it; read it again.
-            StoreError: it was not recorded, and no effect may follow.
+            LaunchConflict: another process changed it; read it again.
+            StoreError: storing failed, and no effect may be carried out.
         """
         outcome = self._rules(launch, event, clock, terms)
         if outcome.transition is None:
@@ -64,18 +64,18 @@ class TransitionExecutor:
         except StoreError as error:
             if not _ends(outcome):
                 raise
-            # a full disk must not keep it running: ending it twice costs nothing, not ending it does
+            # a full disk must not keep it running: ending it twice does no harm, not ending it does
             log.error("launch %s: ending it without a record: %s", launch.launch_id, error)  # noqa: TRY400
             return launch, outcome.effects
 
     def apply_to_latest(
         self, launch: Launch, event: LifecycleEvent | CommandEvent, clock: ClockReading
     ) -> tuple[Launch, tuple[Effect, ...]]:
-        """Apply an event that only this process knows to the row as it is now, whoever changed it in the meantime.
+        """Apply an event that only this process knows to the current row, whoever changed it meanwhile.
 
         Raises:
-            LaunchConflict: it is gone, or keeps changing.
-            StoreError: it was not recorded.
+            LaunchConflict: the row is gone, or keeps changing.
+            StoreError: storing failed.
         """
         for _ in range(_MAX_CONFLICTS):
             try:

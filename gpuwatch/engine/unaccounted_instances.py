@@ -1,4 +1,4 @@
-"""Listed instances that belong to no launch, living or over: one of them may be what a lost order created."""
+"""Listed instances that belong to no launch, active or ended: one of them may stem from a lost order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuwatch.ports import Instance, LaunchRepository
 
 
 class UnaccountedInstances:
-    """The instances of one provider that no launch accounts for, and when a list first showed each."""
+    """The instances of one provider that belong to no launch, and when a list first showed each."""
 
     def __init__(self, repository: LaunchRepository, provider: str) -> None:
         self._repository = repository
@@ -20,11 +20,11 @@ class UnaccountedInstances:
         self._first_listed: dict[str, datetime] = {}
 
     def listing_done(self, listing: InstanceListing, now: datetime) -> None:
-        """Remember when each instance was first listed."""
+        """Store when each instance was first listed."""
         self._first_listed = {one: self._first_listed.get(one, now) for one in listing.by_id}
 
     def candidates(self, launch: Launch, listing: InstanceListing, now: datetime) -> tuple[str, ...]:
-        """The ids of those that the order of this launch may have created. Raises StoreError."""
+        """Return the ids of instances that this launch's order may have created. Raises StoreError."""
         alike = [one.instance_id for one in listing.by_id.values() if self._may_be(launch, one, now)]
         if not alike:
             return ()
@@ -32,7 +32,7 @@ class UnaccountedInstances:
         return tuple(one for one in sorted(alike) if one not in known)
 
     def _may_be(self, launch: Launch, instance: Instance, now: datetime) -> bool:
-        """What carries the label of another launch is that one's."""
+        """Whether the launch's order may have created it; another launch's label rules that out."""
         if launch_id_in(instance.label) not in {None, launch.launch_id}:
             return False
         return may_be_its_instance(launch, instance, self._first_listed.get(instance.instance_id, now))

@@ -1,8 +1,8 @@
-"""Labelled instances that belong to no living launch: reported daily, and nothing is rented beside them.
+"""Labelled instances that belong to no active launch: reported daily, and they block renting.
 
-Ours is what a launch of this database names. Anything else with gpuwatch's label (another installation, launches after
-the backup that was restored, a second instance of one launch) may be what the next rent would double. So may be what
-only the keeper's file still names.
+Instances are ours if a launch of this database has them. Any other instance with gpuwatch's label (of another
+installation, of launches after a restored backup, or a second one of a launch) may be the one that the next rent would
+duplicate. The same is true of instances that only the keeper's file still has.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from gpuwatch.ports import Instance, Launcher, LaunchRepository
 
 log = logging.getLogger(__name__)
 
-UNLISTED_S = 3600.0  # for so long complete lists must miss one that no id can be asked for
+UNLISTED_S = 3600.0  # how long complete lists must omit an instance that cannot be looked up by id
 
 
 class ReturnedInstance(msgspec.Struct, frozen=True):
-    """A launch that is over, and its instance."""
+    """An ended launch and its instance."""
 
     launch: Launch
     instance: Instance
 
 
 class _Missing(msgspec.Struct):
-    """Complete lists in a row that miss one, each with the answer "gone" to its id where that can be asked for."""
+    """Consecutive complete lists without an instance, each with the lookup result "gone" if lookups are supported."""
 
     since_s: float
     times: int = 0
 
 
 class UnknownInstances:
-    """What was listed at one provider with gpuwatch's label, and is not known.
+    """Unknown instances that were listed at one provider with gpuwatch's label.
 
-    Each is stored, and holds renting until it is adopted, disowned, or proven gone: a list that omits it, a restart or
-    the key of another account proves nothing.
+    Each is stored, and blocks renting until it is adopted, disowned, or proven gone: a list that omits it, a restart or
+    another account's key proves nothing.
 
     Args:
-        owner: whose lists these are.
+        owner: the account of the lists.
         monotonic: seconds.
-        lost: what the keeper's file names and the database lost.
-        watch_ended: for so long after its end a launch is reopened when its instance is listed.
+        lost: launches that the keeper's file names and the database lost.
+        watch_ended: how long after its end a launch is reopened if its instance is listed.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 each is a separate port
@@ -82,14 +82,14 @@ class UnknownInstances:
         self._ids: Sequence[str] = ()
 
     def reason(self) -> str | None:
-        """Why nothing may be rented at this provider, in one line; None: nothing is in the way."""
+        """Return why nothing can be rented at this provider, in one line, or None."""
         return unknown_refusal(self._provider, self._ids).text if self._ids else None
 
     def listed(self, listing: InstanceListing, now: datetime) -> list[ReturnedInstance]:
-        """Report what is unknown; return the launches that are over, and whose instances are listed.
+        """Report unknown instances; return ended launches whose instances are listed.
 
         Raises:
-            StoreError: something could not be stored or reported; the next listing tries again.
+            StoreError: storing or reporting failed; the next listing tries again.
         """
         unknown: list[tuple[Instance, str]] = []
         returned: list[ReturnedInstance] = []
@@ -105,7 +105,7 @@ class UnknownInstances:
             elif (why := _why_unknown(launch, instance, self._provider)) is not None:
                 unknown.append((instance, why))
         returned += self._returned_by_id(listing, labelled, alive, now)
-        # first of all, and before anything that may fail: nothing is rented beside them
+        # first, before anything that may fail: nothing is rented beside them
         self._ids = sorted({one.instance_id for one, _ in unknown} | {one.instance_id for one in stored})
         self._store([instance for instance, _ in unknown], stored, now)
         shown = {one.instance_id for one in labelled}
@@ -122,7 +122,7 @@ class UnknownInstances:
     def _returned_by_id(
         self, listing: InstanceListing, labelled: Sequence[Instance], alive: Sequence[Launch], now: datetime
     ) -> list[ReturnedInstance]:
-        """Those whose label an owner edited: an instance id of our own table needs none."""
+        """Return ended launches by instance id: their owner may have edited the label."""
         known = {one.instance_id for one in labelled} | {launch.instance_id for launch in alive}
         others = set(listing.by_id) - known
         if not others:
@@ -141,7 +141,7 @@ class UnknownInstances:
         return is_here and bool(self._owner.own([launch])) and may_reopen(launch, instance, now, self._watch_ended)
 
     def _unsettled(self, labelled: Sequence[Instance], alive: Sequence[Launch]) -> list[Instance]:
-        """Those of no living launch, and that the owner did not disown, alone or with their installation."""
+        """Return labelled instances without an active launch that the owner has not disowned."""
         ours = {launch.instance_id for launch in alive}
         left = [one for one in labelled if one.instance_id not in ours]
         if not left:
@@ -168,7 +168,7 @@ class UnknownInstances:
     def _unproven(
         self, left: Sequence[UnknownInstance], listing: InstanceListing, alive: Sequence[Launch]
     ) -> list[UnknownInstance]:
-        """Those stored ones, not listed with a label, that still hold renting. Raises StoreError."""
+        """Return stored instances, not listed with a label, that still block renting. Raises StoreError."""
         before, self._others_before = self._others_before, set(listing.by_id)
         if not left:
             return []
@@ -187,7 +187,7 @@ class UnknownInstances:
         ]
 
     def _is_gone(self, unknown: UnknownInstance, listing: InstanceListing, is_whole: bool) -> bool:
-        """Whether it is proven; an instance whose label was edited away is still there."""
+        """Whether its end is proven; an instance with a removed label still exists."""
         if self._lost.is_ended(unknown.instance_id):
             return True
         if unknown.instance_id in listing.by_id or not self._owner.is_same(unknown.account_id):

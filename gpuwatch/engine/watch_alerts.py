@@ -1,4 +1,4 @@
-"""Alerts about launches whose watch is in the settings no more: renamed, or removed."""
+"""Alerts about launches whose watch is no longer in the settings: renamed or removed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 def abandoned_alerts(
     abandoned: Sequence[Launch], held: Sequence[str], new_id: Callable[[], str], now: datetime
 ) -> Iterator[OutboxAlert]:
-    """Yield one alert for each launch; it is stored once for each set of watches that wait because of it.
+    """Yield one alert for each launch; it is stored once for each set of watches that wait for it.
 
     Args:
-        held: renting watches that are new in the same settings: one of them may be the old one under a new name.
+        held: new renting watches of the same settings: one of them may be the old watch under a new name.
     """
     for launch in abandoned:
         alert = Alert(
