@@ -9,6 +9,7 @@ from datetime import datetime
 from gpuwatch.engine.drift_detector import DriftDetector
 from gpuwatch.engine.health_monitor import HealthMonitor
 from gpuwatch.engine.prices_on_sale import PricesOnSale
+from gpuwatch.engine.search import why_incomplete
 from gpuwatch.errors import NoRowUnderstood, ProviderError, StoreError
 from gpuwatch.ports import HUNT, SWEEP, Answer, Completeness, PollHistory, Query
 
@@ -74,7 +75,9 @@ class AnswerRecorder:
                 if isinstance(answer, NoRowUnderstood):
                     self._drift_detector.check_unusable(answer, now)
                 return
-            if answer.completeness is not Completeness.PARTIAL:
+            if (why := why_incomplete(answer)) and answer.completeness is Completeness.PARTIAL:
+                self._health_monitor.answered_in_part(lane, why)
+            else:
                 has_rows = bool(answer.offers) or answer.rows > sum(answer.skipped.values())
                 if self._health_monitor.answered(lane, question, has_rows, now):
                     self._drift_detector.understands_again()

@@ -114,15 +114,15 @@ class _Round:
         self._read(answer)
         for watch in watches:
             if not self._settled(watch, answer):
-                self._ask_alone(watch, query.spot)
+                self._ask_alone(watch, query, answer)
 
-    def _ask_alone(self, watch: Watch, spot: bool) -> None:
+    def _ask_alone(self, watch: Watch, shared: Query, shared_answer: Answer) -> None:
         # the cheapest offer for a whole job may be anywhere in the list
         rows = PAGE_ROWS if watch.max_job_cost_usd is None else None
-        own = next(q for q in queries_for(watch, self._commission, rows) if q.spot == spot)
+        own = next(q for q in queries_for(watch, self._commission, rows) if q.spot == shared.spot)
         with suppress(ProviderError):  # it is in the report, and the next watch may succeed
             answer, _ = search_cheapest(
-                self._search,
+                lambda query: shared_answer if query == shared else self._search(query),
                 own,
                 self._commission,
                 self._read,

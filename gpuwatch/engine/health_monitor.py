@@ -99,6 +99,12 @@ class HealthMonitor:
             self._recovers(lane, now)
             return was_puzzled and not any(each.health.not_understood for each in self._lanes.values())
 
+    def answered_in_part(self, lane: str, why: str) -> None:
+        """An answer came that lacks some of what was asked for: neither complete nor a failure to answer."""
+        with self._lock:
+            one = self._lanes[lane]
+            one.health = msgspec.structs.replace(one.health, last_error=why)
+
     def failed(self, lane: str, question: str, error: ProviderError, now: datetime) -> None:
         """Note a failed query. A used-up quota and an answer without usable rows make the lane blind at once.
 

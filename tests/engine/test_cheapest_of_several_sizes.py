@@ -142,7 +142,7 @@ def test_watches_that_share_a_question_each_find_their_cheapest() -> None:
 
 
 def test_a_marketplace_that_fails_midway_leaves_what_was_found_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    found = checked(CutMarket([*SINGLES, EIGHT], PAGE_ROWS, fails_from=3), RANGE)
+    found = checked(CutMarket([*SINGLES, EIGHT], PAGE_ROWS, fails_from=2), RANGE)
     assert found.matches["h100"]
     assert not found.report.ok
     assert "502" in (found.report.error or "")

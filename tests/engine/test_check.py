@@ -75,6 +75,15 @@ def test_a_watch_that_stays_unsettled_makes_the_report_say_so() -> None:
     assert "its answer was truncated" in (part.report.error or "")
 
 
+def test_the_cut_page_of_a_single_watch_is_not_asked_for_again() -> None:
+    cut = an_answer(
+        an_offer(gpu="RTX 3090", quoted_usd_hour=0.05), completeness=Completeness.TRUNCATED, complete_to=0.05
+    )
+    market = ScriptedMarket(cut)
+    part = checked(market, CHEAP)
+    assert (len(market.asked), part.report.ok, len(part.matches["cheap"])) == (1, True, 1)
+
+
 def test_a_provider_that_does_not_answer_is_reported_and_never_raises() -> None:
     part = checked(ScriptedMarket(ProviderDown("vastai: HTTP 502")), WATCH)
     assert not part.report.ok

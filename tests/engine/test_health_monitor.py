@@ -116,6 +116,17 @@ def test_a_sweep_that_was_never_tried_is_not_silent(guard: HealthMonitor, uow_fa
     assert uow_factory.alerts == []
 
 
+def test_a_sweep_that_is_answered_in_part_alone_is_reported_with_the_reason(
+    guard: HealthMonitor, uow_factory: MemoryUnitOfWork
+) -> None:
+    guard.answered(SWEEP, H100, True, NOON)
+    for second in range(300, 1800, 300):
+        guard.answered_in_part(SWEEP, "answered only in part: region eu: HTTP 502")
+        guard.check(SWEEP, 300.0, later(second))
+    assert kinds(uow_factory) == [AlertKind.BLIND]
+    assert "region eu: HTTP 502" in dict(uow_factory.alerts[0][0].facts)["Last error"]
+
+
 def test_one_fault_on_both_lanes_is_one_alert_and_one_return(
     guard: HealthMonitor, uow_factory: MemoryUnitOfWork
 ) -> None:

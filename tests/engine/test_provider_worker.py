@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 from gpuwatch.engine.answer_recorder import AnswerRecorder
@@ -15,7 +16,7 @@ from gpuwatch.engine.hunt import Hunter
 from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.sweep import Sweeper
 from gpuwatch.errors import NoRowUnderstood, ProviderDown, RateLimited, StoreError
-from gpuwatch.ports import Alert, AlertKind, Answer, ProviderSettings, Query, Severity
+from gpuwatch.ports import Alert, AlertKind, Answer, Completeness, ProviderSettings, Query, Severity
 from tests.builders import changed
 from tests.engine.test_evaluator import WATCH, Bench, h100
 from tests.engine.test_hunt import TWENTY
@@ -88,6 +89,19 @@ def test_a_restart_does_not_cost_a_sweep() -> None:
     assert not post.worker.sweep_if_due()
     post.now += timedelta(seconds=300)
     assert post.worker.sweep_if_due()
+
+
+def test_answers_that_stay_partial_are_reported_with_the_reason() -> None:
+    post = Post(CountingHistory())
+    partial = an_answer(completeness=Completeness.PARTIAL)
+    post.market.script[:] = [msgspec.structs.replace(partial, incomplete_because="it ignored the GPU names")]
+    for _ in range(5):
+        post.worker.hunt()
+        post.now += timedelta(seconds=60)
+        post.worker.check_health()
+    assert post.reported() == [AlertKind.BLIND]
+    (alert, _), *_ = post.bench.uow_factory.alerts
+    assert "ignored the GPU names" in dict(alert.facts)["Last error"]
 
 
 def test_spent_rows_ask_nothing_and_are_reported_once() -> None:

@@ -130,9 +130,11 @@ class _PagedSearch:
 
     def _settle(self, page: ParsedAnswer, new: int) -> None:
         """Complete, truncated, or one more page. More rows than asked for: this server does not truncate."""
-        cut = page.rows == self._asked or (page.rows == SILENT_CAP < self._asked)
-        if not cut or self._is_static(page) or not page.offers:
+        if page.rows not in (self._asked, SILENT_CAP):
             self.done = True
+            return
+        if ignored := self._ignored_filter(page):
+            self._distrust(f"it ignored the {ignored} in a search and sent a full page of {page.rows} rows")
             return
         prices = [offer.quoted_usd_hour for offer in page.offers]
         in_order = all(map(float.__le__, prices, prices[1:]))
@@ -144,7 +146,7 @@ class _PagedSearch:
         if self._query.limit is not None or self.searches >= _PAGES_MAX:
             self._truncate(done=True)
         elif not self._in_order:
-            # One more page tells a server that ignores the order from one that ignores the whole query.
+            # One more page tells a server that ignores the order from one that ignores the prices as well.
             self._truncate(done=self.searches > 1)
         elif not new:
             # A full page at one price: other offers at that price cannot be reached.
@@ -158,15 +160,25 @@ class _PagedSearch:
     def _truncate(self, done: bool) -> None:
         self._completeness, self.done = Completeness.TRUNCATED, done
 
-    def _is_static(self, page: ParsedAnswer) -> bool:
-        """Whether there are rows that were not asked for: such a server sends all its offers to any query."""
-        least = self.from_usd_hour
-        static = page.not_wanted > 0 or (
-            least is not None and any(offer.quoted_usd_hour < least - _HAIR for offer in page.offers)
-        )
-        if static:
-            self._completeness = Completeness.COMPLETE
-        return static
+    def _ignored_filter(self, page: ParsedAnswer) -> str:
+        """The filter that the rows of a page prove was not applied; empty: none."""
+        if page.not_wanted:
+            return "GPU names"
+        prices = [offer.quoted_usd_hour for offer in page.offers]
+        least, most = self.from_usd_hour, self._query.max_listed_usd_hour
+        if least is not None and min(prices) < least - _HAIR:
+            return "lowest price"
+        # the quote of a bid may exceed `dph_total`, which the server filters by
+        dearest = min(prices) if self._query.spot else max(prices)
+        return "highest price" if most is not None and dearest > most + _HAIR else ""
+
+    def _distrust(self, why: str) -> None:
+        """A full page that was not filtered proves nothing; where only a few rows were asked for, the rest may."""
+        if self._query.limit is not None:
+            self._in_order = False
+            self._truncate(done=True)
+            return
+        self._broken, self._completeness, self.done = why, Completeness.PARTIAL, True
 
 
 def _only_matching(query: Query, on_offers: OnOffers) -> OnOffers:

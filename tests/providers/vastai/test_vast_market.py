@@ -155,18 +155,54 @@ def test_a_page_full_of_one_price_is_reported_as_cut() -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_static_server_of_just_64_rows_is_complete(in_order: bool) -> None:
+def test_a_server_that_sends_the_same_full_page_again_is_not_taken_for_everything(in_order: bool) -> None:
+    """It ignores the lowest price of the next page: whether there are more than 64 offers, nobody knows."""
     prices = [n / 100 if in_order else (n * 37 % 64 + 1) / 100 for n in range(1, 65)]
     rows = [a_row(id=n, dph_total=price) for n, price in enumerate(prices, 1)]
     answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query())
-    assert (len(answer.offers), answer.completeness) == (64, Completeness.COMPLETE)
-    assert answer.searches <= 2
+    assert (len(answer.offers), answer.completeness, answer.searches) == (64, Completeness.PARTIAL, 2)
+    assert "ignored the lowest price" in answer.incomplete_because
 
 
-def test_a_static_server_of_just_64_rows_of_other_gpus_needs_no_second_look() -> None:
-    rows = [a_row(id=n, gpu_name="RTX 3090" if n % 2 else "RTX 4090") for n in range(1, 65)]
-    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query(gpus=("RTX 4090",)))
-    assert (len(answer.offers), answer.completeness, answer.searches) == (32, Completeness.COMPLETE, 1)
+@pytest.mark.parametrize(
+    ("rows", "ignored"),
+    [
+        ([a_row(id=n, gpu_name="RTX 3090") for n in range(1, 65)], "GPU names"),
+        ([a_row(id=n, gpu_name="RTX 3090" if n % 2 else "RTX 4090") for n in range(1, 65)], "GPU names"),
+        ([a_row(id=n, dph_total=5 + n / 100) for n in range(1, 65)], "highest price"),
+        ([a_row(id=n, dph_total=n / 10) for n in range(1, 65)], "highest price"),
+    ],
+)
+def test_a_full_page_that_was_not_filtered_is_never_a_complete_answer(
+    rows: list[dict[str, object]], ignored: str
+) -> None:
+    market = replies(httpx.Response(200, json={"offers": rows}))
+    query = Query(gpus=("RTX 4090",), max_listed_usd_hour=1.0)
+    answer = an_adapter(market).market.search(query)
+    assert (answer.completeness, answer.searches) == (Completeness.PARTIAL, 1)
+    assert f"ignored the {ignored}" in answer.incomplete_because
+    few = an_adapter(market).market.search(msgspec.structs.replace(query, limit=10))
+    assert (few.completeness, few.complete_to_usd_hour) == (Completeness.TRUNCATED, None)
+
+
+@pytest.mark.parametrize("name", ["RTX 4090", "rtx_4090", "GeForce RTX 4090"])
+def test_a_full_page_in_another_spelling_of_the_gpu_was_filtered(name: str) -> None:
+    market = replies(httpx.Response(200, json={"offers": [a_row(id=n, gpu_name=name) for n in range(1, 65)]}))
+    answer = an_adapter(market).market.search(Query(gpus=("RTX 4090",), max_listed_usd_hour=1.0, limit=64))
+    assert answer.complete_to_usd_hour == pytest.approx(a_row()["dph_total"])
+
+
+def test_a_bid_that_costs_more_than_the_price_it_is_filtered_by_was_filtered() -> None:
+    rows = [a_row(id=n, dph_total=n / 100, min_bid=1.2 if n == 64 else 0.01) for n in range(1, 65)]
+    market = replies(httpx.Response(200, json={"offers": rows}))
+    answer = an_adapter(market).market.search(Query(spot=True, max_listed_usd_hour=1.0, limit=64))
+    assert answer.complete_to_usd_hour is not None
+
+
+def test_more_than_the_handful_asked_for_that_is_just_the_cap_is_cut() -> None:
+    rows = [a_row(id=n, dph_total=n / 100) for n in range(1, 65)]
+    answer = an_adapter(replies(httpx.Response(200, json={"offers": rows}))).market.search(Query(limit=10))
+    assert (answer.completeness, answer.complete_to_usd_hour) == (Completeness.TRUNCATED, pytest.approx(0.64))
 
 
 def test_a_cut_page_out_of_order_is_not_taken_for_everything() -> None:
