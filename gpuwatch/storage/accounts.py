@@ -1,4 +1,4 @@
-"""The accounts at providers. A key never changes its account: what it belongs to is asked for once and kept."""
+"""The accounts at providers. A key never changes its account, so the account is queried once and stored."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _HASH_LENGTH = 16  # hexadecimal digits: 64 bits of a salted hash
 
 
 class KnownAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """One account as it is stored.
+    """One stored account.
 
     Attributes:
-        known_by: "id": the provider's own; "key": the hash of a key.
-        same_as: the account that this key belongs to; None: this is one of its own.
+        known_by: "id": the provider's own id; "key": the hash of a key.
+        same_as: the account that this key belongs to; None: this is an account of its own.
     """
 
     provider: str
@@ -45,23 +45,23 @@ class SqlAccountRepository:
         self._database = database
 
     def key_account(self, provider: str, key: str, now: datetime) -> str:
-        """The id of a key's account where the provider names none. No key can be guessed from it without the salt."""
+        """Return a key's account if the provider states none: a salted hash, from which nobody can guess the key."""
         with self._database.write() as connection:
             return _hashed(load_installation(connection, now).key_salt, provider, key)
 
     def account_of_key(self, provider: str, key: str) -> str | None:
-        """The account of a key that was used before; None: it never was. Only reads."""
+        """Return the account of a key that was used before, or None. Only reads."""
         with self._database.read() as connection:
             found = connection.execute(READ_INSTALLATION).first()
         return None if found is None else self.known(provider, _hashed(found.key_salt, provider, key))
 
     def known(self, provider: str, account_id: str) -> str | None:
-        """The account that this one turned out to be, or was confirmed to be; None: it was never seen."""
+        """Return the account that this one was found or confirmed to be; None: never seen."""
         accounts = {one.account_id: one for one in self.all(provider)}
         return root_of(accounts, account_id) if account_id in accounts else None
 
     def record(self, provider: str, key_account: str | None, account_id: str | None, now: datetime) -> str:
-        """Keep what a key's account is, and return its id."""
+        """Store the account of a key, and return its id."""
         with self._database.write() as connection:
             accounts = {one.account_id: one for one in _read(connection, provider)}
             if key_account is not None:
@@ -70,25 +70,25 @@ class SqlAccountRepository:
                 return root_of(accounts, key_account or "")
             _see(connection, provider, account_id, BY_ID, now)
             if key_account is not None:
-                root = root_of(accounts, key_account)  # launches under a hash are under this account, too
+                root = root_of(accounts, key_account)  # launches under a hash belong to this account, too
                 of_key = root if is_of_key(root) else key_account
                 _set_same(connection, provider, of_key, account_id)
             return account_id
 
     def claim(self, launch_id: str, account_id: str) -> None:
-        """Note the account of a launch that an older gpuwatch began."""
+        """Store the account of a launch that an older gpuwatch started."""
         unclaimed = update(launch).where(launch.c.launch_id == launch_id, launch.c.account_id.is_(None))
         with self._database.write() as connection:
             connection.execute(unclaimed.values(account_id=account_id))
 
     def confirm_same(self, provider: str, account_id: str, same_as: str, now: datetime) -> None:
-        """The owner says that two are one: what is under a key's hash belongs to `same_as`."""
+        """Store that two accounts are one, as the owner confirmed: a key's hash belongs to `same_as`."""
         with self._database.write() as connection:
             _see(connection, provider, account_id, BY_KEY, now)
             _set_same(connection, provider, account_id, same_as)
 
     def all(self, provider: str | None = None) -> list[KnownAccount]:
-        """Every account, oldest first."""
+        """Return every account, oldest first."""
         with self._database.read() as connection:
             return _read(connection, provider)
 
@@ -99,7 +99,7 @@ def _hashed(salt: str, provider: str, key: str) -> str:
 
 
 def is_of_key(account_id: str) -> bool:
-    """Whether it is the hash of a key, and not the provider's own id."""
+    """Whether it is the hash of a key, not the provider's own id."""
     return account_id.startswith(_KEY_PREFIX)
 
 
@@ -121,7 +121,7 @@ def _account_of(row: Row[Any]) -> KnownAccount:
 
 
 def root_of(accounts: Mapping[str, KnownAccount], account_id: str) -> str:
-    """The account that it turned out to be: `same_as` followed to its end."""
+    """Return the canonical account, by following `same_as` to its end."""
     seen = {account_id}
     while (one := accounts.get(account_id)) is not None and one.same_as is not None and one.same_as not in seen:
         account_id = one.same_as

@@ -1,4 +1,4 @@
-"""The tables of alerts: what happened, and what each channel did with it."""
+"""The tables of alerts and their deliveries to the channels."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ delivery = Table(
     Column("leased_until_ms", BigInteger),
     Column("sent_at_ms", BigInteger),
     Column("last_error", Text),
-    Column("settled_recipients", Text),  # of several, those that need no further try
+    Column("settled_recipients", Text),  # of several recipients, those that need no further attempt
     Column("first_try_at_ms", BigInteger),
     CheckConstraint("state IN ('pending', 'sent', 'expired', 'refused')", name="state"),
     Index(None, "state", "next_try_at_ms"),

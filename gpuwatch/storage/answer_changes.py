@@ -1,7 +1,7 @@
-"""What a poll changes in the history: an answer compared with what was on offer before. No SQL here.
+"""Compares an answer with the offers seen before, to find what a poll changes in the history. No SQL here.
 
-Ten thousand unchanged offers must cost a few milliseconds only, so they are recognised by the quote as received; only
-what differs is priced.
+Ten thousand unchanged offers may cost only a few milliseconds, so they are recognised by the quote as received; only
+differing offers are priced.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, Commission, pri
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.open_prices import VERIFICATIONS, Key, OpenPrice, OpenPrices, ProviderPrices
 
-REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk where none is asked for (vastai docs, read 2026-08)
-# The machine's price is worked out from quotes with different disks, each rounded by itself; a hunt's answer that
-# differs by no more than this is the same price.
+REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
+# The machine's price is computed from quotes with different disks, each rounded separately; in a hunt's answer a
+# difference up to this counts as the same price.
 HUNT_TOLERANCE_MICROUSD = 2
 _MAX_MICROUSD = 10**15
 _STORED = {word: number for number, word in VERIFICATIONS.items()}
@@ -24,19 +24,19 @@ _LISTED = Commission()
 
 
 class RecordedPoll(NamedTuple):
-    """One answered search, as the history sees it."""
+    """One answered search, for the history."""
 
     provider: str
     lane: str
     gpu: str  # "" = all models
     spot: int
     at_s: int
-    covers: bool  # what it does not show is gone
-    complete_to_microusd: int | None  # … if it was listed at or under this
+    covers: bool  # an offer that it does not show is gone …
+    complete_to_microusd: int | None  # … if it was listed at or under this; None: any
 
 
 class PriceChange(NamedTuple):
-    """An offer that is new on sale, or that costs something else than before (`was`)."""
+    """An offer that is new, or whose price differs from before (`was`)."""
 
     offer: Offer
     machine_id: str
@@ -46,15 +46,15 @@ class PriceChange(NamedTuple):
 
 
 class AnswerChanges(NamedTuple):
-    """What must be written after one poll."""
+    """The changes to write after one poll."""
 
     seen: list[PriceChange]  # new, or at another price
     gone: list[OpenPrice]
-    facts: list[tuple[OpenPrice, Offer]]  # what is known of the machine changed, its price did not
+    facts: list[tuple[OpenPrice, Offer]]  # the facts of the machine changed, its price did not
 
 
 def covers(answer: Answer, lane: str) -> bool:
-    """Does an offer that this answer does not show count as gone?"""
+    """Whether an offer that this answer does not show counts as gone."""
     if lane != "sweep":
         return False
     if answer.completeness is Completeness.TRUNCATED:
@@ -63,7 +63,7 @@ def covers(answer: Answer, lane: str) -> bool:
 
 
 def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> AnswerChanges:
-    """Find what changed, and mark what was seen."""
+    """Find the changes, and mark the offers that were seen."""
     prices.polls += 1
     mark = prices.polls
     provider_prices = prices.prices_of(poll.provider, poll.spot)
@@ -79,7 +79,7 @@ def find_changes(answer: Answer, poll: RecordedPoll, prices: OpenPrices) -> Answ
 def _changed_offers(
     answer: Answer, provider_prices: ProviderPrices, mark: int, *, remember: bool
 ) -> tuple[list[Offer], list[tuple[OpenPrice, Offer]]]:
-    """The offers that differ from before. This loop runs for every offer of every answer."""
+    """Return the offers that differ from before. This loop runs for every offer of every answer."""
     odd: list[Offer] = []
     facts: list[tuple[OpenPrice, Offer]] = []
     gpu, model = "", dict[Key, OpenPrice]()
@@ -97,7 +97,7 @@ def _changed_offers(
             if opened is None or not _costs_the_same(opened, offer):
                 odd.append(offer)
                 continue
-            if remember:  # hunts ask with other disks: theirs is not the quote that comes back
+            if remember:  # hunts request other disks: their quotes do not recur
                 remember_quote(opened, offer)
         opened.mark = mark
         if opened.verification is not offer.verification:
@@ -106,7 +106,7 @@ def _changed_offers(
 
 
 def _costs_the_same(opened: OpenPrice, offer: Offer) -> bool:
-    """Is the quote what is stored? Ties are not decided here: in doubt the answer is no, and the offer is priced."""
+    """Whether the quote equals the stored price. If rounding leaves doubt, it does not, and the offer is priced."""
     if stored_disk_rate(offer.disk_usd_gb_month) != opened.disk_microusd:
         return False
     listed = opened.machine_microusd + disk_part_microusd(opened.disk_microusd, offer.quoted_disk_gb)
@@ -123,7 +123,7 @@ class _PriceComparison:
         self._facts = facts
 
     def judge(self, offers: list[Offer]) -> list[PriceChange]:
-        """New and repriced ones; the cheapest where one identity appears twice."""
+        """Return new and repriced offers; the cheapest if an identity appears twice."""
         best: dict[tuple[str, str, int, bool], PriceChange] = {}
         for offer in offers:
             machine_id = machine_of(offer)
@@ -143,7 +143,7 @@ class _PriceComparison:
         if was is None:
             return True
         cheaper = _reference(now) < reference_microusd(was.machine_microusd, was.disk_microusd)
-        if was.mark == self._mark and not cheaper:  # its twin in this answer stands unchanged and is the cheaper one
+        if was.mark == self._mark and not cheaper:  # an unchanged, cheaper twin is in this answer
             return False
         was.mark = self._mark
         margin = 0 if self._poll.lane == "sweep" else HUNT_TOLERANCE_MICROUSD
@@ -155,55 +155,55 @@ class _PriceComparison:
 
 
 def remember_quote(opened: OpenPrice, offer: Offer) -> None:
-    """So that the same quote is recognised next time."""
+    """Store a quote, so that the same quote is recognised next time."""
     opened.quoted_usd_hour = offer.quoted_usd_hour
     opened.disk_usd_gb_month = offer.disk_usd_gb_month
     opened.quoted_disk_gb = offer.quoted_disk_gb
 
 
 def price_parts(offer: Offer) -> tuple[int, int | None]:
-    """The price without disk, and the disk's price; with the quoted disk they give the quote, to the micro-dollar."""
+    """Return the price without disk, and the disk's price; with the quoted disk they add up to the quote exactly."""
     disk = stored_disk_rate(offer.disk_usd_gb_month)
     quoted = price_of(offer, None, _LISTED).listed_microusd_hour
     return quoted - disk_part_microusd(disk, offer.quoted_disk_gb), disk
 
 
 def stored_disk_rate(usd_gb_month: float | None) -> int | None:
-    """The price of a disk as it is stored; None where it is unknown or impossible."""
+    """Return the price of a disk as stored; None: unknown or impossible."""
     if usd_gb_month is None or not 0 <= usd_gb_month * MICRO < _MAX_MICROUSD:
         return None
     return round(usd_gb_month * MICRO)
 
 
 def disk_part_microusd(disk_microusd_gb_month: int | None, disk_gb: float) -> int:
-    """What a disk adds an hour."""
+    """Return the hourly price of a disk."""
     if not disk_microusd_gb_month or not math.isfinite(disk_gb):
         return 0
     return round(disk_microusd_gb_month * disk_gb / HOURS_A_MONTH)
 
 
 def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None) -> int:
-    """The listed price with the reference disk."""
+    """Return the listed price with the reference disk."""
     return machine_microusd + disk_part_microusd(disk_microusd_gb_month, REFERENCE_DISK_GB)
 
 
 def verification_of(offer: Offer) -> int | None:
-    """As it is stored."""
+    """Return the verification as stored."""
     return None if offer.verification is None else _STORED[offer.verification]
 
 
 def verification_from(stored: int | None) -> Verification | None:
-    """As the provider said it."""
+    """Return the verification as the provider stated it."""
     return None if stored is None else VERIFICATIONS.get(stored)
 
 
 def machine_of(offer: Offer) -> str:
-    """The machine's name, as it is stored."""
+    """Return the machine's name as stored."""
     return clean(offer.identity.machine_id, 64)
 
 
 def clean(text: str, length: int) -> str:
-    """Text that every database takes; nothing changes in any honest one."""
+    """Return text that every database accepts; ordinary text is unchanged."""
     text = text[:length]
     if text.isascii() and "\0" not in text:
         return text

@@ -1,4 +1,4 @@
-"""Approvals as rows. One leaves `open` by one UPDATE, in the transaction of what follows from the answer."""
+"""Approvals as rows. An approval leaves `open` by one UPDATE, in the transaction of the answer's effects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPEN = ApprovalState.OPEN.value
 
 
 class _RolledBack(Exception):
-    """Ends a transaction without leaving anything."""
+    """Ends a transaction and rolls it back."""
 
     def __init__(self, refusal: LaunchRefusal) -> None:
         super().__init__(refusal.text)
@@ -39,17 +39,17 @@ class _RolledBack(Exception):
 def create_approval(
     connection: Connection, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
 ) -> Approval | LaunchRefusal | None:
-    """Ask for the first offer of an intent that could be rented now, in the caller's transaction.
+    """Request approval of an intent's first offer that can be rented now, in the caller's transaction.
 
-    Limits and budget are tried by a reservation that is undone: what could not be approved is not requested.
+    Limits and budget are tested by a reservation that is rolled back: nothing is requested that could not be approved.
 
     Args:
-        intent: its id becomes the ask's.
-        rearmed: the watch was armed anew: what was denied before may be asked again.
+        intent: its id becomes the id of the approval.
+        rearmed: the watch was rearmed, so denied offers may be requested again.
 
     Returns:
-        The ask: a new one, or the open one for the same offer if that costs no more now. A refusal: why nothing could
-        be rented. None: the owner denied every one of these offers lately.
+        The approval: a new one, or the open one for the same offer if that costs no more now. A refusal: why nothing
+        can be rented. None: the owner recently denied every one of these offers.
     """
     lock_reservations(connection)
     _expire_late(connection, intent.watch.name, now, rearmed)
@@ -64,7 +64,7 @@ def create_approval(
 
 
 def has_lapsed_approval(connection: Connection, watch: str, now: datetime) -> bool:
-    """Did the owner lately approve a quote that was no longer valid, so that the newest approval led to nothing?"""
+    """Whether the owner recently approved a quote that was no longer valid, so that the approval had no effect."""
     newest = select(approval.c.state, approval.c.answered_at_ms).where(approval.c.watch == watch)
     row = connection.execute(newest.order_by(approval.c.created_at_ms.desc(), approval.c.approval_id).limit(1)).first()
     return row is not None and row.state == ApprovalState.REFUSED.value and row.answered_at_ms > to_ms(now - LATELY)
@@ -79,9 +79,9 @@ def _expire_late(connection: Connection, watch: str, now: datetime, rearmed: boo
 
 
 def _denied_identities(connection: Connection, watch: str, now: datetime) -> set[object]:
-    """Identities whose approval the owner denied lately.
+    """Return identities whose approval the owner recently denied.
 
-    A silence that ends later than it can from now was written before the clock was set back.
+    A period that ends later than is possible from now was written before the clock was set back; it is ignored.
     """
     now_ms, last_ms = to_ms(now), to_ms(now + QUIET_AFTER_DENIAL)
     found = select(approval).where(approval.c.watch == watch, approval.c.muted_until_ms.between(now_ms, last_ms))
@@ -125,26 +125,26 @@ def _close(connection: Connection, ask_id: str, state: ApprovalState, words: str
 
 
 class SqlApprovalRepository:
-    """All approvals (see `ports.ApprovalRepository`)."""
+    """Implements `ports.ApprovalRepository` over the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get(self, ask_id: str) -> Approval | None:
-        """One ask. Raises StoreError."""
+        """Return one approval. Raises StoreError."""
         with self._database.read() as connection:
             row = connection.execute(select(approval).where(approval.c.approval_id == ask_id)).first()
             return None if row is None else _ask(row)
 
     def recent(self, now: datetime) -> list[Approval]:
-        """Open ones, and those of the last week; newest first. Raises StoreError."""
+        """Return open approvals and those of the last week; newest first. Raises StoreError."""
         lately = or_(approval.c.state == _OPEN, approval.c.created_at_ms >= to_ms(now - SHOWN_FOR))
         with self._database.read() as connection:
             query = select(approval).where(lately).order_by(approval.c.created_at_ms.desc(), approval.c.approval_id)
             return [_ask(row) for row in connection.execute(query)]
 
     def approve(self, ask_id: str, intent: Intent, budget: Budget, now: datetime) -> Launch | LaunchRefusal | None:
-        """Approved, and its launch reserved: both or neither. Raises StoreError."""
+        """Store the approval and reserve its launch, both or neither. Raises StoreError."""
         in_time = and_(approval.c.approval_id == ask_id, approval.c.state == _OPEN, approval.c.deadline_ms > to_ms(now))
         values = {
             "state": ApprovalState.APPROVED.value,
@@ -161,12 +161,12 @@ class SqlApprovalRepository:
             return undone.refusal
 
     def refuse(self, ask_id: str, words: str, now: datetime) -> bool:
-        """The quote is no longer valid; False: the approval was not open. Raises StoreError."""
+        """Close an approval whose quote is no longer valid; False: it was not open. Raises StoreError."""
         with self._database.write() as connection:
             return _close(connection, ask_id, ApprovalState.REFUSED, words, now)
 
     def deny(self, ask_id: str, why: str, now: datetime) -> bool:
-        """The owner denies it, also after the deadline; False: it was answered already. Raises StoreError."""
+        """Store the owner's denial, also after the deadline; False: it was already answered. Raises StoreError."""
         unanswered = and_(approval.c.approval_id == ask_id, approval.c.state.in_((_OPEN, ApprovalState.EXPIRED.value)))
         values = {
             "state": ApprovalState.DENIED.value,

@@ -1,4 +1,4 @@
-"""When a watch with `max_price = "auto"` began to wait, as a row, and the history that fits it."""
+"""When a watch with `max_price = "auto"` began to wait, as a row, and the history for its limit."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class SqlAutoPriceWaits:
     """Implements `ports.store.AutoPriceRepository` over the database.
 
     Args:
-        commissions: of the providers that are asked; the history of others does not count.
-        keep: False: nothing is written; a wait that was never begun begins now.
+        commissions: of the queried providers; the history of others does not count.
+        keep: False: nothing is written; a wait without a stored beginning begins now.
     """
 
     def __init__(self, database: Database, commissions: Mapping[str, Commission], keep: bool = True) -> None:
@@ -37,7 +37,7 @@ class SqlAutoPriceWaits:
         self._keep = keep
 
     def began(self, watch: Watch, now: datetime) -> datetime:
-        """When it was first looked at, or its newest launch ended that ran. A beginning in the future is now."""
+        """Return its first poll, or the end of its newest launch that ran. A beginning in the future counts as now."""
         with self._database.read() as connection:
             known = _since(connection, watch.name)
         if known is not None and known <= now:
@@ -48,14 +48,14 @@ class SqlAutoPriceWaits:
         return now
 
     def save_limit(self, watch: Watch, limit_usd_gpu_hour: Decimal, now: datetime) -> None:
-        """Note the limit in force."""
+        """Store the current limit."""
         if self._keep:
             limit = {"limit_microusd_gpu_hour": microusd(limit_usd_gpu_hour), "computed_at_ms": to_ms(now)}
             with self._database.write() as connection:
                 connection.execute(update(auto_price).where(auto_price.c.watch == watch.name).values(**limit))
 
     def forget_except(self, watches: Collection[str]) -> None:
-        """A watch of the same name that comes later begins anew."""
+        """Delete the waits of removed watches: a later watch of the same name begins anew."""
         with self._database.read() as connection:
             gone = [name for name in connection.execute(select(auto_price.c.watch)).scalars() if name not in watches]
         if gone and self._keep:
@@ -63,7 +63,7 @@ class SqlAutoPriceWaits:
                 connection.execute(delete(auto_price).where(auto_price.c.watch.in_(gone)))
 
     def series(self, watch: Watch, now: datetime) -> PriceSeries:
-        """Of the last 90 days, what fits and could have been rented; imported prices count as well."""
+        """Return the matching, rentable prices of the last 90 days, including imported ones."""
         return SqlPastPrices(self._database, self._commissions, self._commissions).series(watch, now - HISTORY, now)
 
 
@@ -71,7 +71,7 @@ class SqlPastPrices:
     """Implements `ports.store.PastPriceReader` over the database.
 
     Args:
-        providers: only these; None: all whose prices are stored.
+        providers: only these; None: all with stored prices.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SqlPastPrices:
         self._providers = providers
 
     def series(self, watch: Watch, since: datetime, now: datetime) -> PriceSeries:
-        """The lowest price of each hour of what fits a watch at any price, imported ones too. Raises StoreError."""
+        """Return the hourly lowest price of a watch's offers at any price, including imports. Raises StoreError."""
         history = read_market_history(self._database, scope_of(watch), since, now + timedelta(seconds=1))
         fitting = fitting_series(watch, history, self._commissions, REFERENCE_DISK_GB, self._providers)
         return known_until(fitting, now)

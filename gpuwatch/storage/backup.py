@@ -1,4 +1,4 @@
-"""An online, verified copy of an SQLite database: whole, or not there at all."""
+"""An online, verified copy of an SQLite database: complete, or absent."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class BackupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backup(database: Database, target: Path, *, force: bool = False) -> BackupReport:
-    """Copy the database while it is used, check the copy, and only then give it its name.
+    """Copy the database while it is in use, check the copy, and only then give it its name.
 
     Args:
-        force: replace a file that has this name.
+        force: replace an existing file.
 
     Raises:
-        UsageError: the target exists, or cannot be one.
-        StoreError: the copy failed; no half one is left behind.
+        UsageError: the target exists, or is unsuitable.
+        StoreError: the copy failed; no partial file is left behind.
     """
     if database.path is None:
         raise StoreError(
@@ -43,7 +43,7 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
     _check_target(database.path, target, force)
     part = target.with_name(target.name + ".part")
     try:
-        part.unlink(missing_ok=True)  # left behind by one that was killed
+        part.unlink(missing_ok=True)  # left behind by a killed backup
         with _faults(str(part)):
             rows = _copy(database.path, part)
             _verify(part, rows)
@@ -68,7 +68,7 @@ def _check_target(source: Path, target: Path, force: bool) -> None:
 
 
 def _copy(source: Path, part: Path) -> dict[str, int]:
-    """One step, in one reading transaction: what is counted is what is copied, whoever writes meanwhile."""
+    """Copy in one step and one reading transaction, so that the counts match the copy despite concurrent writers."""
     driver = sqlite_driver()
     with closing(connect_read_only(source)) as origin:
         origin.execute("BEGIN")
@@ -80,7 +80,7 @@ def _copy(source: Path, part: Path) -> dict[str, int]:
 
 def _verify(part: Path, rows: dict[str, int]) -> None:
     with closing(sqlite_driver().connect(str(part))) as copy:
-        copy.execute("PRAGMA journal_mode=DELETE")  # one file, whatever the journal of the original is
+        copy.execute("PRAGMA journal_mode=DELETE")  # one file, whatever the journal mode of the original
         found = [row[0] for row in copy.execute("PRAGMA integrity_check(3)")]
         if found != ["ok"]:
             raise StoreError(f"the database is damaged, and so is the copy: {'; '.join(map(str, found))[:200]}")
@@ -92,14 +92,14 @@ def _verify(part: Path, rows: dict[str, int]) -> None:
 
 
 def _publish(part: Path, target: Path, force: bool) -> None:
-    """The name appears in one step, and outlives a power cut."""
+    """Give the copy its name in one step that survives a power cut."""
     with part.open("rb+") as copy:
         os.fsync(copy.fileno())
     if force:
         part.replace(target)
     else:
         try:
-            os.link(part, target)  # unlike a rename, this never replaces what somebody else put there meanwhile
+            os.link(part, target)  # unlike a rename, this never replaces a file that appeared meanwhile
         except FileExistsError as error:
             raise UsageError(f"{target} exists; choose another file, or replace it with --force") from error
     folder = os.open(target.parent, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""What people send to a bot: stored before it is confirmed to Telegram, carried out, then finished."""
+"""Messages to a bot: stored before Telegram gets a confirmation, carried out, then finished."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpuwatch.storage.chat_tables import chat_poller, chat_update
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.rows import from_ms, insert_if_absent, to_ms
 
-KEPT_FOR = timedelta(days=9)  # longer than any button works
+KEPT_FOR = timedelta(days=9)  # longer than any button is valid
 
 
 class ReceivedUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """One update of a person who may send it.
+    """One update from an authorised person.
 
     Attributes:
-        body: JSON, what is needed to carry it out.
+        body: JSON with all that carrying it out needs.
         button: the data of a press that works once; None: anything else.
     """
 
@@ -29,7 +29,7 @@ class ReceivedUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be carried out now. `is_again`: its button was pressed before, in another update."""
+    """An update to carry out now. `is_again`: its button was already pressed in another update."""
 
     update_id: int
     body: str
@@ -37,7 +37,7 @@ class StoredUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PollingLease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to poll. `received_at`: when the newest update came; None: never."""
+    """The right to poll. `received_at`: time of the newest update; None: never."""
 
     next_update_id: int
     received_at: datetime | None
@@ -47,8 +47,8 @@ class ChatInbox:
     """The inbox of one bot, as one daemon uses it; all methods raise StoreError.
 
     Args:
-        bot: the bot's id; no secret.
-        holder: this daemon.
+        bot: the bot's id, which is no secret.
+        holder: the id of this daemon.
     """
 
     def __init__(self, database: Database, bot: str, holder: str) -> None:
@@ -78,10 +78,10 @@ class ChatInbox:
     def receive(
         self, updates: Sequence[ReceivedUpdate], next_update_id: int, now: datetime
     ) -> Sequence[StoredUpdate] | None:
-        """Store what came and move the offset, both or neither; what was not known yet.
+        """Store updates and move the offset, both or neither; return the new ones.
 
         Returns:
-            None: another daemon polls by now; it gets the same updates.
+            None: another daemon polls now; it gets the same updates.
         """
         mine = and_(chat_poller.c.bot == self._bot, chat_poller.c.holder == self._holder)
         moved = {"next_update_id": next_update_id, "received_at_ms": to_ms(now)}
@@ -91,7 +91,7 @@ class ChatInbox:
             return self._keep(connection, updates, now)
 
     def store(self, updates: Sequence[ReceivedUpdate], next_update_id: int, now: datetime) -> Sequence[StoredUpdate]:
-        """Store what came without being asked for, whoever has the lease; what was not known yet."""
+        """Store updates that Telegram pushed, whoever has the lease; return the new ones."""
         moved = {"next_update_id": next_update_id, "received_at_ms": to_ms(now)}
         with self._database.write() as connection:
             connection.execute(update(chat_poller).where(chat_poller.c.bot == self._bot).values(**moved))
@@ -113,13 +113,13 @@ class ChatInbox:
         }
         if insert_if_absent(connection, chat_update, row):
             return StoredUpdate(update_id=one.update_id, body=one.body)
-        again = row | {"button": None, "body": None, "done_at_ms": to_ms(now)}  # nobody carries it out
+        again = row | {"button": None, "body": None, "done_at_ms": to_ms(now)}  # stored, never carried out
         if one.button is not None and insert_if_absent(connection, chat_update, again):
             return StoredUpdate(update_id=one.update_id, body=one.body, is_again=True)
         return None
 
     def unfinished(self, since: datetime) -> Sequence[StoredUpdate]:
-        """What was received since then and never carried out to the end: a process ended."""
+        """Return updates received since then and not finished, because a process ended."""
         mine = and_(chat_update.c.bot == self._bot, chat_update.c.done_at_ms.is_(None))
         query = select(chat_update).where(mine, chat_update.c.received_at_ms >= to_ms(since))
         with self._database.read() as connection:
@@ -129,7 +129,7 @@ class ChatInbox:
             ]
 
     def finish(self, update_id: int, now: datetime) -> None:
-        """It was carried out; its text is not kept."""
+        """Mark it as carried out; its text is deleted."""
         one = and_(chat_update.c.bot == self._bot, chat_update.c.update_id == update_id)
         with self._database.write() as connection:
             connection.execute(update(chat_update).where(one).values(done_at_ms=to_ms(now), body=None))

@@ -1,4 +1,4 @@
-"""The tables of a chat: who polls it, and what came in. `tables.py` has the rest."""
+"""The tables of a chat: who polls it, and its updates. `tables.py` has the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ chat_poller = Table(
     Column("holder", String(32), nullable=False),
     Column("leased_until_ms", BigInteger, nullable=False),
     Column("next_update_id", BigInteger, nullable=False, server_default="0"),
-    Column("received_at_ms", BigInteger),  # the newest update
+    Column("received_at_ms", BigInteger),  # time of the newest update
     comment="which daemon polls a bot, and from which update on",
 )
 

@@ -1,5 +1,5 @@
-"""What was ticked of the watches' checklists, as rows. A reservation reads them in its own transaction: what was not
-ticked before it, or was unticked, keeps it from renting.
+"""Ticked items of the watches' checklists, as rows. A reservation reads them in its own transaction: an item that is
+not ticked by then prevents renting.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ _OF_WATCH = (
 
 
 def ticks_of(connection: Connection, watch: str) -> list[ChecklistTick]:
-    """What was ticked of a watch's checklist, oldest first; also what it does not require any more."""
+    """Return the ticked items of a watch's checklist, oldest first, including those that it no longer requires."""
     rows = connection.execute(_OF_WATCH, {"of_watch": watch})
     return [ChecklistTick(item=item, at=from_ms(at_ms), words=note) for item, at_ms, note in rows]
 
 
 def ticked_items(connection: Connection, watch: Watch) -> frozenset[str]:
-    """The names of what was ticked; nothing is read for a watch that requires nothing."""
+    """Return the names of ticked items; reads nothing for a watch that requires nothing."""
     return frozenset(tick.item for tick in ticks_of(connection, watch.name)) if watch.require else frozenset()
 
 
 class SqlChecklistRepository:
-    """What `gpuwatch checklist` does: each change one transaction, in turn with the reservations."""
+    """The operations of `gpuwatch checklist`: each change is one transaction, serialised with the reservations."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def load(self, watch: str) -> list[ChecklistTick]:
-        """What was ticked. Raises StoreError."""
+        """Return the ticked items. Raises StoreError."""
         with self._database.read() as connection:
             return ticks_of(connection, watch)
 
     def items(self, watch: str) -> frozenset[str]:
-        """The names of what was ticked. Raises StoreError."""
+        """Return the names of the ticked items. Raises StoreError."""
         return frozenset(tick.item for tick in self.load(watch))
 
     def tick(self, watch: str, items: Sequence[str], words: str, now: datetime) -> None:
-        """Keep that these are done, all or none; a second tick renews the first. Raises StoreError."""
+        """Tick items, all or none; a second tick renews the first. Raises StoreError."""
         note = clean(words, _LONGEST_NOTE) or None
         with self._database.write() as connection:
             lock_reservations(connection)
@@ -60,7 +60,7 @@ class SqlChecklistRepository:
             upsert(connection, checklist_tick, rows)
 
     def untick(self, watch: str, items: Sequence[str]) -> list[str]:
-        """They are to be done again; answers those that were ticked. Raises StoreError."""
+        """Untick items; return those that were ticked. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
             return [item for item in items if _delete(connection, watch, item)]

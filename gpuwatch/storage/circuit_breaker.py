@@ -27,7 +27,7 @@ from gpuwatch.storage.tables import OVER_STATES
 from gpuwatch.storage.tables import launch as launches
 
 _FAILURE_WINDOW = timedelta(days=1)
-_ALERT_LIFETIME = timedelta(days=1)  # of the alert: the watch stays paused that long, if nobody mends it
+_ALERT_LIFETIME = timedelta(days=1)  # of the alert; the watch stays paused that long unless somebody resumes it
 _OVER = select(launches).where(
     launches.c.watch == bindparam("of_watch"),
     launches.c.state.in_(OVER_STATES),
@@ -37,7 +37,7 @@ _OVER = select(launches).where(
 
 
 def update_breaker(connection: Connection, moved: Launch, now: datetime) -> None:
-    """After a step was written: what it means for the breaker of its watch."""
+    """Update the breaker of a launch's watch after a transition was written."""
     if moved.state is LaunchState.RUNNING:
         closed = after_run(load_pauses(connection).breaker_of(moved.watch), moved, now)
         if closed is not None:
@@ -53,7 +53,7 @@ def _note_failure(connection: Connection, moved: Launch, now: datetime) -> None:
     if tripped is None:
         return
     save_breaker(connection, tripped)
-    key = f"breaker:{moved.watch[:150]}:{to_ms(tripped.at)}"  # one alert an episode, however often it trips again
+    key = f"breaker:{moved.watch[:150]}:{to_ms(tripped.at)}"  # one alert per episode, however often it trips again
     alert = _alert(tripped, failed, key, now)
     new_alerts.enqueue(connection, OutboxAlert(alert=alert, expires_at=now + _ALERT_LIFETIME, once_key=key))
 

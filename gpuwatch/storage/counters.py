@@ -13,14 +13,14 @@ from gpuwatch.storage.tables import alert, launch, launch_event, poll, quota_day
 
 
 class SearchCounter:
-    """Counts recorded searches; what was counted once is not read again, and stays counted when it is pruned."""
+    """Counts recorded searches; each is read once, and stays counted after it is pruned."""
 
     def __init__(self) -> None:
         self._counted_to = 0
         self._counts: dict[tuple[str, str], int] = {}
 
     def count(self, database: Database) -> Mapping[tuple[str, str], int]:
-        """(provider, lane) → searches. Raises StoreError."""
+        """Return (provider, lane) → searches. Raises StoreError."""
         new = (
             select(poll.c.provider, poll.c.lane, func.count(), func.max(poll.c.id))
             .where(poll.c.id > self._counted_to)
@@ -35,11 +35,11 @@ class SearchCounter:
 
 
 def newest_complete_polls(database: Database, providers: Iterable[str]) -> Mapping[str, datetime]:
-    """Provider → the newest complete answer that is recorded, by whatever asked for it. Raises StoreError."""
+    """Return provider → newest recorded complete answer, of any lane. Raises StoreError."""
     complete = select(poll.c.at_s).where(poll.c.completeness == Completeness.COMPLETE.value)
     found = {}
     with database.read() as connection:
-        for name in providers:  # each ends at its first row of the index
+        for name in providers:  # each query ends at its first row of the index
             newest = complete.where(poll.c.provider == name).order_by(poll.c.at_s.desc()).limit(1)
             if (at_s := connection.execute(newest).scalar()) is not None:
                 found[name] = datetime.fromtimestamp(at_s, UTC)
@@ -47,21 +47,21 @@ def newest_complete_polls(database: Database, providers: Iterable[str]) -> Mappi
 
 
 def rows_returned(database: Database) -> Mapping[str, int]:
-    """Provider → rows that it ever returned. Raises StoreError."""
+    """Return provider → number of rows that it ever returned. Raises StoreError."""
     query = select(quota_day.c.provider, func.sum(quota_day.c.rows)).group_by(quota_day.c.provider)
     with database.read() as connection:
         return {provider: int(rows) for provider, rows in connection.execute(query)}
 
 
 def alerts_stored(database: Database) -> Mapping[tuple[str, str], int]:
-    """(kind, severity) → alerts that are stored. Raises StoreError."""
+    """Return (kind, severity) → number of stored alerts. Raises StoreError."""
     query = select(alert.c.kind, alert.c.severity, func.count()).group_by(alert.c.kind, alert.c.severity)
     with database.read() as connection:
         return {(kind, severity): count for kind, severity, count in connection.execute(query)}
 
 
 def reaction_times_s(database: Database) -> Sequence[float]:
-    """Seconds from the decision to rent until the provider accepted the order, of every launch. Raises StoreError."""
+    """Return for every launch the seconds from the decision to the accepted order. Raises StoreError."""
     accepted = (
         select(launch_event.c.launch_id, func.min(launch_event.c.at_ms).label("at_ms"))
         .where(launch_event.c.to_state == "starting")

@@ -1,6 +1,6 @@
-"""One daemon an SQLite file: the kernel's lock on a file beside it, let go of when the process ends, however it ends.
+"""One daemon per SQLite file: the kernel's lock on a file beside it, which ends with the process in any case.
 
-On PostgreSQL several daemons may share a database: what must happen once is held by unique rows.
+On PostgreSQL several daemons may share a database: unique rows ensure that everything happens once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from gpuwatch.storage.sqlite_driver import make_own_folder
 
 @contextmanager
 def claim_daemon(database_url: str) -> Iterator[None]:
-    """Hold a database for this process.
+    """Lock a database for this process.
 
     Raises:
-        StoreInUse: a daemon holds it; the line names its process.
+        StoreInUse: a daemon has locked it; the message names its process.
         StoreError: the lock file cannot be written.
     """
     database = sqlite_path(database_url)
@@ -39,7 +39,7 @@ def claim_daemon(database_url: str) -> Iterator[None]:
         _take(handle, str(database))
         yield
     finally:
-        os.close(handle)  # the file stays: unlinking it would let two processes lock two files of one name
+        os.close(handle)  # the file stays: after unlinking it, two processes could lock two files of one name
 
 
 def _take(handle: int, place: str) -> None:
@@ -52,6 +52,6 @@ def _take(handle: int, place: str) -> None:
         ) from error
     except OSError as error:
         raise StoreError(f"cannot lock {place}: {error.strerror}") from error
-    with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, only the number is missing
+    with contextlib.suppress(OSError):  # on a full disk the lock still works; only the process id is missing
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)

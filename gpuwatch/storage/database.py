@@ -1,7 +1,8 @@
-"""One door to the database: how it is opened, and how a transaction runs.
+"""The only access to the database: how it is opened, and how transactions run.
 
-SQLite: every writing transaction is `BEGIN IMMEDIATE` (a deferred one that reads first fails at once when somebody
-else wrote), one writer of the process at a time; reading transactions cannot write. See `driver` for the journal.
+SQLite: every writing transaction is `BEGIN IMMEDIATE` (a deferred one that reads first fails at once if another
+process wrote), one writer of the process at a time; reading transactions cannot write. `sqlite_driver` selects the
+journal.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from gpuwatch.storage.sqlite_driver import (
 
 __all__ = ["BUSY_TIMEOUT_MS", "Database", "open_database", "sqlite_path", "wal_is_safe"]
 
-ASLEEP_MS = 10_000  # PostgreSQL ends a writer that is silent for so long: a stopped process keeps its locks otherwise
+ASLEEP_MS = 10_000  # PostgreSQL ends a writer that is idle for this long: a stopped process would keep its locks
 LOCK_WAIT_MS = 30_000
-ANSWER_WITHIN_S = 40.0  # longer than any lock is waited for; a network that swallows packets reports nothing by itself
-READER_ANSWER_WITHIN_S = 600.0  # a command may ask for years of prices
+ANSWER_WITHIN_S = 40.0  # longer than any wait for a lock; a network that drops packets reports no error
+READER_ANSWER_WITHIN_S = 600.0  # a command may read years of prices
 POSTGRES_NETWORK = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -49,22 +50,22 @@ _CHECKED_TABLES = ("launch", "launch_event", "alert", "delivery")
 
 
 class Database:
-    """An opened database. `write` and `read` are the only ways to a connection."""
+    """An opened database. `write` and `read` are the only ways to get a connection."""
 
     def __init__(self, url: str, engine: Engine, *, read_only: bool = False) -> None:
         self.url = url
         self.engine = engine
-        self.is_sqlite = engine.dialect.name == "sqlite"  # and not PostgreSQL
+        self.is_sqlite = engine.dialect.name == "sqlite"  # otherwise PostgreSQL
         self.path = Path(str(engine.url.database)) if self.is_sqlite else None  # SQLite's file
-        self._file = str(self.path)  # asked for several times a second
+        self._file = str(self.path)  # used several times a second
         self.read_only = read_only
-        # called and not listened for: an engine that anybody listens to makes each statement cost twice the calls
+        # called directly: an engine with event listeners doubles the calls of each statement
         self._begin = _begin_sqlite if self.is_sqlite else _begin_postgres
         self._writing = threading.Lock()
         self._writer: int | None = None  # the thread inside `write`
-        self._faults: dict[str, str] = {}  # "read" and "write": why the last one failed
+        self._faults: dict[str, str] = {}  # "read" and "write": the error of the last one
         self._file_id: tuple[int, int] | None = None
-        self._versions: Any = None  # a connection that never writes: its own commits it would not count
+        self._versions: Any = None  # a connection that never writes: its own commits would not count
         self._asking_version = threading.Lock()
         self._had_wal = self.path is not None and has_wal(self.path)
         driver: Any = engine.dialect.dbapi
@@ -72,12 +73,12 @@ class Database:
 
     @property
     def fault(self) -> str | None:
-        """Why the last write, or the last read, failed; None: neither did."""
+        """The error of the last write or the last read; None: both succeeded."""
         return self._faults.get("write") or self._faults.get("read")
 
     @property
     def place(self) -> str:
-        """Where the database is, for a person: never with a password."""
+        """The location of the database for messages, without a password."""
         return str(self.path) if self.is_sqlite else self.engine.url.render_as_string(hide_password=True)
 
     @contextmanager
@@ -85,8 +86,8 @@ class Database:
         """One writing transaction: committed at the end, rolled back on any error. Keep network work outside.
 
         Raises:
-            StoreError: the database is full, locked, read-only or broken. sqlalchemy.exc.IntegrityError passes: a lost
-                race for a unique row is the caller's answer.
+            StoreError: the database is full, locked, read-only or broken. sqlalchemy.exc.IntegrityError passes: the
+                caller handles a lost race for a unique row.
         """
         if self.read_only:
             raise RuntimeError("write() on a database that was opened for reading only")
@@ -110,7 +111,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One reading transaction: one moment of the database, and nothing can be written in it.
+        """One reading transaction: a consistent snapshot, in which nothing can be written.
 
         Raises:
             StoreError: there is no database yet, or it cannot be read.
@@ -122,10 +123,10 @@ class Database:
             yield connection
 
     def version(self) -> int | None:
-        """Another number after anybody's commit, at a tenth of the cost of a read; None: nobody knows, read.
+        """Return a number that differs after any commit, at a tenth of the cost of a read; None: unknown, so read.
 
-        PostgreSQL has none, nor has a database that this process does not write; and after a fault a read says whether
-        it is over.
+        PostgreSQL has no such number, nor has a database that this process does not write. After a fault, only a read
+        shows whether it is over.
         """
         if self._file_id is None or "read" in self._faults:
             return None
@@ -135,13 +136,13 @@ class Database:
                 if self._versions is None:
                     assert self.path is not None, "only a file has an id"
                     self._versions = connect_read_only(self.path)
-                    self._versions.execute("PRAGMA busy_timeout=0")  # nobody waits here: the read that follows does
+                    self._versions.execute("PRAGMA busy_timeout=0")  # no waiting here: the read that follows waits
                 return int(self._versions.execute("PRAGMA data_version").fetchall()[0][0])
         except (StoreError, self._driver_error):
-            return None  # the read that follows says why
+            return None  # the read that follows reports the error
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         with self._asking_version:
             if self._versions is not None:
                 self._versions.close()
@@ -153,12 +154,12 @@ class Database:
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         if self._file_id is not None:
-            self._check_file()  # before a new connection makes an empty file in its place
+            self._check_file()  # before a new connection creates an empty file in its place
         with self.engine.connect() as connection:
             yield connection
 
     def _check_file(self) -> None:
-        """SQLite goes on writing into a file that was deleted or replaced under it: nobody would ever read that."""
+        """Raise if the file was deleted or replaced: SQLite would go on writing to a file that nobody reads."""
         if self.path is None:
             return
         try:
@@ -174,7 +175,7 @@ class Database:
 
     @contextmanager
     def _translated(self, way: str) -> Iterator[None]:
-        """Raises the driver's errors as StoreError, and remembers whether the last read or write failed."""
+        """Raise the driver's errors as StoreError, and store whether the last read or write failed."""
         translate = sqlite_error if self.is_sqlite else postgres_error
         try:
             yield
@@ -186,7 +187,7 @@ class Database:
         except PoolTimeout as error:
             self._faults[way] = f"the database {self.place} does not answer: all connections are waiting for it"
             raise StoreError(self._faults[way]) from error
-        except (DBAPIError, self._driver_error) as error:  # the driver's own: from a cursor of the driver itself
+        except (DBAPIError, self._driver_error) as error:  # the driver's own errors come from its cursor
             cause = error.orig if isinstance(error, DBAPIError) and isinstance(error.orig, Exception) else error
             translated = translate(cause, self.place)
             self._faults[way] = str(translated)
@@ -202,7 +203,7 @@ def no_database(place: str) -> StoreMissing:
 
 
 def open_database(url: str, *, read_only: bool = False) -> Database:
-    """Open, without migrating. Nothing is read yet: a wrong file shows at the first use.
+    """Open a database without migrating it. Nothing is read yet: a wrong file is found at the first use.
 
     Args:
         url: `sqlite:///file.db`, `postgresql+psycopg://…` (`postgresql://` means the same).
@@ -243,7 +244,7 @@ def _open_postgres(url: str, parsed: URL, read_only: bool) -> Database:
 
 @contextmanager
 def unhurried(connection: Connection) -> Iterator[None]:
-    """Let statements of this transaction take long: a migration rewrites years of prices. SQLite has no limit."""
+    """Allow long statements in this transaction: a migration rewrites years of prices. SQLite has no limit."""
     if connection.dialect.name == "sqlite":
         yield
         return
@@ -257,10 +258,10 @@ def unhurried(connection: Connection) -> Iterator[None]:
 
 
 def require_writable(url: str) -> None:
-    """Fail early where a database could not be created or written; nothing is created or locked by asking.
+    """Fail early if a database cannot be created or written; creates and locks nothing.
 
     Raises:
-        StoreError: it could not; the line says why.
+        StoreError: it cannot; the message gives the reason.
     """
     path = sqlite_path(url)
     if path is None:
@@ -273,7 +274,7 @@ def require_writable(url: str) -> None:
             database.close()
         return
     folder = path.absolute().parent
-    if folder.name == OWN_FOLDER:  # made when it is needed
+    if folder.name == OWN_FOLDER:  # created when needed
         folder = next(existing for existing in (folder, *folder.parents) if existing.exists())
     if not folder.is_dir():
         raise StoreError(f"cannot open the database {path}; check that its folder exists and is writable")
@@ -282,12 +283,12 @@ def require_writable(url: str) -> None:
 
 
 def require_intact(database: Database) -> None:
-    """Go on only if the tables of launches and alerts are whole; a damaged page elsewhere costs history only.
+    """Check that the tables of launches and alerts are intact; damage elsewhere affects only the history.
 
     PostgreSQL checks its pages itself.
 
     Raises:
-        StoreError: they are not; the line names the file, and how to restore it.
+        StoreError: they are damaged; the message names the file, and how to restore it.
     """
     if not database.is_sqlite:
         return
@@ -314,7 +315,7 @@ def _parsed(url: str) -> URL:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file that a URL names; None: it is PostgreSQL. Raises StoreError."""
+    """Return the file that a URL names; None: PostgreSQL. Raises StoreError."""
     parsed = _parsed(url)
     if parsed.get_backend_name() != "sqlite":
         return None
@@ -357,5 +358,5 @@ def _begin_postgres(connection: Connection, *, writes: bool) -> None:
         return
     connection.exec_driver_sql(
         f"SET LOCAL idle_in_transaction_session_timeout = {ASLEEP_MS}; SET LOCAL lock_timeout = {LOCK_WAIT_MS}; "
-        f"SET LOCAL statement_timeout = {ANSWER_WITHIN_S * 1000:.0f}"  # else the server works on for nobody
+        f"SET LOCAL statement_timeout = {ANSWER_WITHIN_S * 1000:.0f}"  # else the server continues an abandoned query
     )

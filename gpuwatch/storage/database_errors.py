@@ -1,4 +1,4 @@
-"""What a database's error means to a person: one line, without secrets."""
+"""Translates database errors into messages of one line, without secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_UPGRADED: Final = r"no such (table|column)|(relation|column) .* does not ex
 
 
 def sqlite_error(error: Exception, place: str) -> StoreError:
-    """A driver error of SQLite as the line to show."""
+    """Translate a driver error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
     said = _SQLITE.get(code & 0xFF) if isinstance(code, int) else None
     if said is not None:
@@ -33,7 +33,7 @@ def sqlite_error(error: Exception, place: str) -> StoreError:
 
 
 def postgres_error(error: Exception, place: str) -> StoreError:
-    """A driver error of PostgreSQL as the line to show."""
+    """Translate a driver error of PostgreSQL."""
     state = getattr(error, "sqlstate", None)
     if state is None:
         return StoreError(f"the database {place} does not answer; check the server and database_url ({_line(error)})")

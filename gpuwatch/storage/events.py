@@ -1,4 +1,4 @@
-"""Reads the stored alerts as events: what happened, and what each channel did with it."""
+"""Reads stored alerts as events, with their deliveries to the channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IDS_AT_ONCE = 500
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events. `kinds` empty: all; `severity`: this one and what is more urgent."""
+    """Which events to read. `kinds` empty: all; `severity`: this one and more urgent ones."""
 
     since: datetime
     kinds: Collection[AlertKind] = ()
@@ -25,7 +25,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an event in one channel: `pending`, `sent`, `expired` or `refused`; `at`: when it was sent."""
+    """The delivery of an event on one channel: `pending`, `sent`, `expired` or `refused`; `at`: when it was sent."""
 
     channel: str
     state: str
@@ -33,7 +33,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event. `subject` is as stored: an older alert names it nowhere else."""
+    """One event. `subject` is as stored: in an older alert it is the only place that names the subject."""
 
     alert: Alert
     subject: str
@@ -41,7 +41,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def events(database: Database, wanted: EventFilter) -> Sequence[StoredEvent]:
-    """What happened, oldest first. Raises StoreError."""
+    """Return events, oldest first. Raises StoreError."""
     severities = [one.value for one in Severity if one.rank >= wanted.severity.rank]
     query = (
         select(alert.c.alert_id, alert.c.body, alert.c.subject)
@@ -57,7 +57,7 @@ def events(database: Database, wanted: EventFilter) -> Sequence[StoredEvent]:
 
 
 def relocation_alerts(database: Database, launch_ids: Collection[str]) -> dict[str, Alert]:
-    """The newest finding that moving would pay, for those of these launches that have one. Raises StoreError."""
+    """Return the newest finding that moving would pay, for each of these launches that has one. Raises StoreError."""
     found = select(alert.c.once_key, alert.c.body).where(alert.c.once_key.startswith("relocate:"))
     with database.read() as connection:
         rows = connection.execute(found.order_by(alert.c.created_at_ms)).all()

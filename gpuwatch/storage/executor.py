@@ -1,6 +1,6 @@
 """Raw SQL on a driver's own cursor: for the recorder, the roll-up, and the commands that start without SQLAlchemy.
 
-Everything else uses SQLAlchemy Core. Statements are written with `?`, in what SQLite (3.35) and PostgreSQL share.
+Everything else uses SQLAlchemy Core. Statements use `?` and only SQL that SQLite (3.35) and PostgreSQL share.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Row = tuple[Any, ...]
 
 
 class Executor:
-    """Runs statements inside a transaction that its owner began and ends; rows are plain tuples, at the driver's speed.
+    """Runs statements inside a transaction that its caller begins and ends; returns tuples, as fast as the driver.
 
     Args:
         cursor: of `sqlite3`, pysqlite3 or psycopg.
-        psycopg: parameters are written `%s` there.
+        psycopg: whether to translate `?` into psycopg's `%s`.
     """
 
     def __init__(self, cursor: Any, *, psycopg: bool = False) -> None:
@@ -28,24 +28,24 @@ class Executor:
         self.psycopg = psycopg
 
     def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         self._cursor.execute(_for_psycopg(sql) if self.psycopg else sql, parameters)
         found: list[Row] = self._cursor.fetchall()
         return found
 
     def run(self, sql: str, parameters: Row = ()) -> int:
-        """Run one statement; returns how many rows it touched."""
+        """Run one statement; return the number of affected rows."""
         self._cursor.execute(_for_psycopg(sql) if self.psycopg else sql, parameters)
         return int(self._cursor.rowcount)
 
     def run_many(self, sql: str, rows: Sequence[Row]) -> None:
-        """Run one statement for each row; none: nothing happens."""
+        """Run one statement for each row, if any."""
         if rows:
             self._cursor.executemany(_for_psycopg(sql) if self.psycopg else sql, rows)
 
 
 def driver_executor(connection: Connection) -> Executor:
-    """On the driver's cursor beneath a connection of SQLAlchemy, in the same transaction."""
+    """Return an executor on the driver's cursor of an SQLAlchemy connection, in the same transaction."""
     return Executor(connection.connection.cursor(), psycopg=connection.dialect.name != "sqlite")
 
 

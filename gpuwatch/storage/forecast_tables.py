@@ -1,4 +1,4 @@
-"""The table of what `advise` and `max_price = "auto"` stated, and what came true. `tables.py` has the rest."""
+"""The table of the forecasts of `advise` and `max_price = "auto"` and their scores. `tables.py` has the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was stated of future prices, as rows, and the prices by which it is judged."""
+"""Price forecasts as rows, and the prices that score them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class SqlForecasts:
     """Implements `ports.store.ForecastRepository` over the database.
 
     Args:
-        commissions: provider → its commission, of every provider that the history may hold.
-        watches: as they are set now. A statement of one whose GPUs have changed is judged by its part of the market.
+        commissions: provider → its commission, for every provider that the history may contain.
+        watches: the current ones. If the GPUs of a watch have changed, its forecast is scored by its own market scope.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SqlForecasts:
         self._watches = {watch.name: watch for watch in watches}
 
     def add(self, made: PriceForecast) -> None:
-        """Keep a statement."""
+        """Store a forecast."""
         row = {
             "forecast_id": made.forecast_id,
             "source": made.source.value,
@@ -49,34 +49,34 @@ class SqlForecasts:
             connection.execute(forecast.insert().values(row))
 
     def all(self) -> list[tuple[PriceForecast, ForecastScore | None]]:
-        """Every statement with its score, oldest first."""
+        """Return every forecast with its score, oldest first."""
         query = select(forecast.c.statement, forecast.c.score).order_by(forecast.c.made_at_ms, forecast.c.forecast_id)
         with self._database.read() as connection:
             return [(_statement(row.statement), _score(row.score)) for row in connection.execute(query)]
 
     def unscored(self, due_before: datetime) -> list[PriceForecast]:
-        """Statements whose deadline is past and whose outcome is not kept yet."""
+        """Return forecasts that are due and not scored yet."""
         is_due = (forecast.c.score.is_(None)) & (forecast.c.due_at_ms < to_ms(due_before))
         query = select(forecast.c.statement).where(is_due).order_by(forecast.c.due_at_ms)
         with self._database.read() as connection:
             return [_statement(text) for text in connection.execute(query).scalars()]
 
     def newest_of(self, watch: str) -> PriceForecast | None:
-        """The newest statement of a watch."""
+        """Return the newest forecast of a watch."""
         query = select(forecast.c.statement).where(forecast.c.watch == watch).order_by(forecast.c.made_at_ms.desc())
         with self._database.read() as connection:
             text = connection.execute(query.limit(1)).scalar()
         return None if text is None else _statement(text)
 
     def settle(self, forecast_id: str, score: ForecastScore) -> None:
-        """Keep what came true; a score that is kept already stays."""
+        """Store a score; an earlier one stays."""
         is_open = (forecast.c.forecast_id == forecast_id) & forecast.c.score.is_(None)
         with self._database.write() as connection:
             connection.execute(update(forecast).where(is_open).values(score=msgspec.json.encode(score).decode()))
 
     def series(self, made: PriceForecast, now: datetime) -> PriceSeries:
-        """The lowest price of each hour from the statement on."""
-        since = made.made_at - timedelta(seconds=POLL_LASTS_S + 3600)  # a poll before it counts into its hour
+        """Return the lowest price of each hour since the forecast."""
+        since = made.made_at - timedelta(seconds=POLL_LASTS_S + 3600)  # an earlier poll still counts in its hour
         market_history = read_market_history(self._database, made.scope, since, now + timedelta(seconds=1))
         watch = self._watches.get(made.watch or "")
         if watch is not None and watch.gpu_names == made.scope.gpus:

@@ -27,7 +27,7 @@ from gpuwatch.storage.quantile_sketch import STEP, SketchWeights, merge_sketches
 from gpuwatch.storage.recording import seconds
 from gpuwatch.storage.tables import history_state, hourly
 
-SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, figures) of each part
+SourceAggregates = Sequence[tuple[str, HourlyAggregate]]  # (provider, aggregate) of each part
 AggregatesByHour = dict[int, list[tuple[str, HourlyAggregate]]]  # by hour
 
 _FIGURES = [hourly.c[name] for name in HourlyAggregate._fields]
@@ -42,12 +42,12 @@ def track(
     rates: Mapping[str, float],
     trim: bool = False,
 ) -> PricePeriods:
-    """The price track of a part of the market, out of the roll-up and, for what is not summed up yet, the intervals.
+    """Return the price series of a part of the market, from aggregated hours and, for the newest, the intervals.
 
     Args:
-        spans: how long the points are, and whose midnights they begin at.
-        rates: provider → price ÷ listed price; 1 for one that is not named.
-        trim: leave out the time before the first hour that somebody looked in.
+        spans: the length of the points, and the time zone of their midnights.
+        rates: provider → price ÷ listed price; 1 if missing.
+        trim: omit the time before the first hour with a poll.
 
     Raises:
         StoreError: the database cannot be read.
@@ -60,7 +60,7 @@ def track(
         for number, by_hour in unfinished_hours(executor, segments, first, span[1]).items():
             for hour, figures in by_hour.items():
                 unfinished.setdefault(hour, []).append((segments[number][0], figures))
-        # an hour is in both after a late poll, until it is summed up again
+        # after a late poll an hour is in both, until it is aggregated again
         found = _stored(connection, segments, first, after) | unfinished
         polled = covered_hours(executor, segments, first, after) | found.keys()
     first = min((hour for hour in polled if hour >= first), default=after) if trim else first
@@ -76,22 +76,22 @@ def track(
 
 
 def first_poll_at(database: Database) -> datetime | None:
-    """When the history begins; None without any. Raises StoreError."""
+    """Return the beginning of the history, or None. Raises StoreError."""
     with database.read() as connection:
         return earliest(*connection.execute(text(EARLIEST)).one())
 
 
 def kept_from(database: Database) -> datetime | None:
-    """From when on the prices themselves are there, not only what hours sum up; None: always. Raises StoreError."""
+    """Return from when prices are stored, not only hourly aggregates; None: always. Raises StoreError."""
     with database.read() as connection:
         kept_s = connection.execute(select(history_state.c.kept_from_s)).scalar_one()
     return None if kept_s is None else datetime.fromtimestamp(kept_s, UTC)
 
 
 def known_gpu_names(database: Database) -> frozenset[str]:
-    """Every GPU name and family that was ever seen: what a watch may name. Raises StoreError.
+    """Return every GPU name and family ever seen, which a watch may name. Raises StoreError.
 
-    Older schemas are read as well: `run` validates the settings before it upgrades the database.
+    Also reads older schemas: `run` validates the settings before it upgrades the database.
     """
     with database.read() as connection:
         older = not inspect(connection).has_table("seen_value")
@@ -100,7 +100,7 @@ def known_gpu_names(database: Database) -> frozenset[str]:
 
 
 def known_places(database: Database) -> frozenset[str]:
-    """Every region that a provider has shown, in any schema. Raises StoreError."""
+    """Return every region that a provider has shown, from any schema. Raises StoreError."""
     with database.read() as connection:
         return frozenset(connection.execute(text("SELECT region FROM place")).scalars())
 
@@ -151,7 +151,7 @@ def _quartiles(rows: SourceAggregates) -> Sequence[int]:
 
 
 def _with_commission(rows: SourceAggregates, listed: Sequence[int], rates: Mapping[str, float]) -> Sequence[int]:
-    """The quartiles of prices with commission; of several commissions together right within 1 %."""
+    """Return the quartiles of prices with commission; with several commissions they are accurate to 1 %."""
     by_rate: dict[float, list[bytes]] = {}
     for name, row in rows:
         by_rate.setdefault(rates.get(provider_of_source(name), 1.0), []).append(row.sketch)

@@ -1,4 +1,4 @@
-"""The price history: polls, and prices as intervals. One transaction an answer; what did not change costs nothing."""
+"""The price history: polls, and prices as intervals. One transaction per answer; unchanged offers cost nothing."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from gpuwatch.storage.tables import poll
 __all__ = ["RecordedCounts", "SqlHistoryRecorder"]
 
 _ROWS_USED = "SELECT rows FROM quota_day WHERE provider = ? AND day = ?"
-_HOURS_FROM_MEMORY = 6  # polls that lie further apart are summed up from the intervals
-_GRACE_S = 300  # an hour is summed up so long after its end: a slow answer may still speak of it
+_HOURS_FROM_MEMORY = 6  # if polls lie further apart, hours are aggregated from the intervals
+_GRACE_S = 300  # delay after the end of an hour before it is aggregated: a slow answer may still belong to it
 
 
 class SqlHistoryRecorder:
-    """Records polls. Long-lived: open prices stay in memory, and are read again if another process wrote."""
+    """Records polls. Long-lived: open prices are cached, and read again if another process wrote."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._prices = OpenPrices()
         self._ended = EndedIntervalLog(since_s=0)
-        self._lock = threading.Lock()  # one recording of this process at a time: they share the memory
+        self._lock = threading.Lock()  # one recording at a time in this process: they share the cache
 
     def record(self, answer: Answer, *, lane: str, gpu: str = "", spot: bool = False) -> RecordedCounts:
-        """Record an answer; aggregate the hour before, if it is over.
+        """Record an answer; aggregate the previous hour, if it is over.
 
         Args:
-            lane: "sweep": what a complete answer does not show is gone; any other, such as "hunt", covers nothing.
-            gpu: the model that was asked for; "": all.
-            spot: the rental type that was asked for.
+            lane: "sweep": an offer that a complete answer lacks is gone; other lanes, such as "hunt", cover nothing.
+            gpu: the requested model; "": all.
+            spot: the requested rental type.
 
         Raises:
-            StoreError: nothing was kept.
+            StoreError: nothing was stored.
         """
         with self._lock:
             recorded = [self._record(part, lane, gpu, spot) for part in self._parts(answer, spot)]
@@ -63,7 +63,7 @@ class SqlHistoryRecorder:
     def _parts(self, answer: Answer, spot: bool) -> list[Answer]:
         if self._prices.version == NEVER:
             with self._writing(seconds(answer.observed_at)):
-                pass  # the memory is loaded: what was on offer of each kind
+                pass  # loads the cache: the current offers of each kind
         return split_by_source(answer, lambda name: bool(self._prices.prices_of(name, int(spot)).models))
 
     def _record(self, answer: Answer, lane: str, gpu: str, spot: bool) -> RecordedCounts:
@@ -76,7 +76,7 @@ class SqlHistoryRecorder:
     def record_failure(
         self, provider: str, *, lane: str, gpu: str = "", spot: bool = False, at: datetime, error: str
     ) -> None:
-        """Record that a search was not answered: a gap, never "no offers". Raises StoreError."""
+        """Record that a search failed: a gap, never "no offers". Raises StoreError."""
         row = {
             "provider": clean(provider, 32),
             "lane": lane,
@@ -90,21 +90,21 @@ class SqlHistoryRecorder:
             connection.execute(insert(poll), row | dict.fromkeys(("covers", "rows", "skipped", "elapsed_ms"), 0))
 
     def rows_used(self, provider: str, now: datetime) -> int:
-        """Rows returned since 00:00 UTC. Raises StoreError."""
+        """Return the number of rows received since 00:00 UTC. Raises StoreError."""
         with self._database.read() as connection:
             found = driver_executor(connection).rows(_ROWS_USED, (provider, utc_day(now)))
         return int(found[0][0]) if found else 0
 
     def roll_up(self, now: datetime) -> None:
-        """Sum up every hour that is over and was not yet, also if nothing is recorded any more. Raises StoreError."""
+        """Aggregate every complete hour that was not aggregated yet, even if nothing is recorded any more."""
         with self._lock, self._writing(seconds(now)):
-            pass  # the memory is loaded
+            pass  # loads the cache
         with self._lock:
             self._roll_up(seconds(now))
 
     @contextmanager
     def _writing(self, at_s: int) -> Iterator[Executor]:
-        """A transaction in which the memory shows the database as it is; it is forgotten if the transaction fails."""
+        """A transaction in which the cache matches the database; the cache is dropped if the transaction fails."""
         try:
             with self._database.write() as connection:
                 executor = driver_executor(connection)
@@ -112,7 +112,7 @@ class SqlHistoryRecorder:
                     self._load(executor, at_s)
                 yield executor
         except BaseException:
-            self._prices = OpenPrices()  # what was changed in it did not happen
+            self._prices = OpenPrices()  # its changes were rolled back
             raise
 
     def _load(self, executor: Executor, at_s: int) -> None:
@@ -145,14 +145,14 @@ class SqlHistoryRecorder:
 
 
 def take_history_turn(executor: Executor) -> int:
-    """Recorders, imports and prunes take turns, whatever process they are in; returns the version of the history."""
+    """Serialise recorders, imports and prunes of all processes; return the version of the history."""
     sql = "SELECT version FROM history_state WHERE id = 1"
-    # SQLite's writing transactions are alone anyway
+    # SQLite's writing transactions are exclusive anyway
     return int(executor.rows(sql + " FOR UPDATE" if executor.psycopg else sql)[0][0])
 
 
 def load_open_prices(executor: Executor) -> OpenPrices:
-    """Everything that is on offer, as the database has it."""
+    """Load everything that is on offer from the database."""
     prices = OpenPrices()
     prices.version, prices.next_hour = executor.rows("SELECT version, next_hour FROM history_state WHERE id = 1")[0]
     load_ids(executor, prices)

@@ -1,6 +1,6 @@
-"""The owner's hooks as rows: written with the step that calls for them, leased to be run.
+"""The owner's hooks as rows: written with the transition that triggers them, leased to be run.
 
-`attempts` is raised when a row is leased, and fences off whoever held it before.
+A lease raises `attempts`, which invalidates the previous holder.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gpuwatch.storage.rows import insert_if_absent, to_ms
 from gpuwatch.storage.tables import hook_run
 from gpuwatch.storage.tables import launch as launches
 
-_LONGEST_MS = 3_600_000  # a wait or a lease that ends later than this from now is from before the clock was set back
-_PENDING = select(hook_run.c.event).where(hook_run.c.state == "pending").limit(1)  # built once: asked all the time
+_LONGEST_MS = 3_600_000  # a time later than this from now was written before the clock was set back
+_PENDING = select(hook_run.c.event).where(hook_run.c.state == "pending").limit(1)  # built once: it runs all the time
 
 
 def schedule_hook(
     connection: Connection, launch: Launch, event: str, now: datetime, lease_s: float | None = None
 ) -> bool:
-    """Write a hook into the caller's transaction; False: this launch has called for it before.
+    """Write a hook into the caller's transaction; False: this launch already has it.
 
     Args:
-        launch: as it is after the step.
-        lease_s: it is being run by the caller.
+        launch: its state after the transition.
+        lease_s: the caller runs the hook, with a lease of this length; None: it waits for a runner.
     """
     now_ms = to_ms(now)
     row = {
@@ -57,7 +57,7 @@ class SqlHookQueue:
         self._is_pending = QueryCache(database, lambda connection: connection.execute(_PENDING).first() is not None)
 
     def start(self) -> None:
-        """Give back what the runner before held, where no other can be running (SQLite's one daemon)."""
+        """Release the leases of an earlier runner, if no other can be running (SQLite has one daemon)."""
         if not self._database.is_sqlite:
             return
         with self._database.write() as connection:
@@ -65,7 +65,7 @@ class SqlHookQueue:
             connection.execute(update(hook_run).where(held).values(leased_until_ms=None))
 
     def lease(self, now: datetime, limit: int, lease_s: float) -> Sequence[HookRun]:
-        """Claim what is due. Looks without a lock first: nothing due is the common answer."""
+        """Claim due hooks. Checks without a lock first, because usually nothing is due."""
         if not self._is_pending.get():
             return ()
         with self._database.read() as connection:
@@ -76,7 +76,7 @@ class SqlHookQueue:
             return [claimed for run in due if (claimed := _claimed(connection, run, now, lease_s)) is not None]
 
     def begin(self, launch: Launch, event: str, now: datetime, lease_s: float) -> HookRun | None:
-        """Claim a hook that runs now or never."""
+        """Claim a hook that must run now; None: it was started before."""
         with self._database.write() as connection:
             if not schedule_hook(connection, launch, event, now, lease_s):
                 return None
@@ -84,25 +84,25 @@ class SqlHookQueue:
         return HookRun(launch_id=launch.launch_id, watch=launch.watch, event=event, body=found, attempts=1)
 
     def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
-        """Does somebody run it at this moment?"""
+        """Whether it is being run at this moment."""
         held = and_(_is(launch_id, event), hook_run.c.state == "pending", _leased(to_ms(now)))
         with self._database.read() as connection:
             return connection.execute(select(hook_run.c.event).where(held)).first() is not None
 
     def done(self, run: HookRun) -> None:
-        """It ran, or there is nothing to run."""
+        """Note that it ran, or that there is nothing to run."""
         self._settle(run, state="done", last_error=None)
 
     def later(self, run: HookRun, next_try_at: datetime, error: str) -> None:
-        """It failed; try again then."""
+        """Note that it failed; retry at that time."""
         self._settle(run, next_try_at_ms=to_ms(next_try_at), last_error=error)
 
     def release(self, run: HookRun) -> None:
-        """It was not run."""
+        """Note that it was not run."""
         self._settle(run, attempts=run.attempts - 1)
 
     def failed(self, launch_id: str, event: str, error: str, news: OutboxAlert) -> bool:
-        """Give up, and alert the owner."""
+        """Give up, and alert the owner; False: it was already over."""
         pending = and_(_is(launch_id, event), hook_run.c.state == "pending")
         over = {"state": "failed", "leased_until_ms": None, "last_error": error}
         with self._database.write() as connection:

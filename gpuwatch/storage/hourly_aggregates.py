@@ -1,4 +1,4 @@
-"""Where the stays of a roll-up come from (memory, or the intervals), and where its rows go."""
+"""Reads the intervals for an hourly roll-up (from the cache or the database), and stores its rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CHUNK_HOURS = 24
 _NONE = -1
-_NUMBERS = 5  # of an ended interval
+_NUMBERS = 5  # values per ended interval
 
 HourRows = dict[Segment, HourlyAggregate]
 
@@ -45,34 +45,34 @@ INTERVALS_OF_SOURCE = _INTERVALS + _OF_SOURCE + _ORDER
 _COVERS = """SELECT at_s, complete_to_microusd FROM poll WHERE covers = 1 AND provider = ? AND gpu IN (?, '')
  AND spot = ? AND at_s >= ? AND at_s < ? ORDER BY at_s"""
 _POLLED = "SELECT DISTINCT at_s / 3600 FROM poll WHERE at_s >= ? AND at_s < ?"
-_SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment WHERE gpu_count > 0"  # 0: older sums
+_SEGMENTS = "SELECT id, provider, gpu, gpu_count, spot, gpu_family FROM segment WHERE gpu_count > 0"  # 0: older rows
 WRITE_HOURLY = """INSERT INTO hourly (segment_id, hour, min_microusd, q1_microusd, median_microusd, q3_microusd, offers,
  offer_seconds, sketch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
 class EndedIntervalLog:
-    """Intervals that ended lately, packed by segment: the roll-up of an hour that is not over yet needs them."""
+    """Recently ended intervals, packed by segment, for the roll-up of the current hour."""
 
     def __init__(self, since_s: int) -> None:
-        self.since_s = since_s  # all that ended from here on is in it
+        self.since_s = since_s  # all that ended from then on is included
         self._numbers: dict[int, array[int]] = {}
 
     def add(self, ended: Iterable[EndedInterval]) -> None:
-        """Append them."""
+        """Append intervals."""
         for one in ended:
             disk = _NONE if one.disk_microusd is None else one.disk_microusd
             numbers = self._numbers.setdefault(one.segment_id, array("q"))
             numbers.extend((one.series_id, one.from_s, one.until_s, one.machine_microusd, disk))
 
     def of_segment(self, segment_id: int) -> Iterator[PricedInterval]:
-        """Those of one segment."""
+        """Yield the intervals of one segment."""
         numbers = iter(self._numbers.get(segment_id, ()))
         for series_id, from_s, until_s, machine, disk in zip(*[numbers] * _NUMBERS, strict=True):
             price = reference_microusd(machine, None if disk == _NONE else disk)
             yield PricedInterval(segment_id, series_id, from_s, until_s, price)
 
     def forget_before(self, moment_s: int) -> None:
-        """Drop what ended before."""
+        """Drop intervals that ended before then."""
         kept: dict[int, array[int]] = {}
         for segment_id, numbers in self._numbers.items():
             for start in range(0, len(numbers), _NUMBERS):
@@ -84,7 +84,7 @@ class EndedIntervalLog:
 def intervals_in_memory(
     prices: OpenPrices, log: EndedIntervalLog, segments: Mapping[int, Segment], gpu: str, spot: int
 ) -> Iterator[PricedInterval]:
-    """The open intervals of one GPU and rental type, and those that ended since the log began."""
+    """Yield the open intervals of one GPU and rental type, and those that ended since the log began."""
     for segment_id in segments:
         yield from log.of_segment(segment_id)
     for (_, its_spot), provider_prices in prices.by_provider.items():
@@ -97,7 +97,7 @@ def intervals_in_memory(
 def covers_between(
     executor: Executor, start_s: int, end_s: int | None, segments: Mapping[int, Segment]
 ) -> dict[CoverScope, list[CoveringPoll]]:
-    """The covering polls that can speak for a span of time; a poll of all models counts for each."""
+    """Return the covering polls that apply to a span of time; a poll of all models counts for each."""
     until_s = 2**31 - 1 if end_s is None else end_s
     return {
         scope: [CoveringPoll(*row) for row in executor.rows(_COVERS, (*scope, start_s - COVER_LASTS_S, until_s))]
@@ -106,7 +106,7 @@ def covers_between(
 
 
 def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
-    """Which hours can hold anything: somebody looked in them, or not long before."""
+    """Return the hours that can have data: those with a poll shortly before or in them."""
     looked = executor.rows(_POLLED, (first * HOUR_S - COVER_LASTS_S, after * HOUR_S))
     reach = COVER_LASTS_S // HOUR_S
     found = {int(row[0]) + later for row in looked for later in range(reach + 1)}
@@ -116,9 +116,9 @@ def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
 def aggregate_from_memory(
     executor: Executor, first: int, after: int, prices: OpenPrices, log: EndedIntervalLog
 ) -> Iterator[tuple[int, HourRows]]:
-    """Hours [first, after) out of memory; the log must reach back to their start.
+    """Aggregate hours [first, after) from the cache; the log must reach back to their start.
 
-    One GPU after the other: all at once would need several MB, which the process then never gives back.
+    One GPU at a time: all at once would need several MB, which the process would never return to the system.
     """
     segments = segments_by_id(prices)
     parts: dict[tuple[str, int], dict[int, Segment]] = {}
@@ -138,7 +138,7 @@ def aggregate_from_memory(
 def aggregate_from_store(
     executor: Executor, first: int, after: int, prices: OpenPrices
 ) -> Iterator[tuple[int, HourRows]]:
-    """Hours [first, after) out of the intervals, a day at a time."""
+    """Aggregate hours [first, after) from the stored intervals, one day at a time."""
     segments = segments_by_id(prices)
     hours = polled_hours(executor, first, after)
     while hours:
@@ -151,7 +151,7 @@ def aggregate_from_store(
 def aggregate_hours(
     executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
 ) -> dict[int, HourlyRollup]:
-    """Hours in ascending order, out of the intervals of all segments; the last one only until `end_s`."""
+    """Aggregate hours, in ascending order, from the intervals of all segments; the last one only until `end_s`."""
     start_s = hours[0] * HOUR_S
     covers = covers_between(executor, start_s, None, segments)
     until = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
@@ -170,7 +170,7 @@ def aggregate_hours(
 def unfinished_hours(
     executor: Executor, segments: Mapping[int, Segment], first: int, now: datetime
 ) -> dict[int, dict[int, HourlyAggregate]]:
-    """Hours that are not summed up yet, from the intervals, by part and hour; nothing is written."""
+    """Aggregate hours without stored rows, from the intervals, by part and hour; writes nothing."""
     next_hour = executor.rows("SELECT next_hour FROM history_state WHERE id = 1")[0][0]
     at_s = seconds(now)
     if next_hour is None or not segments:
@@ -189,7 +189,7 @@ def unfinished_hours(
 
 
 def covered_hours(executor: Executor, segments: Mapping[int, Segment], first: int, after: int) -> set[int]:
-    """The hours for which a poll of any of these segments speaks."""
+    """Return the hours to which a poll of any of these segments applies."""
     covers = covers_between(executor, first * HOUR_S, after * HOUR_S, segments)
     polled: set[int] = set()
     for polls in covers.values():
@@ -199,9 +199,9 @@ def covered_hours(executor: Executor, segments: Mapping[int, Segment], first: in
 
 
 def write_hour(executor: Executor, hour: int, rows: HourRows, prices: OpenPrices) -> None:
-    """Store an hour, in place of what was stored of it; figures of imported prices stay where `rows` has none.
+    """Replace the stored rows of an hour; rows of imported prices stay if `rows` has none.
 
-    Memory knows nothing of what was imported, and the import has summed that up already.
+    The cache has no imported prices, and the import has aggregated them already.
     """
     instead_of = [
         number for segment, number in prices.segments.items() if segment in rows or not is_imported_source(segment[0])
@@ -217,7 +217,7 @@ def write_rows(
     *,
     instead_of: Sequence[int],
 ) -> None:
-    """Store some parts of an hour, in place of these segments."""
+    """Store some parts of an hour in place of these segments."""
     numbers = ", ".join(map(str, instead_of))
     if numbers:
         executor.run(f"DELETE FROM hourly WHERE hour = ? AND segment_id IN ({numbers})", (hour,))  # noqa: S608
@@ -228,7 +228,7 @@ def write_rows(
 
 
 def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segment]:
-    """The segments that a filter selects, by their number."""
+    """Return the segments that a filter selects, by id."""
     rows = executor.rows(_SEGMENTS)
     models = frozenset(row[2] for row in rows)
     return {
@@ -242,7 +242,7 @@ def matching_segments(executor: Executor, scope: MarketFilter) -> dict[int, Segm
 
 
 def segments_by_id(prices: OpenPrices) -> dict[int, Segment]:
-    """Parts of the market by their number."""
+    """Return the parts of the market by id."""
     return {number: segment for segment, number in prices.segments.items()}
 
 

@@ -1,4 +1,4 @@
-"""The lowest listed price of each hour, by provider, GPU and rental type, out of the hourly aggregates."""
+"""The lowest listed price of each hour, by provider, GPU and rental type, from the hourly aggregates."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class SqlHourlyLows:
         self._database = database
 
     def hourly_lows(self, gpus: Collection[str] | None, since: datetime, until: datetime) -> Mapping[_Part, HourlyLows]:
-        """By provider, kind of price, GPU and spot. Imported prices go with what they are. Raises StoreError."""
+        """Return it by provider, kind of price, GPU and spot; imported prices keep their kind. Raises StoreError."""
         first, after = seconds(since) // HOUR_S, -(-seconds(until) // HOUR_S)
         part = (segment.c.provider, segment.c.gpu, segment.c.spot)
         wanted = (
             select(*part, hourly.c.hour, func.min(hourly.c.min_microusd))
             .join_from(hourly, segment, hourly.c.segment_id == segment.c.id)
-            .where(hourly.c.hour >= first, hourly.c.hour < after, segment.c.gpu_count > 0)  # 0: older sums
+            .where(hourly.c.hour >= first, hourly.c.hour < after, segment.c.gpu_count > 0)  # 0: older aggregates
             .group_by(*part, hourly.c.hour)
         )
         if gpus is not None:

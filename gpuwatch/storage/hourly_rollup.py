@@ -1,7 +1,7 @@
-"""Sums up an hour: listed GPU prices, weighted by the time each was on offer. Pure: stays in, rows out.
+"""Aggregates an hour: listed GPU prices, weighted by the time each was on offer. Pure: intervals in, rows out.
 
-A price counts only as far as somebody looked: a covering poll vouches for what it showed until the next one, and for no
-longer than `COVER_LASTS_S`; so a gap is neither "no offers" nor "still the same".
+A price counts only as long as polls prove it: a covering poll proves what it showed until the next one, and for at most
+`COVER_LASTS_S`. So a gap means neither "no offers" nor "unchanged".
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import NamedTuple
 from gpuwatch.storage.quantile_sketch import encode_sketch, step_of
 
 HOUR_S = 3600
-COVER_LASTS_S = 3 * HOUR_S  # a quota of 20,000 rows a day lets a big market be read every two hours
+COVER_LASTS_S = 3 * HOUR_S  # with a quota of 20,000 rows a day, a big market can be read every two hours
 
 Segment = tuple[str, str, int, int]  # provider, GPU, count, spot
 CoverScope = tuple[str, str, int]  # provider, GPU, spot
 
 
 class PricedInterval(NamedTuple):
-    """One price of one identity, from when it was seen until it ended; `until_s` None: it stands."""
+    """One price of one identity, from when it was first seen until it ended; `until_s` None: it is current."""
 
     segment_id: int
     series_id: int
     from_s: int
     until_s: int | None
-    microusd: int  # listed for the whole offer, with the reference disk
+    microusd: int  # listed price of the whole offer, with the reference disk
 
 
 class CoveringPoll(NamedTuple):
-    """A covering poll; `to_microusd`: it shows nothing dearer."""
+    """A covering poll; `to_microusd`: it shows no dearer offers."""
 
     at_s: int
     to_microusd: int | None
 
 
 class HourlyAggregate(NamedTuple):
-    """A row of `hourly`, but for the segment's id."""
+    """A row of `hourly`, without the segment's id."""
 
     min_microusd: int
     q1_microusd: int
@@ -49,7 +49,7 @@ class HourlyAggregate(NamedTuple):
 
 
 class HourlyRollup:
-    """One hour (or its part until `end_s`) of the market."""
+    """One hour of the market, or its part until `end_s`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class HourlyRollup:
         self._series: dict[Segment, set[int]] = {}
 
     def add(self, stays: Iterable[PricedInterval]) -> None:
-        """Count them in."""
+        """Add intervals."""
         for stay in stays:
             segment = self._segments[stay.segment_id]
             seconds = self._seconds(stay, (segment[0], segment[1], segment[3]))
@@ -82,11 +82,11 @@ class HourlyRollup:
             self._series[segment].add(stay.series_id)
 
     def rows(self) -> dict[Segment, HourlyAggregate]:
-        """What to store of each segment."""
+        """Return the row of each segment."""
         return {segment: _row(prices, len(self._series[segment])) for segment, prices in self.prices.items()}
 
     def _seconds(self, stay: PricedInterval, scope: CoverScope) -> int:
-        """How long it was on offer within the hour, as far as anybody looked."""
+        """Return the seconds on offer within the hour, as far as polls prove them."""
         start = max(stay.from_s, self.start_s)
         end = self.end_s if stay.until_s is None else min(stay.until_s, self.end_s)
         if end <= start:
@@ -94,11 +94,11 @@ class HourlyRollup:
         windows = self._windows_for(scope, stay.microusd)
         if windows == [(self.start_s, self.end_s)] or end <= stay.from_s + COVER_LASTS_S:
             return end - start
-        own = (stay.from_s, stay.from_s + COVER_LASTS_S)  # it was seen then, whoever looked
+        own = (stay.from_s, stay.from_s + COVER_LASTS_S)  # the poll that first saw it proves this itself
         return sum(max(0, min(b, end) - max(a, start)) for a, b in _union([own, *windows]))
 
     def _windows_for(self, scope: CoverScope, microusd: int) -> list[tuple[int, int]]:
-        """When the hour is vouched for at this price."""
+        """Return the times within the hour for which polls prove offers at this price."""
         bounds = [c.to_microusd for c in self._covers.get(scope, ()) if c.to_microusd is not None]
         # prices between the same bounds are covered by the same polls
         key = (scope, min((bound for bound in bounds if bound >= microusd), default=None) if bounds else None)
@@ -114,7 +114,7 @@ class HourlyRollup:
 
 
 def ended_at(series: Sequence[tuple[int, int | None]], at: int, covers: Sequence[int]) -> int | None:
-    """When the interval `series[at]` (from, to) of one identity ended: None if it still stands.
+    """Return when the interval `series[at]` (from, to) of one identity ended; None: it is current.
 
     It ended with the first covering poll after it was last seen, or with the identity's next price.
     """

@@ -1,4 +1,4 @@
-"""A part of a file as the history knows it: by GPU, machine and moment; and the names and numbers of its offers."""
+"""A part of a file by GPU, machine and time, as the history stores it, and the ids of its offers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MachineKey = tuple[str, int]  # machine, GPUs
 
 
 class Observations(NamedTuple):
-    """What a file saw of one GPU and rental type: by machine and time, one price at a time."""
+    """The observations of one GPU and rental type in a file: by machine and time, with one price at a time."""
 
     keys: Sequence[MachineKey]
-    machine: Ints  # its place in `keys`
+    machine: Ints  # index into `keys`
     at_s: Ints
     microusd: Ints
 
@@ -47,9 +47,7 @@ class ImportBatch:
     def __init__(self, rows: PriceColumns, index: OfferIndex, source: PriceSource, about: SourceContents) -> None:
         self.name = imported_source_name(*source)
         self.observations: dict[MarketPart, Observations] = {}
-        self.listings: dict[
-            tuple[MarketPart, MachineKey], tuple[int, ListedOffer]
-        ] = {}  # the newest row, and what it says
+        self.listings: dict[tuple[MarketPart, MachineKey], tuple[int, ListedOffer]] = {}  # newest row and its content
         self.polls: dict[MarketPart, StatedPolls] = {
             (gpu, spot): polls for (_, gpu, spot), polls in stated_polls(rows, index).items()
         }
@@ -57,15 +55,15 @@ class ImportBatch:
         self._add_offers(rows.where(offered), index)
         self.twice = int(offered.sum()) - sum(len(seen.at_s) for seen in self.observations.values())
         for spot, at_s in about.implied_polls(np.unique(rows.at_s[offered])):
-            for gpu in sorted(about.gpus):  # not of "all": another file of this source may be about others
+            for gpu in sorted(about.gpus):  # not for "all": another file of this source may cover other GPUs
                 if len(at_s):
                     self.polls.setdefault((gpu, spot), StatedPolls()).add(at_s)
 
     def seen_at(self, moments: Ints, gpu: str, spot: bool) -> Ints:
-        """How many offers the poll of each moment shows."""
+        """Return the number of offers that the poll of each moment shows."""
         parts = [seen for part, seen in self.observations.items() if gpu in ("", part[0]) and part[1] == spot]
         times, counts = np.unique(np.concatenate([moments, *(seen.at_s for seen in parts)]), return_counts=True)
-        return np.asarray(counts[np.searchsorted(times, moments)] - 1)  # each moment itself is among them once
+        return np.asarray(counts[np.searchsorted(times, moments)] - 1)  # without the moment itself
 
     def _add_offers(self, rows: PriceColumns, index: OfferIndex) -> None:
         listing, at_s, microusd = cheapest_at_once(index.listing[rows.offer], rows.at_s, rows.microusd)
@@ -85,7 +83,7 @@ class ImportBatch:
 
 
 class ImportIds:
-    """Numbers of segments, places and series of one source; new ones are made where they are missing."""
+    """Ids of segments, places and series of one source; missing ones are created."""
 
     def __init__(self, connection: Connection, ids: OpenPrices, batch: ImportBatch) -> None:
         self._connection = connection
@@ -97,11 +95,11 @@ class ImportIds:
                 self._segments.setdefault((gpu, bool(spot)), {})[gpu_count] = number
 
     def segments(self, part: MarketPart) -> Iterator[tuple[int, int]]:
-        """Those that there are: (GPUs, number)."""
+        """Yield the existing segments: (GPUs, id)."""
         yield from self._segments.get(part, {}).items()
 
     def series(self, part: MarketPart, keys: Sequence[MachineKey]) -> Mapping[MachineKey, int]:
-        """The numbers of offers that the batch holds; what is known of them follows the newest row."""
+        """Return the ids of offers of the batch, created if missing; their facts are updated to the newest row."""
         by_count: dict[int, list[MachineKey]] = {}
         for key in keys:
             by_count.setdefault(key[1], []).append(key)

@@ -1,5 +1,5 @@
-"""Joins observations and polls with those that the store holds of the same source: what stood there is taken apart into
-observations around the new ones, and put together again. So it does not matter which came first.
+"""Merges observations and polls with the stored ones of the same source: stored runs that overlap the new ones are
+split into observations, and built again with them. So the order of imports does not matter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MergeCounts(msgspec.Struct):
     known: int = 0
     twice: int = 0
     polls: int = 0
-    changed_s: Ints = msgspec.field(default_factory=lambda: _NO_INTS)  # moments of which something new was said
+    changed_s: Ints = msgspec.field(default_factory=lambda: _NO_INTS)  # moments with new data
 
     def __add__(self, other: MergeCounts) -> MergeCounts:
         return MergeCounts(
@@ -53,7 +53,7 @@ class MergeCounts(msgspec.Struct):
 
 
 def merge(connection: Connection, ids: OpenPrices, batch: ImportBatch, *, dry_run: bool) -> MergeCounts:
-    """Write what is new in a batch; `ids` gets the names and numbers that are made for it."""
+    """Write what is new in a batch; adds the names and ids that it creates to `ids`."""
     executor = driver_executor(connection)
     fresh = {part: _new_polls(executor, batch.name, part, polls) for part, polls in batch.polls.items()}
     moments = [_NO_INTS, *(_times(polls) for polls in fresh.values())]
@@ -98,7 +98,7 @@ def _stored_polls(executor: Executor, scope: Row, from_s: int, to_s: int) -> Sta
 
 
 def _polls_about(polls: Mapping[MarketPart, StatedPolls], part: MarketPart) -> StatedPolls:
-    """A poll of all GPUs covers each of them."""
+    """Return the polls about a part; a poll of all GPUs covers each of them."""
     found = StatedPolls()
     for one in (part, ("", part[1])):
         if one in polls:
@@ -117,15 +117,15 @@ def _parts(ids: OpenPrices, batch: ImportBatch, fresh: Mapping[MarketPart, State
 
 
 class _StoredRuns(NamedTuple):
-    """What stood in the store: the runs' machines by their places in `keys`, and the numbers of their series."""
+    """The stored runs: their machines as indexes into `keys`, and the ids of their series."""
 
     keys: list[MachineKey]
-    numbers: Ints  # of series; below 0: none yet
+    numbers: Ints  # ids of series; below 0: none yet
     runs: PriceRuns
 
 
 class _PartMerge:
-    """One GPU and rental type of one source."""
+    """Merges one GPU and rental type of one source."""
 
     def __init__(
         self, executor: Executor, names: ImportIds, batch: ImportBatch, part: MarketPart, fresh: StatedPolls
@@ -144,7 +144,7 @@ class _PartMerge:
         self._polls = PollTimeline(stored.complete_s, stored.bounded)
 
     def merge(self, *, dry_run: bool) -> MergeCounts:
-        """Write what changes; answers what is new."""
+        """Write the changes; return the counts."""
         stored = self._stored()
         known, changed_s = self._known(stored.runs)
         merged = MergeCounts(new=int((~known).sum()), known=int(known.sum()), changed_s=changed_s)
@@ -153,11 +153,11 @@ class _PartMerge:
             if not dry_run:
                 self._write(stored, made)
         elif not dry_run:
-            self._names.series(self._part, self._new.keys)  # what is known of them may be newer
+            self._names.series(self._part, self._new.keys)  # their facts may be newer
         return merged
 
     def _stored(self) -> _StoredRuns:
-        """The runs in the window, with the machines of the new observations first among the keys."""
+        """Return the runs in the window; the machines of the new observations come first among the keys."""
         keys = {key: place for place, key in enumerate(self._new.keys)}
         numbers: dict[int, int] = {}
         columns: list[tuple[int, int, int, int]] = []
@@ -172,7 +172,7 @@ class _PartMerge:
         return _StoredRuns(list(keys), of_places, PriceRuns(*found.T))
 
     def _known(self, old: PriceRuns) -> tuple[Flags, Ints]:
-        """Which of the new observations the store shows already, and the times of the others."""
+        """Return which new observations the store already shows, and the times of the others."""
         machine, at_s, microusd = self._new.machine, self._new.at_s, self._new.microusd
         at = np.searchsorted(keyed(old.offer, old.from_s), keyed(machine, at_s), "right") - 1
         known = at >= 0
@@ -186,7 +186,7 @@ class _PartMerge:
         return known, np.unique(at_s[~known])
 
     def _rebuilt(self, stored: _StoredRuns, known: Flags) -> PriceRuns:
-        """The runs of the new observations and of what stood."""
+        """Return the runs of the new and the stored observations."""
         old = stored.runs
         low = np.searchsorted(self._old_polls.times, old.from_s, "left")
         many = np.searchsorted(self._old_polls.times, old.seen_s, "right") - low
@@ -212,14 +212,14 @@ class _PartMerge:
         self._executor.run_many(_ADD, list(zip(*(column[added].tolist() for column in columns), strict=True)))
 
     def _window(self, first_s: int, last_s: int) -> tuple[int, int]:
-        """From the last poll before to the first one after: new rows do not affect what lies beyond."""
+        """Return the last poll before and the first one after the new rows: these affect nothing outside."""
         before = self._executor.rows(_WHOLE_BEFORE, (*self._scope, first_s))[0][0]
         after = self._executor.rows(_WHOLE_AFTER, (*self._scope, last_s))[0][0]
         return before or _FIRST, after or _LAST
 
 
 def _without(some: PriceRuns, others: PriceRuns) -> Flags:
-    """Which runs are not among the others; an offer has one run from a time on."""
+    """Return which runs are not among the others; an offer has one run that begins at a time."""
     keys = keyed(others.offer, others.from_s)
     at = np.searchsorted(keys, keyed(some.offer, some.from_s))
     missing = np.ones(len(some.offer), bool)

@@ -1,6 +1,6 @@
-"""The hourly figures of imported prices, for all hours of a part of a file at once; the same as `hourly_rollup` gives.
+"""Hourly aggregates of imported prices, for all hours of a part of a file at once; same results as `hourly_rollup`.
 
-A daemon sums up one hour of its own memory at a time; an import sums up months.
+A daemon aggregates one hour from its cache at a time; an import aggregates months.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BYTE = 255
 
 
 class _Stays(NamedTuple):
-    """Prices of offers, and the time they stood."""
+    """Prices of offers, and how long each lasted."""
 
     segment: Ints
     series: Ints
@@ -30,12 +30,12 @@ class _Stays(NamedTuple):
     microusd: Ints
 
     def at(self, which: Ints) -> _Stays:
-        """Some of them."""
+        """Return some of them."""
         return _Stays(*(column[which] for column in self))
 
 
 class _Shares(NamedTuple):
-    """How long prices stood within hours."""
+    """How long prices lasted within hours."""
 
     segment: Ints
     hour: Ints
@@ -44,15 +44,15 @@ class _Shares(NamedTuple):
     seconds: Ints
 
     def at(self, which: Ints) -> _Shares:
-        """Some of them."""
+        """Return some of them."""
         return _Shares(*(column[which] for column in self))
 
 
 def aggregate_again(executor: Executor, segments: Mapping[int, Segment], moments: Ints) -> None:
-    """Store anew every hour of one source in the history for which these moments are valid.
+    """Replace every hourly row of one source to which these moments apply.
 
     Args:
-        segments: all of the source, by number.
+        segments: all segments of the source, by id.
     """
     if not segments:
         return
@@ -74,7 +74,7 @@ def _shares(executor: Executor, segments: Mapping[int, Segment], hours: Ints) ->
     covers = covers_between(executor, start_s, None, segments)
     (source,) = {segment[0] for segment in segments.values()}
     rows = executor.rows(INTERVALS_OF_SOURCE, (end_s, start_s - COVER_LASTS_S, source))
-    columns = np.array([row[:5] for row in rows], np.int64).reshape(-1, 5).T  # the disk is none: files do not name it
+    columns = np.array([row[:5] for row in rows], np.int64).reshape(-1, 5).T  # no disk: files do not state it
     series, segment, from_s, to_s, microusd = columns
     found = [_Shares(*[np.empty(0, np.int64)] * 5)]
     scopes: dict[tuple[str, str, int], list[int]] = {}
@@ -96,7 +96,7 @@ def _shares(executor: Executor, segments: Mapping[int, Segment], hours: Ints) ->
 
 
 def _ends(series: Ints, from_s: Ints, to_s: Ints, polled_s: Ints) -> Ints:
-    """When each interval ended: with the next poll, or the next price of its offer."""
+    """Return when each interval ended: at the next poll, or at the next price of its offer."""
     ends = np.append(polled_s, NEVER_S)[np.searchsorted(polled_s, to_s, "right")]
     goes_on = np.flatnonzero(series[1:] == series[:-1])
     ends[goes_on] = np.minimum(ends[goes_on], from_s[goes_on + 1])
@@ -104,7 +104,7 @@ def _ends(series: Ints, from_s: Ints, to_s: Ints, polled_s: Ints) -> Ints:
 
 
 def _by_bound(microusd: Ints, polls: list[CoveringPoll]) -> Iterator[tuple[Ints, Ints]]:
-    """Which prices are covered by which times: prices between the same bounds are covered by the same polls."""
+    """Group prices by their coverage: prices between the same bounds are covered by the same polls."""
     bounds = np.array(sorted({poll.to_microusd for poll in polls if poll.to_microusd is not None}), np.int64)
     reach = np.append(bounds, _NO_BOUND)[np.searchsorted(bounds, microusd)]
     for bound in np.unique(reach).tolist():
@@ -117,7 +117,7 @@ def _by_bound(microusd: Ints, polls: list[CoveringPoll]) -> Iterator[tuple[Ints,
 
 
 def _shares_of(stays: _Stays, hours: Ints, polled_s: Ints) -> _Shares:
-    """The seconds of each stay within each hour, as far as anybody looked."""
+    """Return the seconds of each interval within each hour, as far as polls prove them."""
     first = np.searchsorted(hours, stays.from_s // HOUR_S)
     many = np.maximum(np.searchsorted(hours, (stays.until_s - 1) // HOUR_S, "right") - first, 0)
     stay = np.repeat(np.arange(len(many)), many)
@@ -126,14 +126,14 @@ def _shares_of(stays: _Stays, hours: Ints, polled_s: Ints) -> _Shares:
     start = np.maximum(each.from_s, hour * HOUR_S)
     end = np.minimum(each.until_s, (hour + 1) * HOUR_S)
     covered = _Covered(polled_s)
-    own = np.clip(each.from_s + COVER_LASTS_S, start, end)  # it was seen then, whoever looked
+    own = np.clip(each.from_s + COVER_LASTS_S, start, end)  # the poll that first saw it proves this itself
     seconds = covered.between(own, end) + own - start
     some = np.flatnonzero((end > start) & (seconds > 0))
     return _Shares(each.segment, hour, each.series, each.microusd, seconds).at(some)
 
 
 class _Covered:
-    """The time for which polls vouch."""
+    """The times for which polls prove offers."""
 
     def __init__(self, polled_s: Ints) -> None:
         polled_s = np.unique(polled_s)
@@ -143,7 +143,7 @@ class _Covered:
         self._before = np.append(0, np.cumsum(lasts))
 
     def between(self, start_s: Ints, end_s: Ints) -> Ints:
-        """Seconds between two times."""
+        """Return the proven seconds between two times."""
         return self._until(end_s) - self._until(start_s)
 
     def _until(self, at_s: Ints) -> Ints:
@@ -153,7 +153,7 @@ class _Covered:
 
 
 def _rows(shares: _Shares) -> Iterator[Row]:
-    """Rows of `hourly`."""
+    """Return rows of `hourly`."""
     shares = shares.at(np.lexsort((shares.gpu_microusd, shares.hour, shares.segment)))
     group = _begins(shares.segment, shares.hour)
     if not len(group):
@@ -181,7 +181,7 @@ def _sketches(group: Ints, shares: _Shares, count: int) -> Iterator[bytes]:
 
 
 def _encoded(step: Ints, seconds: Ints, starts: Ints) -> Iterator[bytes]:
-    """A sketch for each range of steps: as `encode_sketch`, which is needed for few."""
+    """Return a sketch for each range of steps, like `encode_sketch`, but for many at once."""
     minutes = np.maximum(np.rint(seconds / 60).astype(np.int64), 1)
     gap = np.diff(step, prepend=0)
     small = minutes <= _BYTE
@@ -198,7 +198,7 @@ def _encoded(step: Ints, seconds: Ints, starts: Ints) -> Iterator[bytes]:
 
 
 def _begins(one: Ints, other: Ints) -> Ints:
-    """Where a new pair begins, in ordered columns."""
+    """Return the indexes at which a new pair begins, in sorted columns."""
     changes = (one[1:] != one[:-1]) | (other[1:] != other[:-1])
     return np.flatnonzero(np.append(True, changes)) if len(one) else np.empty(0, np.int64)
 

@@ -1,4 +1,4 @@
-"""This installation: the id in its launches and labels, and the salt of its hashes. Made once, at first use."""
+"""This installation: the id in its launches and labels, and the salt of its hashes. Created at first use."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from gpuwatch.storage.rows import insert_if_absent, to_ms
 
 _ROW_ID = 1
 READ_INSTALLATION = select(installation.c.install_id, installation.c.key_salt)
-INSTALL_ID = select(installation.c.install_id).scalar_subquery()  # for a query that reads other things anyway
+INSTALL_ID = select(installation.c.install_id).scalar_subquery()  # for a query that reads other data anyway
 
 
 class StoredInstallation(NamedTuple):
-    """Whose launches a database holds."""
+    """The identity of the installation that a database belongs to."""
 
     install_id: str
     key_salt: str
 
 
 def new_identity() -> str:
-    """8 characters of a-z and 2-7: 40 random bits."""
+    """Return 8 characters of a-z and 2-7: 40 random bits."""
     return base64.b32encode(secrets.token_bytes(5)).decode().lower()
 
 
 def load_installation(connection: Connection, now: datetime) -> StoredInstallation:
-    """The installation of this database, made now if there is none. Needs a transaction that may write."""
+    """Return the installation of this database, created if there is none. Needs a writing transaction."""
     found = connection.execute(READ_INSTALLATION).first()
-    if found is None:  # another process may make it at this moment; one of the two stays
+    if found is None:  # another process may create it at the same moment; one of the two stays
         row = {
             "id": _ROW_ID,
             "install_id": new_identity(),

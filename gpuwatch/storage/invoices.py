@@ -1,4 +1,4 @@
-"""Provider invoices as rows. An instance's day is replaced as a whole; what is final stays final."""
+"""Provider invoices as rows. An instance's day is replaced as a whole; final days never change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SqlInvoiceRepository:
         self._database = database
 
     def all(self, provider: str | None = None) -> list[InvoiceRow]:
-        """Every stored line, oldest day first."""
+        """Return every stored line, oldest day first."""
         of_it = invoice_line.c
         lines = select(invoice_line).order_by(of_it.day, of_it.provider, of_it.instance_id, of_it.kind)
         with self._database.read() as connection:
@@ -39,7 +39,7 @@ class SqlInvoiceRepository:
         ]
 
     def final(self, provider: str) -> set[tuple[str, date]]:
-        """(instance, day) whose charges will not change any more."""
+        """Return the (instance, day) whose charges are final."""
         days = (
             select(invoice_line.c.instance_id, invoice_line.c.day)
             .where(invoice_line.c.provider == provider)
@@ -50,7 +50,7 @@ class SqlInvoiceRepository:
             return {(instance_id, _date(day)) for instance_id, day in connection.execute(days)}
 
     def keep(self, rows: Sequence[InvoiceRow]) -> int:
-        """Save rows, each instance's day as a whole; returns how many."""
+        """Save rows, each instance's day as a whole; return how many."""
         days: dict[tuple[str, str, int], list[InvoiceRow]] = {}
         for row in rows:
             days.setdefault((row.provider, row.instance_id, _number(row.day)), []).append(row)

@@ -1,4 +1,4 @@
-"""Jobs as rows. Each step of a job is one transaction: its row, its event, its run."""
+"""Jobs as rows. Each transition of a job is one transaction: its row, its event, its run."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _RENTS = select(launch.c.launch_id).where(launch.c.watch_id == bindparam("of_job
 
 
 class SqlJobRepository:
-    """Implements `ports.jobs.JobStore` over the database, and what the commands need besides."""
+    """Implements `ports.jobs.JobStore` over the database, and further queries of the commands."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._open: dict[str, Job] = {}  # as last read: reading 10,000 of them at each pass would be slow
         self._open_jobs = QueryCache(database, self._read_open)
 
-    # --- what the daemon does -----------------------------------------------------------------------------------------
+    # --- for the daemon -----------------------------------------------------------------------------------------------
 
     def open_jobs(self) -> list[Job]:
-        """Those that are not over, oldest first; only those that have changed are read whole. Raises StoreError."""
+        """Return open jobs, oldest first; reads only changed rows completely. Raises StoreError."""
         return list(self._open_jobs.get())
 
     def _read_open(self, connection: Connection) -> Sequence[Job]:
@@ -65,31 +65,31 @@ class SqlJobRepository:
         return found
 
     def job(self, job_id: str) -> Job | None:
-        """One job. Raises StoreError."""
+        """Return one job. Raises StoreError."""
         return next(iter(self._select(jobs.c.job_id == job_id)), None)
 
     def runs(self, job_id: str) -> list[JobRun]:
-        """Its runs, oldest first. Raises StoreError."""
+        """Return its runs, oldest first. Raises StoreError."""
         query = select(job_run).where(job_run.c.job_id == job_id).order_by(job_run.c.run_number)
         with self._database.read() as connection:
             return [_run_of(row) for row in connection.execute(query)]
 
     def save_run(self, run: JobRun, event: JobEvent | None = None) -> None:
-        """Keep a run as it is now, and what happened, in one transaction. Raises StoreError."""
+        """Store a run and an event in one transaction. Raises StoreError."""
         with self._database.write() as connection:
             upsert(connection, job_run, _row_of_run(run))
             if event is not None:
                 connection.execute(insert(job_event), _row_of_event(event))
 
     def record(self, job: Job, transition: JobTransition, run: JobRun | None = None) -> Job:
-        """One step with its event, and the run as it is then. Raises JobConflict, JobTransitionRefused, StoreError."""
+        """Store one transition with its event and run. Raises JobConflict, JobTransitionRefused, StoreError."""
         with self._database.write() as connection:
             return _step(connection, job, transition, *(() if run is None else (run,)))
 
     def take_over(self, job: Job, transition: JobTransition, run: JobRun, given_by: JobRun) -> Job:
-        """One step of a queued job onto the instance of a job that is done with it. Raises JobConflict, StoreError."""
+        """Move a queued job onto the instance of a finished job. Raises JobConflict, StoreError."""
         with self._database.write() as connection:
-            lock_reservations(connection)  # a reservation looks whether the job is queued
+            lock_reservations(connection)  # a reservation reads whether the job is queued
             if connection.execute(_RENTS, {"of_job": job.job_id}).first() is not None:
                 raise JobConflict(f"job {job.name!r} rents its own instance")
             paused = pause_refusal(load_pauses(connection).by_hand, WATCH_PREFIX + job.name, transition.at)
@@ -98,7 +98,7 @@ class SqlJobRepository:
             return _step(connection, job, transition, run, given_by)
 
     def ended_jobs(self, names: Collection[str]) -> list[Job]:
-        """The jobs with one of these names, or of an array with one, that are over. Raises StoreError."""
+        """Return ended jobs with one of these names, or of an array with such a name. Raises StoreError."""
         wanted, found = list(names), []
         for start in range(0, len(wanted), _NAMES):
             some = wanted[start : start + _NAMES]
@@ -107,17 +107,17 @@ class SqlJobRepository:
         return [job for job in found if job.name in names or job.definition.group in names]
 
     def save_spent(self, job_id: str, spent_microusd: int) -> None:
-        """Keep what a job has cost so far; its version stays. Raises StoreError."""
+        """Store the cost of a job so far, without a new version. Raises StoreError."""
         with self._database.write() as connection:
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(spent_microusd=spent_microusd))
 
-    # --- what the commands do -----------------------------------------------------------------------------------------
+    # --- for the commands ---------------------------------------------------------------------------------------------
 
     def submit(self, submitted: Sequence[Job]) -> None:
-        """Keep new jobs, all or none.
+        """Store new jobs, all or none.
 
         Raises:
-            UsageError: a job of one of these names is open.
+            UsageError: an open job has one of these names.
             StoreError: nothing was written.
         """
         with self._database.write() as connection:
@@ -129,7 +129,7 @@ class SqlJobRepository:
                 _insert(connection, job)
 
     def recent(self, limit: int | None = None, state: JobState | None = None) -> list[Job]:
-        """The newest jobs, oldest first. Raises StoreError."""
+        """Return the newest jobs, oldest first. Raises StoreError."""
         query = select(jobs).order_by(jobs.c.submitted_at_ms.desc(), jobs.c.job_id.desc())
         if state is not None:
             query = query.where(jobs.c.state == state.value)
@@ -138,23 +138,23 @@ class SqlJobRepository:
         return [_job_of(row) for row in reversed(rows)]
 
     def named(self, name_or_id: str) -> Job | None:
-        """A job by its id, else the newest of a name. Raises StoreError."""
+        """Return a job by its id, else the newest with that name. Raises StoreError."""
         by_id = self.job(name_or_id)
         return by_id or next(reversed(self._select(jobs.c.name == name_or_id)), None)
 
     def of_group(self, group: str) -> list[Job]:
-        """The jobs of an array, oldest first. Raises StoreError."""
+        """Return the jobs of an array, oldest first. Raises StoreError."""
         named = self._select(jobs.c.name.startswith(f"{group}-", autoescape=True))
         return [job for job in named if job.definition.group == group]
 
     def events(self, job_id: str) -> list[JobEvent]:
-        """What happened to it, oldest first. Raises StoreError."""
+        """Return its events, oldest first. Raises StoreError."""
         query = select(job_event).where(job_event.c.job_id == job_id).order_by(job_event.c.id)
         with self._database.read() as connection:
             return [_event_of(row) for row in connection.execute(query)]
 
     def newest_events(self, job_ids: Collection[str], kinds: Collection[str]) -> list[JobEvent]:
-        """The newest event of each of these kinds of each of these jobs. Raises StoreError."""
+        """Return the newest event of each of these kinds for each of these jobs. Raises StoreError."""
         wanted, found = list(job_ids), []
         with self._database.read() as connection:
             for start in range(0, len(wanted), _CHUNK):
@@ -168,7 +168,7 @@ class SqlJobRepository:
         return found
 
     def runs_on_an_instance(self) -> list[JobRun]:
-        """The newest run of each job that is on an instance. Raises StoreError."""
+        """Return the newest run of each job that is on an instance. Raises StoreError."""
         is_newest = and_(job_run.c.job_id == jobs.c.job_id, job_run.c.run_number == jobs.c.run_number)
         on_instance = [state.value for state in ON_AN_INSTANCE]
         query = select(job_run).join(jobs, is_newest).where(jobs.c.state.in_(on_instance))
@@ -176,20 +176,20 @@ class SqlJobRepository:
             return [_run_of(row) for row in connection.execute(query)]
 
     def open_with_deadline(self) -> list[Job]:
-        """Jobs that are not over and have a deadline. Raises StoreError."""
+        """Return open jobs with a deadline. Raises StoreError."""
         return self._select(and_(_OPEN, jobs.c.deadline_ms.is_not(None)))
 
     def on_an_instance(self) -> list[Job]:
-        """Jobs whose instance runs. Raises StoreError."""
+        """Return jobs whose instance runs. Raises StoreError."""
         return self._select(jobs.c.state.in_([state.value for state in ON_AN_INSTANCE]))
 
     def spent_microusd(self) -> int:
-        """What all jobs that are stored have cost. Raises StoreError."""
+        """Return the total cost of all stored jobs. Raises StoreError."""
         with self._database.read() as connection:
             return int(connection.execute(select(func.coalesce(func.sum(jobs.c.spent_microusd), 0))).scalar_one())
 
     def counts(self) -> dict[str, int]:
-        """How many jobs are in each state. Raises StoreError."""
+        """Return the number of jobs in each state. Raises StoreError."""
         query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
         with self._database.read() as connection:
             return {row.state: row[1] for row in connection.execute(query)}
@@ -222,7 +222,7 @@ def _step(connection: Connection, job: Job, transition: JobTransition, *runs: Jo
 
 def _insert(connection: Connection, job: Job) -> None:
     connection.execute(insert(jobs), _row_of(job) | {"job_id": job.job_id})
-    # its launches carry its id as the id of their watch
+    # its launches have its id as the id of their watch
     identity = {"watch_id": job.job_id, "name": WATCH_PREFIX + job.name, "created_at_ms": to_ms(job.submitted_at)}
     connection.execute(insert(watch_identity), identity)
     event = JobEvent(job_id=job.job_id, run_number=0, at=job.submitted_at, kind="submitted")

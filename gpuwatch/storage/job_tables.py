@@ -1,4 +1,4 @@
-"""The tables of jobs: what is to be done, each attempt, what happened. `tables.py` has the rest."""
+"""The tables of jobs: definitions, runs, events. `tables.py` has the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ job = Table(
     metadata,
     Column("job_id", String(8), primary_key=True),
     Column("name", String(150), nullable=False),
-    Column("definition", Text, nullable=False),  # JSON: what the job file says, with references for secrets
+    Column("definition", Text, nullable=False),  # JSON: the content of the job file, with references for secrets
     Column("state", String(12), nullable=False),
     Column("priority", Integer, nullable=False),
     Column("deadline_ms", BigInteger),

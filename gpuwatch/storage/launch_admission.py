@@ -1,7 +1,7 @@
-"""What stands between a decision and an intent (`launches.reserving`), asked in one transaction, with what it writes.
+"""Admits a launch (`launches.admission`): reads the state and writes the intent in one transaction.
 
-Two daemons on one PostgreSQL: a reservation takes a lock of its transaction, so that budgets are counted by one at a
-time; what must be unique (a slot of a watch, an offer) is a unique row besides.
+With two daemons on one PostgreSQL, a reservation takes a transaction lock, so that budgets are counted by one at a
+time; in addition, unique rows protect whatever must be unique (a slot of a watch, an offer).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _because(end: EndReason) -> ColumnElement[bool]:
     return func.coalesce(launches.c.end_reason, "").startswith(end.value, autoescape=True)
 
 
-# Built once: these stand between an offer and its rent.
+# Built once: these run between an offer and its rent.
 _RELEVANT = select(launches).where(
     or_(IS_ALIVE, launches.c.ended_at_ms >= bindparam("since")),
     launches.c.dry_run.is_(False),
@@ -69,14 +69,14 @@ _RELEVANT = select(launches).where(
 _TOTAL = select(func.count()).where(
     launches.c.watch == bindparam("of_watch"),
     launches.c.dry_run.is_(False),
-    or_(launches.c.state != LaunchState.FAILED.value, _because(EndReason.CRASHED)),  # that one was what was wanted
+    or_(launches.c.state != LaunchState.FAILED.value, _because(EndReason.CRASHED)),  # a launch that ran counts
 )
 _OUTBID = and_(
     launches.c.state == LaunchState.ENDED.value,
     _because(EndReason.OUTBID),
 )
 _TOTAL_RELAUNCHING = _TOTAL.where(not_(_OUTBID))
-# Most stores hold no pause, no note and no unknown instance: whether they do comes with the row that is read anyway.
+# Most stores have no pause, no note and no unknown instance: one row that is read anyway tells whether they have any.
 _DECIDED = (
     exists(select(pause)).label("pauses"),
     exists(select(machine_note)).label("notes"),
@@ -99,9 +99,9 @@ _INSERT_LAUNCH, _INSERT_EVENT = insert(launches), insert(launch_event)
 def reserve(
     connection: Connection, intent: Intent, budget: Budget, now: datetime
 ) -> tuple[Launch, Match] | LaunchRefusal:
-    """Take a free slot of the watch, an offer that nobody has, and the money for it: or say why not.
+    """Take a free slot of the watch, an offer that no launch has, and its budget; or return why not.
 
-    The launch is written as `requested` at once: from here on it may have been sent, whatever dies.
+    The launch is written as `requested` at once: from then on, after any crash, it may have been sent.
     """
     lock_reservations(connection)
     watch = intent.watch
@@ -111,7 +111,7 @@ def reserve(
         return watch_id
     if watch.name.startswith(WATCH_PREFIX):
         state = connection.scalar(_JOB_STATE, {"of_job": watch_id})
-        if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was made
+        if state not in {None, JobState.QUEUED}:  # cancelled, or on another job's instance, since its watch was created
             return LaunchRefusal(RefusalReason.MAX_ACTIVE, f"the job is {state}; it does not rent")
     installation = found.install_id or load_installation(connection, now).install_id
     standing = _standing(connection, found, watch, now)
@@ -120,11 +120,11 @@ def reserve(
     if isinstance(admitted, LaunchRefusal):
         return admitted
     launch = msgspec.structs.replace(admitted[0], terms=terms_of(watch))
-    # PostgreSQL gives up the whole transaction at a failed statement; SQLite undoes that statement alone
+    # after a failed statement PostgreSQL rolls back the whole transaction, SQLite only the statement
     undone_alone = nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
     try:
         with undone_alone:
-            connection.execute(_INSERT_LAUNCH, row_of(launch))  # as parameters: values() looks at each for 2 ms
+            connection.execute(_INSERT_LAUNCH, row_of(launch))  # as parameters: values() examines each for 2 ms
             connection.execute(_INSERT_EVENT, row_of_event(launch, None, "intent", now, intent.compared or None))
     except IntegrityError:
         return LaunchRefusal(RefusalReason.OFFER_TAKEN, "another launch has just taken the slot or the offer")
@@ -132,14 +132,14 @@ def reserve(
 
 
 def refusal_of_rehearsal(connection: Connection, intent: Intent, budget: Budget, now: datetime) -> LaunchRefusal | None:
-    """Why `reserve` would refuse this intent now; None: it would not. Writes and locks nothing."""
+    """Return why `reserve` would refuse this intent now, or None. Writes and locks nothing."""
     found = connection.execute(_STANDING[_relaunches(intent.watch)], {"of_watch": intent.watch.name}).one()
     admitted = admit_launch(intent, _standing(connection, found, intent.watch, now), budget, now)
     return admitted if isinstance(admitted, LaunchRefusal) else None
 
 
 def _standing(connection: Connection, found: Row[Any], watch: Watch, now: datetime) -> AdmissionState:
-    """What stands in the store for and against a launch of this watch, without the identities."""
+    """Return the stored state that decides about a launch of this watch, without the identities."""
     pauses = load_pauses(connection) if found.pauses else PauseTable()
     return AdmissionState(
         known=lambda: _relevant_launches(connection, now),
@@ -154,7 +154,7 @@ def _standing(connection: Connection, found: Row[Any], watch: Watch, now: dateti
 
 
 def _identify(connection: Connection, watch: Watch, now: datetime) -> str | LaunchRefusal:
-    """The id of a watch that none of the newest settings' watches was known to be."""
+    """Return the id of a watch that the newest settings did not identify, or a refusal if it may be a renamed one."""
     old = None if watch.renamed_from == "" else abandoned_by(connection, watch.name)
     if old is None:
         return identify(connection, watch.name, now)
@@ -175,14 +175,14 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
     *,
     came_from: str,
 ) -> Launch | LaunchRefusal:
-    """May a launch be pointed at another offer, or at the same at another price? The rules of `reserve`, but for the
-    slot, which it has, and the rests of its provider, which it has passed.
+    """Decide whether a launch may change its offer or price, by the rules of `reserve` without two: its slot, which
+    it already has, and its provider's cooldown, which it has passed.
 
     Args:
-        came_from: the provider where it was reserved or asked for last.
+        came_from: the provider where it was reserved or last requested.
 
     Returns:
-        The launch as it is to be written, or why not.
+        The launch to write, or why not.
     """
     pauses = load_pauses(connection)
     paused = pause_refusal(pauses.by_hand, pointed.watch, now)
@@ -210,7 +210,7 @@ def admit_retarget(  # noqa: PLR0913 everything that it depends on
 def extension_refusal(
     connection: Connection, later: Launch, budget: Budget, of_watch: Budget, now: datetime
 ) -> LaunchRefusal | None:
-    """Why the budgets do not allow a launch to run for longer; None: they do. A pause does not matter: it runs."""
+    """Return why the budgets do not allow an extension, or None. Pauses do not matter: the launch runs already."""
     others = [one for one in _relevant_launches(connection, now) if one.launch_id != later.launch_id]
     without_count = msgspec.structs.replace(budget, max_instances=None)
     own_without_count = msgspec.structs.replace(of_watch, max_instances=None)
@@ -218,10 +218,10 @@ def extension_refusal(
 
 
 def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -> LaunchRefusal | None:
-    """The last check before an order is sent: what the owner decided since the launch was reserved.
+    """Check the owner's decisions since the reservation, right before an order is sent.
 
     Raises:
-        LaunchConflict: somebody took it over since; a process that slept long must not send what others gave up.
+        LaunchConflict: another process took it over; a process that slept long must not send an abandoned order.
     """
     found = connection.execute(_AS_RESERVED, {"of_launch": launch.launch_id}).first()
     if found is None or (found.state, found.version) != (launch.state.value, launch.version):
@@ -233,7 +233,7 @@ def refusal_before_send(connection: Connection, launch: Launch, now: datetime) -
 
 
 def _relevant_launches(connection: Connection, now: datetime) -> list[Launch]:
-    """What limits and budget depend on: all that is alive, and what ended this month or lately."""
+    """Return the launches that limits and budget depend on: active ones, and those that ended this month or lately."""
     since = min(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0), now - AVOID_FOR - timedelta(hours=1))
     return [launch_of(row) for row in connection.execute(_RELEVANT, {"since": to_ms(since)})]
 
@@ -241,7 +241,7 @@ def _relevant_launches(connection: Connection, now: datetime) -> list[Launch]:
 def _avoided_machines(
     notes: Sequence[MachineNote], known: Sequence[Launch], watch: Watch, now: datetime
 ) -> Mapping[ProviderMachine, AvoidedMachine]:
-    """The machines that this watch must not rent."""
+    """Return the machines that this watch must not rent."""
     over = [launch for launch in known if launch.is_over]
     return find_avoided_machines(over, notes, now, (watch.name,) if _relaunches(watch) else ())
 

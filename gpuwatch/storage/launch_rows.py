@@ -1,4 +1,4 @@
-"""A launch as a row, and back; its steps as events."""
+"""Converts launches to rows and back; their transitions to events."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WORDS_LENGTH = 500
 
 
 def alive_in_any_schema(connection: Connection) -> list[tuple[str, str | None, str]]:
-    """Provider, instance id and label of what is alive: columns that every schema has had."""
+    """Return provider, instance id and label of active launches: columns that exist in every schema."""
     wanted = select(launch_table.c.provider, launch_table.c.instance_id, launch_table.c.label)
     rows = connection.execute(wanted.where(IS_ALIVE))
     return [(row.provider, row.instance_id, row.label) for row in rows]
 
 
 def row_of(launch: Launch) -> dict[str, Any]:
-    """What is written of a launch."""
+    """Return the row of a launch."""
     row = msgspec.structs.asdict(launch)
     for name in _TIMES:
         row[f"{name}_ms"] = to_ms(row.pop(name))
@@ -43,7 +43,7 @@ def row_of(launch: Launch) -> dict[str, Any]:
 
 
 def launch_of(row: Row[Any]) -> Launch:
-    """A launch as it was written."""
+    """Return the launch of a row."""
     values = dict(row._mapping)
     for name in _TIMES:
         values[name] = from_ms(values.pop(f"{name}_ms"))
@@ -68,7 +68,7 @@ def _spans(text_: str | None) -> tuple[PriceSpan, ...]:
 def row_of_event(
     moved: Launch, from_: LaunchState | None, cause: str, now: datetime, words: str | None = None
 ) -> dict[str, Any]:
-    """One step of it, with its cause, the provider's own words, and the price from then on."""
+    """Return the row of a transition: its cause, the provider's message, and the price from then on."""
     return {
         "launch_id": moved.launch_id,
         "at_ms": to_ms(now),
@@ -82,7 +82,7 @@ def row_of_event(
 
 
 def event_of_row(row: Row[Any]) -> LaunchEvent:
-    """One step, as it was written down."""
+    """Return the event of a row."""
     return LaunchEvent(
         at=from_ms(row.at_ms),
         from_state=None if row.from_state is None else LaunchState(row.from_state),

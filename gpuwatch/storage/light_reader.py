@@ -1,4 +1,4 @@
-"""SQLite for a short command, without SQLAlchemy, whose import takes 250 ms: a connection, a reading transaction."""
+"""SQLite for short commands, without SQLAlchemy, whose import takes 250 ms: a connection, a reading transaction."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ GPU_NAMES = """SELECT gpu FROM segment UNION SELECT gpu_family FROM segment
 
 @contextmanager
 def read_light(database_url: str) -> Iterator[Executor]:
-    """One moment of a database of this program's schema; nothing is written.
+    """Open a snapshot of a database with the current schema; writes nothing.
 
     Raises:
-        StoreNotReady: there is none, or its schema is older; the line says what to run.
+        StoreNotReady: the database is missing, or its schema is older; the message names the command to run.
         StoreError: it cannot be read, or a newer gpuwatch wrote it.
     """
     path = plain_sqlite_path(database_url)
@@ -50,20 +50,20 @@ def read_light(database_url: str) -> Iterator[Executor]:
                     drop_empty_wal(path)
         except sqlite_driver().Error as error:
             raise sqlite_error(error, str(path)) from error
-    from gpuwatch.storage.migrate import open_read_only  # noqa: PLC0415 - 250 ms, only where it must be
+    from gpuwatch.storage.migrate import open_read_only  # noqa: PLC0415 250 ms, only if needed
 
     with open_read_only(database_url) as database, database.read() as reading:
         yield driver_executor(reading)
 
 
 def earliest(polled_s: int | None, hour: int | None) -> datetime | None:
-    """When the history begins, from a row of `EARLIEST`; None without any."""
+    """Return the beginning of the history from a row of `EARLIEST`, or None."""
     starts = [start for start in (polled_s, None if hour is None else hour * _HOUR_S) if start is not None]
     return datetime.fromtimestamp(min(starts), UTC) if starts else None
 
 
 def plain_sqlite_path(url: str) -> Path | None:
-    """The file of a plain SQLite URL; None: SQLAlchemy must read it."""
+    """Return the file of a plain SQLite URL; None: only SQLAlchemy can read it."""
     for prefix in ("sqlite:///", "sqlite+pysqlite:///"):
         if url.startswith(prefix) and "?" not in url and "%" not in url and "#" not in url:
             return Path(url.removeprefix(prefix))
@@ -72,7 +72,7 @@ def plain_sqlite_path(url: str) -> Path | None:
 
 @contextmanager
 def connect_sqlite(path: Path) -> Iterator[Any]:
-    """A connection of the driver; what is not committed is rolled back, and the driver's errors become ours."""
+    """Open a driver connection; rolls back uncommitted changes, and raises the driver's errors as StoreError."""
     driver = sqlite_driver()
     try:
         connection = driver.connect(str(path))
@@ -86,7 +86,7 @@ def connect_sqlite(path: Path) -> Iterator[Any]:
 
 
 def revision_of(executor: Executor) -> str | None:
-    """The schema of a database; None: it has none."""
+    """Return the schema revision of a database; None: it has none."""
     if not executor.rows("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"):
         return None
     found = executor.rows("SELECT version_num FROM alembic_version")

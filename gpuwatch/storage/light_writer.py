@@ -1,6 +1,6 @@
-"""Records what a `check` saw, for a process of a second: on SQLite without SQLAlchemy, whose import takes longer.
+"""Records the answers of a `check`, a process of a second: on SQLite without SQLAlchemy, whose import takes longer.
 
-The recording itself is the one of `history`; only the way to the rows, and how much is read first, are its own.
+It shares the recording with the daemon (`recording`); only the connection and what it reads first are different.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpuwatch.storage.price_sources import split_by_source
 from gpuwatch.storage.recording import apply_to_memory, clock_stepped_back, seconds, write_answer
 
 LANE = "check"
-_ONE_BY_ONE = 400  # up to so many offers are looked up one by one; for more, all open prices are read
+_ONE_BY_ONE = 400  # with more offers than this, all open prices are read instead
 _OPEN_OF = OPEN_ROWS + " AND s.segment_id = ? AND s.machine_id = ?"
 _OPEN_PRICES = OPEN_ROWS.replace(
     OPEN_COLUMNS,
@@ -42,7 +42,7 @@ _Stored = dict[tuple[str, int, bool], dict[str | None, Row]]  # (GPU, GPUs, spot
 
 
 def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], now: datetime) -> None:
-    """Store all answers of one check, which was made now. A database that is missing is created.
+    """Store all answers of one check, made at `now`. Creates a missing database.
 
     Raises:
         StoreNotReady: the schema is older; nothing was stored.
@@ -54,8 +54,8 @@ def record_answers(database_url: str, answers: Sequence[tuple[Query, Answer]], n
 
 
 def _record_with_sqlalchemy(database_url: str, answers: Sequence[tuple[Query, Answer]]) -> None:
-    """With SQLAlchemy: PostgreSQL, a new database, or a clock that stepped back; an older schema is an error."""
-    from gpuwatch.storage.database import open_database  # noqa: PLC0415 - 250 ms, only where it must be
+    """Record with SQLAlchemy: PostgreSQL, a new database, or a clock that stepped back; fails on an older schema."""
+    from gpuwatch.storage.database import open_database  # noqa: PLC0415 250 ms, only if needed
     from gpuwatch.storage.history_recorder import SqlHistoryRecorder  # noqa: PLC0415
     from gpuwatch.storage.migrate import create_or_require_head  # noqa: PLC0415
 
@@ -70,7 +70,7 @@ def _record_with_sqlalchemy(database_url: str, answers: Sequence[tuple[Query, An
 
 
 def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: int) -> bool:
-    """On the driver alone; False: this database needs the other way. Nothing was written then."""
+    """Record with the driver alone; False: this database needs SQLAlchemy, and nothing was written."""
     if not path.is_file():
         return False
     with connect_sqlite(path) as connection:
@@ -82,7 +82,7 @@ def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: in
         prices.version, prices.next_hour = executor.rows("SELECT version, next_hour FROM history_state WHERE id = 1")[0]
         load_ids(executor, prices)
         load_covers(executor, prices)
-        # a check ends nothing: a kind of price that this answer does not show may wait
+        # a check ends no offers, so kinds of price that this answer lacks need no empty part
         parts = [(query, part) for query, answer in answers for part in split_by_source(answer, lambda name: False)]
         parts = [(query, _changed_offers(executor, prices, part)) for query, part in parts]
         if any(clock_stepped_back(prices, answer.provider, now_s) for _, answer in answers):
@@ -95,10 +95,10 @@ def _record_light(path: Path, answers: Sequence[tuple[Query, Answer]], now_s: in
 
 
 def _changed_offers(executor: Executor, prices: OpenPrices, answer: Answer) -> Answer:
-    """The offers that differ from what is stored; what is stored of them is loaded.
+    """Return the answer with only the differing offers, and load their stored prices.
 
-    A check covers nothing, so offers that are as they were need no writing. They are most of a big answer, and plain
-    rows are enough to recognise them: objects would cost three times as much.
+    A check covers nothing, so unchanged offers need no writing. They are most of a big answer, and plain rows are
+    enough to recognise them: objects would take three times as long.
     """
     if len(answer.offers) <= _ONE_BY_ONE:
         differing = answer.offers
@@ -106,9 +106,9 @@ def _changed_offers(executor: Executor, prices: OpenPrices, answer: Answer) -> A
         differing = _differing(answer.offers, _stored_prices(executor, prices, answer.provider))
         if not differing:
             return replace(answer, offers=[])
-    keys = {_key(offer): None for offer in differing}  # in order: new rows get their ids by it
+    keys = {_key(offer): None for offer in differing}  # ordered: the ids of new rows follow this order
     load_open((row for key in keys for row in _open_rows(executor, prices, answer.provider, key)), prices)
-    if len(differing) < len(answer.offers):  # with their twins: of two offers of one machine the cheaper one counts
+    if len(differing) < len(answer.offers):  # with their twins: the cheaper of two offers of one machine counts
         apart = set(map(id, differing))
         machines = {machine for _, _, _, machine in keys}
         differing = [
@@ -132,13 +132,13 @@ def _stored_prices(executor: Executor, prices: OpenPrices, provider: str) -> _St
 
 
 def _differing(offers: Sequence[Offer], stored: _Stored) -> list[Offer]:
-    """Offers whose quote is not what is stored. This loop runs for every offer of a big answer.
+    """Return offers whose quote differs from the stored price. This loop runs for every offer of a big answer.
 
-    Ties are not decided here: in doubt an offer differs, and is priced with care.
+    If rounding leaves doubt, an offer differs and is priced exactly.
     """
     found: list[Offer] = []
     nothing: dict[str | None, Row] = {}
-    disk_gb, disks = -1.0, dict[float | None, tuple[int | None, int]]()  # rate → as it is stored, and what it adds
+    disk_gb, disks = -1.0, dict[float | None, tuple[int | None, int]]()  # rate → stored rate, hourly price
     for offer in offers:
         row = stored.get((offer.gpu, offer.gpu_count, offer.spot), nothing).get(offer.machine_id)
         if row is None or VERIFICATIONS.get(row[2]) is not offer.verification:

@@ -1,7 +1,8 @@
-"""What the history says of a machine beside its prices: nullable columns of `series`, each declared once, here.
+"""Facts about a machine in the history besides its prices: nullable columns of `series`, each declared once, here.
 
-The schema, the recorder and the readers of the history take them from `MACHINE_FACTS`. A new one also needs a migration
-and its field in `domain.analysis.market_history.ListedOffer`. This module must not import SQLAlchemy: `check` uses it.
+The schema, the recorder and the readers of the history take them from `MACHINE_FACTS`. A new fact also needs a
+migration and a field in `domain.analysis.market_history.ListedOffer`. `check` uses this module, so it must not import
+SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class MachineFact(NamedTuple):
 
     column: str
     sql_type: Literal["Integer", "SmallInteger", "Text"]
-    of: Callable[[Offer], Cell]  # what is stored; text goes through `answer_changes.clean`
+    of: Callable[[Offer], Cell]  # the stored value; text passes through `answer_changes.clean`
     field: str  # of ListedOffer
     read: Callable[[Any], object]  # the stored value → the field
 
@@ -40,16 +41,16 @@ MACHINE_FACTS = (
 
 
 def fact_cells(offer: Offer) -> list[Cell]:
-    """The value of each fact, in the order of `MACHINE_FACTS`."""
+    """Return the value of each fact, in the order of `MACHINE_FACTS`."""
     return [fact.of(offer) for fact in MACHINE_FACTS]
 
 
 def fact_fields(cells: Sequence[Any]) -> dict[str, Any]:
-    """Stored values → the fields of a ListedOffer."""
+    """Convert stored values to the fields of a ListedOffer."""
     return {fact.field: fact.read(cell) for fact, cell in zip(MACHINE_FACTS, cells, strict=True)}
 
 
 def facts_of(offer: Offer) -> int:
-    """What is worth a write although the price is the same, as one number; small drifts of reliability do not count."""
+    """Return a hash of the facts that justify a write at an unchanged price; small reliability changes do not."""
     near = None if offer.reliability is None else round(offer.reliability, 2)
     return hash((offer.offer_id, offer.region, offer.country, near, offer.verification))

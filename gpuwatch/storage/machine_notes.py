@@ -33,7 +33,7 @@ _LONGEST_ID, _LONGEST_WHY = 64, 200
 
 
 def load_notes(connection: Connection) -> Sequence[MachineNote]:
-    """All of them, also those that no longer apply."""
+    """Return all notes, including those that no longer apply."""
     return [
         MachineNote(
             provider=row.provider,
@@ -48,7 +48,7 @@ def load_notes(connection: Connection) -> Sequence[MachineNote]:
 
 
 def save_note(connection: Connection, note: MachineNote) -> None:
-    """Save it, instead of an earlier one on that machine."""
+    """Save it, in place of an earlier one about that machine."""
     row = {
         "provider": clean(note.provider, 32),
         "machine_id": clean(note.machine_id, _LONGEST_ID),
@@ -61,25 +61,25 @@ def save_note(connection: Connection, note: MachineNote) -> None:
 
 
 class SqlMachineNoteRepository:
-    """What `gpuwatch machines` shows and changes."""
+    """The operations of `gpuwatch machines`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def avoided(self, now: datetime, relaunching: Collection[str] = ()) -> Mapping[ProviderMachine, AvoidedMachine]:
-        """What is not rented now, and why; `relaunching` as in `launches.machines`. Raises StoreError."""
+        """Return avoided machines and why; `relaunching` as in `launches.machines`. Raises StoreError."""
         with self._database.read() as connection:
             rows = connection.execute(_LATELY_OVER, {"since": to_ms(now - AVOID_FOR)})
             return find_avoided_machines([launch_of(row) for row in rows], load_notes(connection), now, relaunching)
 
     def records(self, now: datetime) -> Mapping[ProviderMachine, MachineRecord]:
-        """How launches went lately, by machine. Raises StoreError."""
+        """Return the results of recent launches, by machine. Raises StoreError."""
         with self._database.read() as connection:
             rows = connection.execute(_LATELY_OVER, {"since": to_ms(now - RECORDED_FOR)})
             return machine_records((launch_of(row) for row in rows), load_notes(connection), now)
 
     def note(self, note: MachineNote) -> None:
-        """Save the owner's decision; every later reservation obeys it. Raises StoreError."""
+        """Save the owner's decision, which every later reservation obeys. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
             save_note(connection, note)

@@ -1,4 +1,4 @@
-"""What a page about the whole market is made of, in few reads: each GPU's lowest price an hour, and all its prices."""
+"""Data for a page about the whole market, in few queries: each GPU's lowest price per hour, and all its prices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PRICES = """SELECT s.id, p.seen_from_s, coalesce(p.seen_to_s, -1), p.machine_mi
  WHERE s.segment_id = ? AND p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
 
 _Running = Mapping[int, Mapping[int, HourlyAggregate]]
-_PollTimes = dict[tuple[str, str, int], Ints]  # name, GPU, spot → when somebody looked
+_PollTimes = dict[tuple[str, str, int], Ints]  # name, GPU, spot → times of polls
 
 
 class _OverviewSpan(NamedTuple):
@@ -41,10 +41,10 @@ class _OverviewSpan(NamedTuple):
 def read_gpu_price_history(
     executor: Executor, scope: MarketFilter, since: datetime, until: datetime, rates: Mapping[str, float]
 ) -> list[GpuHistory]:
-    """Each GPU that somebody looked at in this time.
+    """Return each GPU that was polled in this time.
 
     Args:
-        rates: provider → price ÷ listed price; 1 for one that is not named.
+        rates: provider → price ÷ listed price; 1 if missing.
     """
     span = _OverviewSpan(seconds(since), seconds(until))
     segments = matching_segments(executor, scope)
@@ -70,7 +70,7 @@ def _scope(segment: Segment) -> tuple[str, str, int]:
 
 
 def _poll_times(executor: Executor, segments: Mapping[int, Segment], span: _OverviewSpan) -> _PollTimes:
-    """The covering polls of each part; one of all models counts for each."""
+    """Return the covering polls of each part; a poll of all models counts for each."""
     times: dict[tuple[str, str, int], list[int]] = {}
     for name, gpu, spot, at_s in executor.rows(_POLLS, (span.start_s - COVER_LASTS_S, span.end_s)):
         times.setdefault((name, gpu, spot), []).append(at_s)
@@ -138,7 +138,7 @@ def _offer_intervals(
 
 
 def _offer_intervals_of(rows: Sequence[tuple[int, ...]], polls: Ints, rate: float) -> OfferIntervalColumns:
-    """Of one part: an interval ended with the first covering poll after it was last seen, or with the next price."""
+    """Set the ends of one part's intervals: the first covering poll after they were last seen, or the next price."""
     table = np.array(rows, np.int64)
     series, from_s, to_s, machine, disk = table[np.lexsort((table[:, 1], table[:, 0]))].T
     later = np.searchsorted(polls, to_s, side="right")

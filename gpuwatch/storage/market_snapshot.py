@@ -1,4 +1,4 @@
-"""The market as it was at any moment, exactly, out of the intervals."""
+"""The exact market at any moment, from the intervals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _INTERVALS = (
 
 
 class SnapshotOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity that was on offer. Its price is exact; the facts are the newest ones that are known of it."""
+    """An identity that was on offer. Its price is exact; its facts are the newest known ones."""
 
     identity: Identity
     machine_microusd_hour: int  # without disk
@@ -47,19 +47,19 @@ class SnapshotOffer(msgspec.Struct, frozen=True, kw_only=True):
     verification: Verification | None
 
     def listed_microusd_hour(self, disk_gb: float = REFERENCE_DISK_GB) -> int:
-        """The listed price of the whole offer with a disk of this size."""
+        """Return the listed price of the whole offer with a disk of this size."""
         return self.machine_microusd_hour + disk_part_microusd(self.disk_microusd_gb_month, disk_gb)
 
 
 class MarketSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The market at a moment, as far as it is known: without `known`, an empty list does not mean "no offers"."""
+    """The market at a moment, as far as known: without `known`, an empty list does not mean "no offers"."""
 
     offers: tuple[SnapshotOffer, ...]
-    known: bool  # somebody had read it all, not long before
+    known: bool  # whether a complete poll was recent enough
 
 
 def market_at(database: Database, moment: datetime, gpu: str | None = None) -> MarketSnapshot:
-    """What was on offer at a moment; `gpu` is a canonical name or a family, None: everything.
+    """Return the offers at a moment; `gpu` is a canonical name or a family, None: all.
 
     Raises:
         StoreError: the database cannot be read.
@@ -82,19 +82,19 @@ def market_at(database: Database, moment: datetime, gpu: str | None = None) -> M
 
 
 def newest_covers(connection: Connection, at_s: int) -> dict[CoverScope, int]:
-    """When each GPU and rental type was last covered until then."""
+    """Return when each GPU and rental type was last covered until then."""
     scope = (poll.c.provider, poll.c.gpu, poll.c.spot)
     newest = select(*scope, func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.at_s <= at_s).group_by(*scope)
     return {(provider, gpu, spot): when for provider, gpu, spot, when in connection.execute(newest)}
 
 
 def newest_cover(covers: dict[CoverScope, int], provider: str, gpu: str, spot: int) -> int:
-    """When a poll of this GPU, or of all, was last made; before all times if never."""
+    """Return when a poll of this GPU, or of all, was last made; the earliest possible time if never."""
     return max(covers.get((provider, "", spot), _NEVER), covers.get((provider, gpu, spot), _NEVER))
 
 
 def _intervals(connection: Connection, at_s: int, oldest_cover_s: int, gpu: str | None) -> Sequence[AnyRow]:
-    """What may have been on offer then, each identity's newest price last."""
+    """Return possible offers at that time, each identity's newest price last."""
     to_s = price_interval.c.seen_to_s
     query = _INTERVALS.where(price_interval.c.seen_from_s <= at_s, or_(to_s.is_(None), to_s >= oldest_cover_s))
     if gpu is not None:
@@ -103,13 +103,13 @@ def _intervals(connection: Connection, at_s: int, oldest_cover_s: int, gpu: str 
 
 
 def _oldest_cover(connection: Connection, covers: dict[CoverScope, int]) -> int:
-    """What was last seen before it cannot have been on offer any more, whatever it is."""
+    """Return the time before which an offer last seen cannot have been on offer any more."""
     scopes = select(segment.c.provider, segment.c.gpu, segment.c.spot).where(segment.c.provider != "").distinct()
     return min((newest_cover(covers, *scope) for scope in connection.execute(scopes)), default=_NEVER)
 
 
 def _snapshot_offer(row: AnyRow) -> SnapshotOffer:
-    # by position: attributes of a row would double the time that a big market takes
+    # by position: attribute access would double the time for a big market
     _, provider, gpu, count, spot, machine, from_s, _, price, disk, offer_id, ppm, verification, region, country = row
     return SnapshotOffer(
         identity=Identity(provider, machine, gpu, count, bool(spot)),

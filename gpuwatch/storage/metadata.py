@@ -1,4 +1,4 @@
-"""What all tables belong to, and how their constraints are named."""
+"""The metadata object of all tables, and the names of their constraints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ metadata = MetaData(
 
 
 def partial_index(name: str, *columns: str, where: ColumnElement[bool] | TextClause, unique: bool = False) -> Index:
-    """An index of some rows. `postgresql_where` is set when it is needed: checking it loads that dialect, 2 MB."""
+    """A partial index. `postgresql_where` is set only when needed: checking it loads that dialect, 2 MB."""
     return Index(name, *columns, unique=unique, sqlite_where=where, info={"where": where})
 
 

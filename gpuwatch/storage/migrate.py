@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema, once, whoever starts together; a crash leaves it as it was."""
+"""Upgrades a database to the newest schema, once, even if several processes start together; a crash changes nothing."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpuwatch.storage.database import Database, no_database, open_database, unhu
 if TYPE_CHECKING:
     from alembic.config import Config
 
-_ADVISORY_LOCK = 0x6770_7577  # "gpuw"; any number that nobody else takes
+_ADVISORY_LOCK = 0x6770_7577  # "gpuw"; any number that nothing else uses
 
 
 def upgrade(database: Database) -> list[str]:
-    """Run every migration that is missing, in one transaction.
+    """Run every missing migration, in one transaction.
 
     Returns:
-        The revisions that were run, oldest first; empty if there was nothing to do.
+        The applied revisions, oldest first; empty if there was nothing to do.
 
     Raises:
         StoreTooNew: a newer gpuwatch wrote it.
-        StoreError: the database cannot be used, or holds tables that are not gpuwatch's.
+        StoreError: the database cannot be used, or has tables that are not gpuwatch's.
     """
     with database.write() as connection:
-        if not database.is_sqlite:  # held until the commit: who starts at the same time waits, then finds nothing to do
+        if not database.is_sqlite:  # held until the commit: a concurrent start waits
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
         before = _revision(connection)
         if before == HEAD:
@@ -43,17 +43,17 @@ def upgrade(database: Database) -> list[str]:
 
 
 def revision(database: Database) -> str | None:
-    """The schema's revision; None for an empty database. Raises StoreError."""
+    """Return the schema's revision; None for an empty database. Raises StoreError."""
     with database.read() as connection:
         return _revision(connection)
 
 
 def require_head(database: Database) -> None:
-    """Go on only if the schema is the one this program knows.
+    """Check that the schema is the one of this program.
 
     Raises:
-        StoreMissing: there is no database, or it holds no tables.
-        StoreNotReady: the schema is older; the line says what to run.
+        StoreMissing: the database is missing or empty.
+        StoreNotReady: the schema is older; the message names the command to run.
         StoreTooNew: a newer gpuwatch wrote it.
     """
     found = revision(database)
@@ -73,7 +73,7 @@ def create_or_require_head(database: Database) -> None:
     """Create a missing schema, but upgrade none: a daemon of an older version may be using it.
 
     Raises:
-        StoreNotReady: the schema is older; the line says what to run.
+        StoreNotReady: the schema is older; the message names the command to run.
         StoreTooNew: a newer gpuwatch wrote it.
     """
     try:
@@ -83,10 +83,10 @@ def create_or_require_head(database: Database) -> None:
 
 
 def upgrade_unused(database: Database) -> list[str]:
-    """`upgrade`, but an older schema only while no daemon uses it. PostgreSQL cannot tell: there it is upgraded.
+    """Upgrade as `upgrade` does, but only while no daemon uses the database. On PostgreSQL that cannot be checked.
 
     Raises:
-        StoreInUse: a daemon does, and its tables would change under it.
+        StoreInUse: a daemon uses it, and its tables would change.
         StoreError: as `upgrade`.
     """
     try:
@@ -101,10 +101,10 @@ def upgrade_unused(database: Database) -> list[str]:
 
 @contextmanager
 def open_read_only(url: str) -> Iterator[Database]:
-    """A database of this program's schema, for reading; closed at the end. Nothing is created, upgraded or written.
+    """Open a database with the current schema for reading, and close it at the end. Changes nothing.
 
     Raises:
-        StoreNotReady: there is none, or its schema is older; the line says what to run.
+        StoreNotReady: the database is missing, or its schema is older; the message names the command to run.
         StoreError: it cannot be read, or a newer gpuwatch wrote it.
     """
     database = open_database(url, read_only=True)
@@ -116,7 +116,7 @@ def open_read_only(url: str) -> Iterator[Database]:
 
 
 def scripts_folder() -> Path:
-    """The migrations: inside the installed package, or at the top of the checkout."""
+    """Return the folder of migrations: in the installed package, or at the top of the checkout."""
     packaged = Path(str(importlib.resources.files("gpuwatch"))) / "migrations"
     if packaged.is_dir():
         return packaged
@@ -127,8 +127,8 @@ def scripts_folder() -> Path:
 
 
 def config(connection: Connection | None = None) -> Config:
-    """Alembic's settings, built here: there is no alembic.ini, and no URL passes through its syntax."""
-    from alembic.config import Config as AlembicConfig  # noqa: PLC0415 - 140 ms that only a migration needs
+    """Return Alembic's settings, built here: there is no alembic.ini whose syntax a URL could break."""
+    from alembic.config import Config as AlembicConfig  # noqa: PLC0415 140 ms that only a migration needs
 
     made = AlembicConfig()
     made.set_main_option("script_location", str(scripts_folder()).replace("%", "%%"))

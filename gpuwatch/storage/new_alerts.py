@@ -1,7 +1,7 @@
-"""How an alert gets into the store, and from there to its channels.
+"""Stores an alert, and routes it to its channels.
 
-It is written in the transaction of what caused it. `routed_at_ms` is NULL until the daemon has logged it and given it
-to its channels: then it has one row in `delivery` for each.
+It is written in the transaction of its cause. `routed_at_ms` is NULL until the daemon has logged it and routed it to
+its channels; then it has one row in `delivery` for each channel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNROUTED = (
 
 
 def enqueue(connection: Connection, news: OutboxAlert) -> bool:
-    """Write an alert into the caller's transaction; it is logged and given to its channels afterwards (`route`).
+    """Write an alert into the caller's transaction; it is logged and routed to its channels later (`route`).
 
     Returns:
         False if an alert with this `once_key` exists; nothing is written then.
@@ -57,7 +57,7 @@ def enqueue(connection: Connection, news: OutboxAlert) -> bool:
 
 
 def unrouted(connection: Connection) -> list[UnroutedAlert]:
-    """Alerts that were stored since `route`, oldest first; some of them, if there are many."""
+    """Return alerts without a route, oldest first; only some of them if there are many."""
     return [
         UnroutedAlert(alert=msgspec.json.decode(row.body, type=Alert), silenced=bool(row.silenced))
         for row in connection.execute(_UNROUTED)
@@ -65,7 +65,7 @@ def unrouted(connection: Connection) -> list[UnroutedAlert]:
 
 
 def route(connection: Connection, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
-    """Give alerts, by their ids, to channels. What has channels already keeps those."""
+    """Route alerts, by id, to channels. Alerts that already have channels keep them."""
     for alert_id, names in channels.items():
         waiting = and_(alerts.c.alert_id == alert_id, alerts.c.routed_at_ms.is_(None))
         if connection.execute(update(alerts).where(waiting).values(routed_at_ms=to_ms(now))).rowcount:
@@ -73,8 +73,8 @@ def route(connection: Connection, channels: Mapping[str, Sequence[str]], now: da
 
 
 def new_delivery(alert_id: str, channel: str) -> dict[str, Any]:
-    """A row of `delivery` that waits to be sent."""
-    # due from 1970 on, not from now: a clock that is set back must not hold a new alert
+    """Return a row of `delivery` that waits to be sent."""
+    # due since 1970, not since now: a clock that is set back must not delay a new alert
     return {"alert_id": alert_id, "channel": channel, "state": "pending", "attempts": 0, "next_try_at_ms": 0}
 
 

@@ -1,7 +1,8 @@
-"""The keeper's file `obligations.jsonl`, beside the database: appended to by every process, compacted at a start.
+"""The keeper's file `obligations.jsonl`, beside the database: every process appends to it; a start compacts it.
 
-There is no lock: whoever hangs with one would hold up an order or the keeper. A line is one `write` to a file opened
-for appending. A compaction replaces the file; whoever appended to the old one meanwhile notices, and appends again.
+There is no lock, because a process that hangs while holding one would delay an order or the keeper. A line is one
+`write` to a file opened for appending. A compaction replaces the file; a process that appended to the old one notices,
+and appends again.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ _MAX_REPLACED = 5  # how often the file may be replaced while a line is appended
 
 
 def obligation_path(database_url: str, state_folder: Path) -> Path:
-    """Where the file of a database is: beside an SQLite file, else in the state folder. Raises StoreError."""
+    """Return the path of a database's file: beside an SQLite file, else in the state folder. Raises StoreError."""
     database = sqlite_path(database_url)
     return state_folder / FILE_NAME if database is None else database.resolve().with_name(FILE_NAME)
 
 
 class ObligationFile:
-    """The file as one user of it knows it: the daemon's tasks share one, the keeper has its own.
+    """One user's view of the file: the daemon's tasks share one, the keeper has its own.
 
     Args:
         now: the wall clock.
-        key_hash: of the key that is used for a launch; see `Obligation`.
+        key_hash: returns the hash of the key that is used for a launch; see `Obligation`.
     """
 
     def __init__(
@@ -61,27 +62,27 @@ class ObligationFile:
         self._path = path
         self._now = now
         self._key_hash = key_hash
-        self._lock = threading.Lock()  # of this object's own: threads of the tasks, or the keeper, never both
+        self._lock = threading.Lock()  # of this object alone: threads of the tasks, or the keeper, never both
         self._read = ReadObligations()
-        self._at: tuple[int, int] = (-1, 0)  # the file's inode, and how much of it was read
+        self._at: tuple[int, int] = (-1, 0)  # the file's inode, and the offset up to which it was read
         self._error: str | None = None
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def record_order(self, launch: Launch, hook_s: float) -> None:
-        """Write it down, durably, before its order is sent; see the port. Raises StoreError."""
+        """Record an order durably before it is sent; see the port. Raises StoreError."""
         with self._lock:
             self._catch_up()
             self._record(launch, hook_s, self._key_hash(launch))
 
     def record_extension(self, launch: Launch) -> None:
-        """Write down its later end, durably, before the row has it. Raises StoreError."""
+        """Record a later end durably before the row has it. Raises StoreError."""
         with self._lock:
             self._catch_up()
             self._record(launch, may_be_later=True)
 
     def follow(self, launches: Iterable[Launch]) -> None:
-        """Write down what has changed of them; what cannot be written is logged once, and tried again."""
+        """Record changes of launches; a write error is logged once, and the write is retried."""
         with self._lock:
             try:
                 self._catch_up()
@@ -95,21 +96,21 @@ class ObligationFile:
                 self._error = None
 
     def close(self, obligation: Obligation) -> None:
-        """Write down that it is over: its instance is gone. Raises StoreError."""
+        """Record that it is over: its instance is gone. Raises StoreError."""
         with self._lock:
             closed = msgspec.structs.replace(obligation, is_over=True, over_at=self._now(), by_keeper=True)
             self._append(closed)
 
     def reopen(self, obligation: Obligation) -> None:
-        """Write down that what was closed is open again. Raises StoreError."""
+        """Record that a closed obligation is open again. Raises StoreError."""
         with self._lock:
             self._append(reopened_obligation(obligation))
 
     def _record(
         self, launch: Launch, hook_s: float = 0.0, key_hash: str | None = None, *, may_be_later: bool = False
     ) -> None:
-        """Unless it is a dry run, is written already, or was closed since."""
-        if launch.is_by_command:  # no keeper can end what the command rented
+        """Record it, unless it is a dry run, is already recorded, or was closed since."""
+        if launch.is_by_command:  # the keeper cannot end what the command rented
             return
         known = self._read.newest(launch.launch_id)
         after = obligation_of(launch, known, self._now(), hook_s, key_hash)
@@ -120,7 +121,7 @@ class ObligationFile:
             self._append(after)
 
     def _append(self, obligation: Obligation) -> None:
-        """Durably; raises StoreError. A torn line before it gets its end first."""
+        """Append durably; raises StoreError. A torn last line is terminated first."""
         line = encode_line(obligation)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,19 +142,19 @@ class ObligationFile:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def open_obligations(self) -> Sequence[Obligation]:
-        """What is not over, as the file is now; if it was deleted, as it was. Raises StoreError."""
+        """Return the open obligations; if the file was deleted, the last known ones. Raises StoreError."""
         with self._lock:
             if self._path.exists():
                 self._catch_up()
             return tuple(self._read.open.values())
 
     def watched_obligations(self, since: datetime) -> Sequence[Obligation]:
-        """What was closed since then, as it was when the file was read last."""
+        """Return obligations closed since then, as of the last read."""
         with self._lock:
             return watched_since(self._read, since)
 
     def _catch_up(self) -> None:
-        """Read what was appended since the last time; all of it, if the file was replaced."""
+        """Read what was appended since the last time, or the whole file if it was replaced."""
         try:
             found = os.stat(self._path)
             if (found.st_ino, found.st_size) == self._at:
@@ -171,16 +172,16 @@ class ObligationFile:
         if inode != found.st_ino or offset > found.st_size:
             self._read, offset = ReadObligations(), 0
         data = _read_from(handle, offset)
-        whole = data[: data.rfind(b"\n") + 1]  # a line without its end is still being written, or torn
+        whole = data[: data.rfind(b"\n") + 1]  # an unterminated line is still being written, or torn
         self._read = read_lines(whole.splitlines(keepends=True), self._read)
         self._at = found.st_ino, offset + len(whole)
 
     # --- compaction ---------------------------------------------------------------------------------------------------
 
     def compact(self, watch_ended: timedelta = WATCH_ENDED) -> None:
-        """Leave out what is over, after so long.
+        """Remove obligations that closed long enough ago.
 
-        A file that cannot be rewritten stays as it is; that is logged.
+        A file that cannot be rewritten stays as it is; the error is logged.
         """
         with self._lock:
             try:
@@ -218,7 +219,7 @@ class _opened:  # noqa: N801 a context manager, like `open`
 
 
 def _write_whole(handle: int, data: bytes) -> None:
-    """A full disk may take a part: what is missing then makes the line torn, and the error says so."""
+    """Write all bytes or raise: on a full disk a partial write leaves a torn line."""
     while data:
         data = data[os.write(handle, data) :]
 
@@ -238,7 +239,7 @@ def _is_current(handle: int, path: Path) -> bool:
 
 
 def _sync_folder(path: Path) -> None:
-    """A new name is durable once its folder is."""
+    """Sync a folder: only then is a new name durable."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

@@ -1,7 +1,7 @@
-"""What is on offer now, in memory: every open interval by identity.
+"""The current offers, in memory: every open interval by identity.
 
-Only open prices are held: a machine that went away is looked up in the database when it comes back, so that memory
-follows the size of the market and not the length of the history.
+Only open prices are kept in memory: a machine that comes back is looked up in the database, so that memory depends on
+the size of the market, not on the length of the history.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gpuwatch.storage.executor import Executor, Row
 
 Key = tuple[str | None, int]  # machine, GPUs
 NEVER = -1
-VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # as they are stored
+VERIFICATIONS = {1: Verification.VERIFIED, 0: Verification.UNVERIFIED, 2: Verification.DEVERIFIED}  # stored values
 
 
 class OpenPrice(msgspec.Struct, gc=False):
-    """An identity on offer: its newest interval, and the quote as last received, to know a like one at sight."""
+    """An identity on offer: its newest interval, and the last quote, to recognise an equal one quickly."""
 
     series_id: int
     segment_id: int
@@ -32,8 +32,8 @@ class OpenPrice(msgspec.Struct, gc=False):
     quoted_usd_hour: float = float("nan")  # unknown: equals nothing
     disk_usd_gb_month: float | None = None
     quoted_disk_gb: float = 0.0
-    mark: int = 0  # the poll that saw it last
-    facts: int = 0  # a hash of what the row in `series` says; 0: unknown
+    mark: int = 0  # the last poll that saw it
+    facts: int = 0  # a hash of the facts in `series`; 0: unknown
 
 
 class ProviderPrices:
@@ -41,46 +41,46 @@ class ProviderPrices:
 
     def __init__(self) -> None:
         self.models: dict[str, dict[Key, OpenPrice]] = {}
-        self.covered_s: dict[str, int] = {}  # GPU ("" = all) → the newest poll that covers it
-        self.changed_s: dict[str, int] = {}  # GPU → the newest moment anything was written about it
+        self.covered_s: dict[str, int] = {}  # GPU ("" = all) → newest poll that covers it
+        self.changed_s: dict[str, int] = {}  # GPU → newest moment of any change to it
 
     def newest_cover(self, gpu: str) -> int:
-        """When a poll covered this GPU last; NEVER if none did."""
+        """Return when a poll last covered this GPU; NEVER if none did."""
         return max(self.covered_s.get("", NEVER), self.covered_s.get(gpu, NEVER))
 
     def newest_change(self, gpu: str) -> int:
-        """When anything was written about this GPU last ("": about any)."""
+        """Return when anything was last written about this GPU ("": any GPU)."""
         if not gpu:
             return max((*self.changed_s.values(), *self.covered_s.values()), default=NEVER)
         return max(self.changed_s.get(gpu, NEVER), self.changed_s.get("", NEVER), self.newest_cover(gpu))
 
     def touch(self, gpu: str, at_s: int) -> None:
-        """Something was written about a GPU."""
+        """Note a change to a GPU."""
         self.changed_s[gpu] = max(at_s, self.changed_s.get(gpu, NEVER))
 
     def put(self, opened: OpenPrice) -> None:
-        """On offer from now on."""
+        """Add an offer."""
         model = self.models.setdefault(opened.gpu, {})
-        model.pop(opened.key, None)  # else the table keeps the key of before, and the machine's name a second time
+        model.pop(opened.key, None)  # else the dict keeps the old key object, and the machine's name a second time
         model[opened.key] = opened
 
     def drop(self, opened: OpenPrice) -> None:
-        """No longer on offer."""
+        """Remove an offer."""
         model = self.models.get(opened.gpu, {})
         model.pop(opened.key, None)
         if not model:
             self.models.pop(opened.gpu, None)
 
     def models_of(self, gpu: str) -> Iterable[dict[Key, OpenPrice]]:
-        """What is on offer of one GPU, or of all ("")."""
+        """Return the offers of one GPU, or of all ("")."""
         return self.models.values() if not gpu else (self.models.get(gpu, {}),)
 
 
 class OpenPrices:
-    """The open prices of all providers, the known ids, and the version of the database that they show."""
+    """The open prices of all providers, the known ids, and the version of the database that they match."""
 
     def __init__(self) -> None:
-        self.version = NEVER  # no version: nothing is loaded yet
+        self.version = NEVER  # nothing is loaded yet
         self.next_hour: int | None = None
         self.by_provider: dict[tuple[str, int], ProviderPrices] = {}
         self.segments: dict[tuple[str, str, int, int], int] = {}
@@ -89,20 +89,20 @@ class OpenPrices:
         self.polls = 0
 
     def prices_of(self, provider: str, spot: int) -> ProviderPrices:
-        """One provider's provider_prices for a rental type; made if it is new."""
+        """Return one provider's prices for a rental type, created if missing."""
         found = self.by_provider.get((provider, spot))
         if found is None:
             found = self.by_provider[(provider, spot)] = ProviderPrices()
         return found
 
     def newest_change_s(self, provider: str) -> int:
-        """The newest moment written about a provider."""
+        """Return the newest moment of any change to a provider."""
         mine = (prices for (name, _), prices in self.by_provider.items() if name == provider)
         return max((prices.newest_change("") for prices in mine), default=NEVER)
 
 
 def load_ids(executor: Executor, into: OpenPrices) -> None:
-    """Segments, places and the next free id of a series."""
+    """Load segments, places and the next free id of a series."""
     for segment_id, provider, gpu, count, spot in executor.rows(
         "SELECT id, provider, gpu, gpu_count, spot FROM segment"
     ):
@@ -113,7 +113,7 @@ def load_ids(executor: Executor, into: OpenPrices) -> None:
 
 
 def load_covers(executor: Executor, into: OpenPrices) -> None:
-    """When each GPU was covered last."""
+    """Load when each GPU was last covered."""
     for provider, gpu, spot, at_s in executor.rows(
         "SELECT provider, gpu, spot, max(at_s) FROM poll WHERE covers = 1 GROUP BY provider, gpu, spot"
     ):
@@ -124,7 +124,7 @@ OPEN_COLUMNS = """s.segment_id, s.machine_id, s.id, s.verification, p.seen_from_
  p.disk_microusd_gb_month"""
 OPEN_ROWS = f"""SELECT {OPEN_COLUMNS} FROM series s JOIN price_interval p ON p.series_id = s.id
  AND p.seen_from_s = (SELECT max(n.seen_from_s) FROM price_interval n WHERE n.series_id = s.id)
- WHERE s.on_offer = 1"""  # noqa: S608 our own words
+ WHERE s.on_offer = 1"""  # noqa: S608 constants
 
 
 def load_open(rows: Iterable[Row], into: OpenPrices) -> None:

@@ -1,12 +1,12 @@
-"""The outbox: an alert is written in the transaction of what caused it, then routed: one row per channel, to be sent.
+"""The outbox: an alert is written in the transaction of its cause, then routed: one row per channel, to be sent.
 
 Columns of `delivery`:
-- `attempts` grows when a row is leased, and fences off whoever held the lease before.
-- `next_try_at_ms`: while it lies ahead of a row that was tried (`attempts` > 0, `settled_recipients` NULL), nothing is
-  sent on that channel, whatever became of the row: a wait outlives the alert that met it.
-- `first_try_at_ms`: when it was first leased: whoever has taken nothing for long since then fails.
+- `attempts` grows with each lease, which invalidates the previous holder.
+- `next_try_at_ms`: until then, if the row was tried (`attempts` > 0, `settled_recipients` NULL), nothing is sent on
+  that channel, whatever happened to the row: a waiting time outlives the alert that caused it.
+- `first_try_at_ms`: the first lease: a channel that has accepted nothing for long since then fails.
 - `sent_at_ms` of an expired or refused row: when a later message of its channel mentioned it.
-- `settled_recipients`: set where some of several recipients have the alert; such a row holds up no other.
+- `settled_recipients`: set if some of several recipients have the alert; such a row delays no other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gpuwatch.storage.tables import delivery
 
 _LONGEST_LEASE_MS = 600_000  # a lease that ends later than this from now was written before the clock was set back
 _LONGEST_REST_MS = 90_000_000  # 25 h: the same, for waits
-# asked every second, hence built once, too: building a query costs ten times as much as running it
+# used every second, hence built once: building a query costs ten times as much as running it
 _PENDING = select(delivery.c.channel).where(delivery.c.state == "pending").limit(1)
 _UNMENTIONED = (
     select(delivery.c.channel, func.count())
@@ -51,7 +51,7 @@ _MOST_MISSED = 500  # mentioned in one message; the rest in the next
 
 
 class PendingDeliveries(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits in one channel."""
+    """The pending deliveries of one channel."""
 
     channel: str
     count: int
@@ -67,7 +67,7 @@ class BrokenChannel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outbox:
-    """The sender's side of the outbox (see `ports.DeliveryQueue`), and the queries of `doctor`."""
+    """The sender's side of the outbox (see `ports.DeliveryQueue`), and queries of `doctor`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -75,32 +75,32 @@ class Outbox:
         self._has_untaken = QueryCache(database, lambda connection: bool(connection.execute(_HAS_UNTAKEN).scalar()))
 
     def has_work(self) -> bool:
-        """Is anything new, waiting, or expired and not mentioned yet? If not, the other questions need not be asked."""
+        """Whether any alert is new, pending, or expired and not mentioned; if not, other queries are unnecessary."""
         return self._has_work.get()
 
     def enqueue(self, news: OutboxAlert) -> bool:
-        """`enqueue`, in a transaction of its own."""
+        """Write an alert in a transaction of its own."""
         with self._database.write() as connection:
             return enqueue(connection, news)
 
     def unrouted(self) -> Sequence[UnroutedAlert]:
-        """Alerts that were stored since `route`, oldest first; some of them, if there are many."""
+        """Return alerts without a route, oldest first; only some of them if there are many."""
         with self._database.read() as connection:
             return unrouted(connection)
 
     def route(self, channels: Mapping[str, Sequence[str]], now: datetime) -> None:
-        """Give alerts, by their ids, to channels. What has channels already keeps those."""
+        """Route alerts, by id, to channels. Alerts that already have channels keep them."""
         with self._database.write() as connection:
             route(connection, channels, now)
 
     def start(self, channels: Sequence[str]) -> int:
-        """A sender begins, with these channels.
+        """Prepare for a new sender with these channels.
 
-        Leases of the one before are given back where no other can be running (SQLite's one daemon). What waits for
-        channels that are no longer configured goes to those that are.
+        Releases earlier leases if no other sender can be running (SQLite has one daemon). Deliveries to channels that
+        are no longer configured are handed over to the configured ones.
 
         Returns:
-            How many deliveries were handed over.
+            The number of deliveries handed over.
         """
         with self._database.write() as connection:
             if self._database.is_sqlite:
@@ -117,9 +117,9 @@ class Outbox:
         *,
         only_critical: bool = False,
     ) -> Sequence[DueDelivery]:
-        """Claim what is due, the oldest first; a channel in which anything is leased or rests gives nothing.
+        """Claim due deliveries, oldest first; skips a channel with a lease or a waiting time.
 
-        Looks without a lock first: nothing due is the common answer, and must not delay a launch.
+        Checks without a lock first, because usually nothing is due, and that must not delay a launch.
         """
         now_ms = to_ms(now)
         with self._database.read() as connection:
@@ -134,17 +134,17 @@ class Outbox:
                 if _claim(connection, row, now_ms, lease_s):
                     claimed.append(row)
                 else:
-                    lost.add(row.channel)  # another daemon has it: what stands behind it is theirs too
+                    lost.add(row.channel)  # another daemon has it, and so what follows it
             pauses = load_pauses(connection).by_hand if claimed else ()
             return [_due(connection, row, pauses, now) for row in claimed]
 
     def release(self, due: DueDelivery) -> None:
-        """Give a lease back untouched: there was no time for it."""
+        """Release a lease unchanged, because there was no time for it."""
         untried = {} if due.attempts else {"first_try_at_ms": None}
         self._settle(due, attempts=due.attempts, **untried)
 
     def settle_sent(self, due: DueDelivery, now: datetime, note: str | None = None) -> None:
-        """The channel took it; also when a lease ran out meanwhile. What it mentioned is mentioned."""
+        """Note that the channel accepted it, even after its lease ran out; mentioned alerts are settled, too."""
         now_ms = to_ms(now)
         with self._database.write() as connection:
             connection.execute(
@@ -166,17 +166,17 @@ class Outbox:
                 )
 
     def settle_later(self, due: DueDelivery, next_try_at: datetime, error: str, taken: Sequence[str] = ()) -> None:
-        """Not before `next_try_at`, for this and, unless `taken` names somebody, for all that wait behind it."""
+        """Postpone it until `next_try_at`, and all deliveries behind it unless `taken` has recipients."""
         self._settle(
             due, next_try_at_ms=to_ms(next_try_at), last_error=redact(error), settled_recipients=" ".join(taken) or None
         )
 
     def settle_refused(self, due: DueDelivery, error: str, probe_at: datetime) -> None:
-        """The channel will not take it; nothing else is tried there before `probe_at`."""
+        """Note that the channel rejects it; nothing else is tried there before `probe_at`."""
         self._settle(due, state="refused", next_try_at_ms=to_ms(probe_at), last_error=redact(error))
 
     def expire(self, now: datetime) -> int:
-        """Give up what is past its time and not being sent; how many deliveries."""
+        """Expire overdue deliveries that are not being sent; return how many."""
         now_ms = to_ms(now)
         with self._database.read() as connection:
             if not _any(connection, _PENDING) or not _any(connection, _PENDING.where(_overdue(now_ms))):
@@ -187,7 +187,7 @@ class Outbox:
             ).rowcount
 
     def also(self, alert_id: str, channels: Sequence[str]) -> int:
-        """Send an alert on these channels too, where it is not already; how many were added."""
+        """Add deliveries of an alert to these channels if missing; return how many were added."""
         if not channels:
             return 0
         with self._database.write() as connection:
@@ -195,14 +195,14 @@ class Outbox:
             return sum(insert_if_absent(connection, delivery, row) for row in rows)
 
     def stalled_channels(self, before: datetime) -> Sequence[StalledChannel]:
-        """Channels that took nothing since a try at or before then."""
+        """Return channels that accepted nothing since a failed attempt at or before then."""
         if not self._has_untaken.get():
             return ()
         with self._database.read() as connection:
             return undelivered.stalled_channels(connection, to_ms(before))
 
     def waiting_too_long(self, channels: Sequence[str], before: datetime) -> Sequence[WaitingAlert]:
-        """What waits in these channels, and what is about money and was tried in vain since then in any."""
+        """Return alerts that wait in these channels, and those about money that no channel has accepted since then."""
         if not self._has_untaken.get():
             return ()
         with self._database.read() as connection:
@@ -211,7 +211,7 @@ class Outbox:
             return undelivered.waiting_too_long(connection, channels, to_ms(before))
 
     def retry_untaken(self, now: datetime) -> None:
-        """What is about money, was refused and is taken by nobody is tried again."""
+        """Retry alerts about money that were rejected and that no channel has accepted."""
         if not self._has_untaken.get():
             return
         now_ms = to_ms(now)
@@ -223,7 +223,7 @@ class Outbox:
             undelivered.retry_untaken(connection, now_ms)
 
     def unreported_failures(self) -> Mapping[str, int]:
-        """Channel → expired deliveries that no message mentioned and none waiting there will; broken ones left out."""
+        """Return channel → expired deliveries that no message has mentioned or will; without broken channels."""
         with self._database.read() as connection:
             counts: dict[str, int] = {row[0]: row[1] for row in connection.execute(_UNMENTIONED)}
         if not counts:
@@ -232,7 +232,7 @@ class Outbox:
         return {channel: count for channel, count in counts.items() if channel not in broken}
 
     def pending(self) -> Sequence[PendingDeliveries]:
-        """What waits, by channel."""
+        """Return the pending deliveries by channel."""
         query = (
             select(
                 delivery.c.channel,
@@ -252,7 +252,7 @@ class Outbox:
             ]
 
     def broken_channels(self) -> Sequence[BrokenChannel]:
-        """Channels that refused, and took nothing since."""
+        """Return channels that rejected an alert and accepted none since."""
         refusals = (
             select(delivery.c.channel, delivery.c.next_try_at_ms, delivery.c.last_error)
             .where(delivery.c.state == "refused")
@@ -273,7 +273,7 @@ class Outbox:
         ]
 
     def new_address(self, channel: str, address: str) -> str | None:
-        """The newest address in place of this one, as far as it was noted; None: it has not changed."""
+        """Return the newest known address that replaces this one; None: it has not changed."""
         of_channel = and_(seen_value.c.provider == channel, seen_value.c.kind == _NEW_ADDRESS)
         with self._database.read() as connection:
             words = connection.execute(select(seen_value.c.value).where(of_channel)).scalars()
@@ -284,7 +284,7 @@ class Outbox:
         return at
 
     def note_new_address(self, channel: str, address: str, new: str, now: datetime) -> None:
-        """Keep it for the next start."""
+        """Store it for the next start."""
         word = {"provider": channel, "kind": _NEW_ADDRESS, "value": f"{address} {new}"}
         with self._database.write() as connection:
             insert_if_absent(connection, seen_value, word | {"first_seen_ms": to_ms(now)})
@@ -316,7 +316,7 @@ def _any(connection: Connection, query: Select[Any]) -> bool:
 def _ready(
     connection: Connection, now_ms: int, limit: int, channels: Sequence[str] | None, only_critical: bool
 ) -> list[AnyRow]:
-    """Rows that may be leased, in the order of sending."""
+    """Return rows that can be leased, in the order of sending."""
     pending = delivery.c.state == "pending"
     other = delivery.alias()
     quiet = (
@@ -346,7 +346,7 @@ def _ready(
 
 
 def _claim(connection: Connection, row: AnyRow, now_ms: int, lease_s: float) -> bool:
-    """A conditional update: of several daemons one gets a row."""
+    """Claim a row by a conditional update: only one of several daemons succeeds."""
     mine = and_(delivery.c.alert_id == row.alert_id, delivery.c.channel == row.channel)
     unchanged = and_(delivery.c.state == "pending", delivery.c.attempts == row.attempts, _free(now_ms))
     lease = {
@@ -387,9 +387,9 @@ def _free(now_ms: int) -> ColumnElement[bool]:
 
 
 def _overdue(now_ms: int) -> ColumnElement[bool]:
-    """What is about money waits until some channel has taken it."""
+    """Match overdue rows; an alert about money waits until some channel has accepted it."""
     its_alert = select(alerts.c.alert_id).where(alerts.c.alert_id == delivery.c.alert_id)
-    late = its_alert.where(alerts.c.expires_at_ms <= now_ms).exists()  # few wait, many were sent
+    late = its_alert.where(alerts.c.expires_at_ms <= now_ms).exists()  # few are pending, many were sent
     return and_(delivery.c.state == "pending", _free(now_ms), late, undelivered.may_be_lost())
 
 

@@ -1,4 +1,4 @@
-"""Price rows in Parquet, by pyarrow: the extra `analysis`."""
+"""Reads and writes price rows in Parquet, with pyarrow: the extra `analysis`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 from gpuwatch.storage.price_cells import BATCH_ROWS, CellBatch, CellColumn
 
-_GROUP = 100_000  # rows of a row group
+_GROUP = 100_000  # rows per row group
 _SWITCH = {True: "true", False: "false"}
 
 
 def arrow() -> tuple[Any, Any]:
-    """`pyarrow` and `pyarrow.parquet`. Raises UsageError: the extra is not installed."""
+    """Return `pyarrow` and `pyarrow.parquet`. Raises UsageError: the extra is not installed."""
     try:
         import pyarrow  # noqa: PLC0415 an extra
         from pyarrow import parquet  # noqa: PLC0415
@@ -31,7 +31,7 @@ def arrow() -> tuple[Any, Any]:
 
 
 def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
-    """The cells as text; a time without a zone is UTC. Raises UsageError."""
+    """Yield the cells as text; a time without a zone is UTC. Raises UsageError."""
     pyarrow, parquet = arrow()
     try:
         with parquet.ParquetFile(path) as file:
@@ -48,7 +48,7 @@ def parquet_batches(path: Path, on_progress: Any) -> Iterator[CellBatch]:
 
 
 def _column(pyarrow: Any, column: Any) -> CellColumn:
-    """Each distinct value as text, once."""
+    """Convert each distinct value to text once."""
     if not pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_encode(null_encoding="encode")
     texts = [text or "" for text in _texts(pyarrow, column.dictionary)]
@@ -57,7 +57,7 @@ def _column(pyarrow: Any, column: Any) -> CellColumn:
 
 
 def write_parquet(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
-    """Write rows with types of their own; answers how many. Equal rows give equal files."""
+    """Write rows with typed columns; return how many. Equal rows give equal files."""
     pyarrow, parquet = arrow()
     schema = _schema(pyarrow)
     source, written = iter(rows), 0
@@ -108,5 +108,5 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return _SWITCH[value]
     if isinstance(value, float):
-        return "" if math.isnan(value) else repr(value).removesuffix(".0")  # NaN: pandas' way of nothing
+        return "" if math.isnan(value) else repr(value).removesuffix(".0")  # pandas writes a missing value as NaN
     return str(value)

@@ -1,8 +1,8 @@
-"""Pauses and breakers as rows of one table: scope '' is renting at all, 'watch:NAME' a watch that its owner paused,
-'breaker:NAME' a watch whose launches failed (see `launches.breaker`; until at or before at: closed).
+"""Pauses and breakers as rows of one table. Scope '' is all renting, 'watch:NAME' a watch that its owner paused,
+'breaker:NAME' a watch whose launches failed (see `launches.circuit_breaker`; closed if until is at or before at).
 
-Every reservation reads the table in its own transaction, under the same lock that a change of it takes: what was
-paused before is refused, whoever asks.
+Every reservation reads the table in its own transaction, under the lock that changes of the table take, too: after a
+pause, every reservation is refused.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from gpuwatch.storage.provider_tables import skipped_scope
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import pause as pause_rows
 
-_RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's lock: "gpuw"
+_RESERVATION_LOCK_KEY = 0x67707577  # the key of PostgreSQL's advisory lock: "gpuw"
 WATCH_SCOPE, BREAKER_SCOPE = "watch:", "breaker:"
 _LONGEST_WHY = 200
 _ALL = select(pause_rows).order_by(pause_rows.c.scope)
 
 
 class PauseTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole table: what the owner paused, and the watches' breakers, closed ones too."""
+    """The whole table: the owner's pauses and the watches' breakers, including closed ones."""
 
     by_hand: tuple[Pause, ...] = ()
     breakers: tuple[CircuitBreaker, ...] = ()
 
     def breaker_of(self, watch: str) -> CircuitBreaker | None:
-        """The breaker of a watch; None: it never tripped."""
+        """Return the breaker of a watch; None: it never tripped."""
         return next((breaker for breaker in self.breakers if breaker.watch == watch), None)
 
     def open_breakers(self) -> Sequence[CircuitBreaker]:
-        """Those that are not closed: open, or waiting for one try."""
+        """Return the breakers that are not closed: open, or waiting for one attempt."""
         return [breaker for breaker in self.breakers if not breaker.is_closed]
 
     def holding(self, now: datetime) -> Sequence[Pause]:
-        """The owner's pauses that stand, the global one first."""
+        """Return the owner's pauses in force, the global one first."""
         return [pause for pause in self.by_hand if pause.holds(now)]
 
 
 def lock_reservations(connection: Connection) -> None:
-    """Money is counted, and renting paused, by one at a time. SQLite's writing transactions are alone anyway."""
+    """Serialise counting money and pausing. SQLite's writing transactions are exclusive anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _RESERVATION_LOCK_KEY})
 
 
 def load_pauses(connection: Connection) -> PauseTable:
-    """All that stands in the table."""
+    """Load the whole table."""
     by_hand, breakers = [], []
     for scope, at_ms, until_ms, why in connection.execute(_ALL):
         at, until = from_ms(at_ms), from_ms(until_ms)
@@ -71,7 +71,7 @@ def save_breaker(connection: Connection, breaker: CircuitBreaker) -> None:
 
 
 def save_pause(connection: Connection, pause: Pause) -> None:
-    """Save it, instead of an earlier one of the same scope."""
+    """Save it, in place of an earlier one of the same scope."""
     _save(connection, _scope(pause.watch), pause.at, pause.until, pause.why)
 
 
@@ -81,33 +81,33 @@ def _save(connection: Connection, scope: str, at: datetime, until: datetime | No
 
 
 def delete_pause(connection: Connection, watch: str | None) -> bool:
-    """Lift it; False: there was none."""
+    """Delete it; False: there was none."""
     return connection.execute(delete(pause_rows).where(pause_rows.c.scope == _scope(watch))).rowcount > 0
 
 
 class SqlPauseRepository:
-    """What `gpuwatch pause` and `resume` do: each one transaction, in turn with the reservations."""
+    """The operations of `gpuwatch pause` and `resume`: one transaction each, serialised with the reservations."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def load(self) -> PauseTable:
-        """The table as it is. Raises StoreError."""
+        """Return the table. Raises StoreError."""
         with self._database.read() as connection:
             return load_pauses(connection)
 
     def pause(self, pause: Pause) -> PauseTable:
-        """From its return on no reservation is made; the table as it is then. Raises StoreError."""
+        """Pause: once this returns, no reservation is made. Return the new table. Raises StoreError."""
         with self._database.write() as connection:
             lock_reservations(connection)
             save_pause(connection, pause)
             return load_pauses(connection)
 
     def resume(self, watch: str | None, now: datetime, why: str) -> tuple[bool, PauseTable]:
-        """Lift the pause; of a watch its breaker is closed as well, and its failures forgotten.
+        """Lift the pause; for a watch, also close its breaker and forget its failures.
 
         Returns:
-            Whether anything that stood was lifted, and the table as it is then.
+            Whether anything in force was lifted, and the new table.
         """
         with self._database.write() as connection:
             lock_reservations(connection)

@@ -11,23 +11,23 @@ from gpuwatch.storage.database import Database
 from gpuwatch.storage.provider_tables import seen_value
 from gpuwatch.storage.tables import poll
 
-_ONE_ROUND_S = 86_400  # a sweep of another day belongs to GPUs that are no longer swept
+_ONE_ROUND_S = 86_400  # an older sweep is of GPUs that are no longer swept
 
 
 class LastSweep(msgspec.Struct, frozen=True, kw_only=True):
     """The newest complete sweep of every GPU and rental type that is swept."""
 
-    at: datetime  # the newest of them
-    rows: int  # what all of them cost
+    at: datetime  # time of the newest one
+    rows: int  # rows of all together
 
 
 class LastPoll(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest search that a provider answered completely."""
+    """The newest complete answer of a provider."""
 
     at: datetime
-    offers: int  # rows that were understood
-    skipped: int  # rows that were not
-    gpu: str  # what was asked for; "": several models
+    offers: int  # usable rows
+    skipped: int  # unusable rows
+    gpu: str  # requested GPU; "": several models
     lane: str
 
 
@@ -39,7 +39,7 @@ class FormatChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def last_sweep(database: Database, provider: str) -> LastSweep | None:
-    """The last sweep of a provider's market; None: there was none. Raises StoreError."""
+    """Return the last sweep of a provider's market, or None. Raises StoreError."""
     newest = (
         select(func.max(poll.c.id))
         .where(poll.c.provider == provider, poll.c.covers == 1, poll.c.completeness == "complete")
@@ -55,7 +55,7 @@ def last_sweep(database: Database, provider: str) -> LastSweep | None:
 
 
 def last_poll(database: Database, provider: str, lane: str | None = None) -> LastPoll | None:
-    """The last poll that a provider answered completely, on any lane or on one; None: there was none.
+    """Return the last complete poll of a provider, on any lane or on one, or None.
 
     Raises StoreError.
     """
@@ -76,7 +76,7 @@ def last_poll(database: Database, provider: str, lane: str | None = None) -> Las
 
 
 def searches_since(database: Database, provider: str, since: datetime) -> dict[str, int]:
-    """How many searches were made, by lane; one of several pages counts once. Raises StoreError."""
+    """Return the number of searches by lane; one of several pages counts once. Raises StoreError."""
     counts = (
         select(poll.c.lane, func.count())
         .where(poll.c.provider == provider, poll.c.at_s > int(since.timestamp()))
@@ -87,7 +87,7 @@ def searches_since(database: Database, provider: str, since: datetime) -> dict[s
 
 
 def format_changes(database: Database, provider: str) -> list[FormatChange]:
-    """What changed in a provider's format since the first poll, oldest first. Raises StoreError."""
+    """Return changes of a provider's format since the first poll, oldest first. Raises StoreError."""
     changes = (
         select(seen_value.c.value, seen_value.c.first_seen_ms)
         .where(seen_value.c.provider == provider, seen_value.c.kind.in_(("field", "unusable")))

@@ -1,7 +1,7 @@
-"""The cells of files of price rows, in batches: for each column its distinct texts, and for each row which one it has.
+"""The cells of files of price rows, in batches: for each column its distinct texts, and the index of each row's text.
 
-CSV (also gzipped) is read by pyarrow where the extra `analysis` is installed, in a seventh of the time; Python's own
-reader takes over at the first thing where the two might differ, so that the cells are the same.
+If the extra `analysis` is installed, pyarrow reads CSV (also gzipped) in a seventh of the time. Python's own reader
+takes over where the two might differ, so that the cells are the same.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from gpuwatch.domain.analysis.poll_timeline import Ints
 from gpuwatch.domain.analysis.price_rows import COLUMNS, missing_columns
 from gpuwatch.errors import UsageError
 
-OnBytesRead = Callable[[int, int], None]  # bytes done, bytes in all
+OnBytesRead = Callable[[int, int], None]  # bytes done, total bytes
 
 BATCH_ROWS = 100_000
 _BLOCK_BYTES = 8 << 20
-_LONGEST_BLOCK = 8 * _BLOCK_BYTES  # a quote that is never closed is no reason to hold all of a file
+_LONGEST_BLOCK = 8 * _BLOCK_BYTES  # an unclosed quote must not load the whole file into memory
 _FIRST_LINE = 2  # after the header
-_LONGEST_LINE = 100_000  # letters
+_LONGEST_LINE = 100_000  # characters
 _GZIP = b"\x1f\x8b"
 
 
 class CellColumn(NamedTuple):
     """One column of a batch."""
 
-    codes: Ints  # for each row the place of its text
-    texts: Sequence[str]  # distinct, nearly always
+    codes: Ints  # for each row the index of its text
+    texts: Sequence[str]  # almost always distinct
 
 
 class CellBatch(NamedTuple):
-    """Some rows of a file."""
+    """A batch of rows of a file."""
 
     columns: Sequence[CellColumn]  # in the order of COLUMNS
-    lines: Ints  # of each row; in Parquet its number, from 1 on
+    lines: Ints  # line number of each row; in Parquet the row number, from 1
 
 
 def csv_batches(path: Path, on_progress: OnBytesRead) -> Iterator[CellBatch]:
-    """The cells of CSV. Raises UsageError: it cannot be read, or a column is missing."""
+    """Yield the cells of CSV. Raises UsageError: the file cannot be read, or a column is missing."""
     try:
         done = yield from _arrow_cells(path, on_progress)
         if done is not None:
@@ -57,7 +57,7 @@ def csv_batches(path: Path, on_progress: OnBytesRead) -> Iterator[CellBatch]:
 
 
 def encoded(values: Iterable[str]) -> CellColumn:
-    """A column out of its cells."""
+    """Build a column from its cells."""
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(value, len(numbers)) for value in values]
     return CellColumn(np.array(codes, np.int64), list(numbers))
@@ -65,7 +65,7 @@ def encoded(values: Iterable[str]) -> CellColumn:
 
 @contextmanager
 def _binary(path: Path) -> Iterator[tuple[Any, IO[bytes]]]:
-    """A file's bytes, unpacked, and the file itself, to see how far it is read."""
+    """Open a file's unpacked bytes, and the file itself, to measure progress."""
     with path.open("rb") as raw:
         zipped = raw.read(2) == _GZIP
         raw.seek(0)
@@ -73,7 +73,7 @@ def _binary(path: Path) -> Iterator[tuple[Any, IO[bytes]]]:
 
 
 def _arrow_cells(path: Path, on_progress: OnBytesRead) -> Generator[CellBatch, None, int | None]:
-    """Batches as far as pyarrow reads the file just as Python does; returns how many rows these are (None: all)."""
+    """Yield batches as long as pyarrow reads the file exactly like Python; return the number of rows (None: all)."""
     try:
         import pyarrow  # noqa: PLC0415 an extra
         from pyarrow import csv as arrow_csv  # noqa: PLC0415
@@ -103,15 +103,15 @@ def _arrow_cells(path: Path, on_progress: OnBytesRead) -> Generator[CellBatch, N
                     done += batch.num_rows
                     on_progress(raw.tell(), size)
     except (pyarrow.ArrowException, OSError, EOFError, ValueError, zlib.error):
-        return done  # Python's reader says what is wrong, if it is
+        return done  # Python's reader reports errors, if any
     return None
 
 
 def _blocks(content: IO[bytes]) -> Iterator[bytes]:
-    """A file in parts of whole rows, each behind the header: pyarrow's own reader reads a whole file ahead.
+    """Split a file into parts of whole rows, each after the header: pyarrow's own reader reads a whole file ahead.
 
     Raises:
-        ValueError: a quote is not closed for long.
+        ValueError: a quote stays open for too long.
     """
     head, rest = content.readline(_LONGEST_LINE), b""
     if head.count(b'"') % 2 or not head.endswith(b"\n"):
@@ -123,7 +123,7 @@ def _blocks(content: IO[bytes]) -> Iterator[bytes]:
         rest += part
         end = rest.rfind(b"\n") + 1
         if rest.count(b'"', 0, end) % 2:
-            end = 0  # that end of a line lies within a cell
+            end = 0  # this line end is inside a cell
         if end:
             yield head + rest[:end]
             rest = rest[end:]
@@ -134,7 +134,7 @@ def _blocks(content: IO[bytes]) -> Iterator[bytes]:
 
 
 def _may_differ(columns: Sequence[CellColumn]) -> bool:
-    """Whether a cell holds a line's end, or a row may be an empty line: both change the numbers of lines."""
+    """Whether a cell may contain a line end, or a row may be an empty line: both change line numbers."""
     if any("\n" in text or "\r" in text or "\0" in text for column in columns for text in column.texts):
         return True
     empty = [np.array([not text for text in texts], bool)[codes] for codes, texts in columns]
@@ -147,7 +147,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _plain_cells(path: Path, on_progress: OnBytesRead, skipped: int) -> Iterator[CellBatch]:
-    """The rows after some, by Python's reader."""
+    """Yield the remaining rows with Python's reader."""
     size = path.stat().st_size
     with _binary(path) as (content, raw), io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
         reader = csv.reader(_lines(path, text))
@@ -166,7 +166,7 @@ def _plain_cells(path: Path, on_progress: OnBytesRead, skipped: int) -> Iterator
 
 
 def _lines(path: Path, text: IO[str]) -> Iterator[str]:
-    """Lines of a bounded length: what is no CSV may be one line of gigabytes."""
+    """Yield lines of limited length: a file that is not CSV may be one line of gigabytes."""
     while line := text.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""The history as price rows, and price rows as a file: CSV, gzipped CSV or Parquet, whole or not there at all."""
+"""Exports the history as price rows, and writes them to a file: CSV, gzipped CSV or Parquet, complete or absent."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def history_rows(
     *,
     imported_too: bool = False,
 ) -> Iterator[PriceRow]:
-    """The rows of a part of the history, by time. Raises StoreError.
+    """Yield the rows of a part of the history, by time. Raises StoreError.
 
     Args:
-        kinds: provider → the kind of price that a row need not name.
+        kinds: provider → the kind of price that its rows need not state.
     """
 
     def names(name: str) -> bool:
-        wanted = scope.provider is None or matches_source(name, scope.provider)  # list prices, too, where none is named
+        wanted = scope.provider is None or matches_source(name, scope.provider)  # including list prices
         return wanted and (imported_too or not is_imported_source(name))
 
     market_history = read_market_history(database, scope, since, until, names=names)
@@ -55,12 +55,12 @@ def history_rows(
 
 
 def polled_gpus(gpu: str, scope: MarketFilter) -> tuple[str, ...]:
-    """The GPUs that a poll covers ("": all) in a file about some: it must not claim anything about the others."""
+    """Return the GPUs that a poll covers ("": all) in a file about some: it must claim nothing about the others."""
     return (gpu,) if gpu or scope.gpus is None else scope.gpus
 
 
 def check_export_target(path: Path, *, force: bool) -> None:
-    """Raises UsageError: nothing can be written there, or something would be lost."""
+    """Raise UsageError if the path cannot be written, or an existing file would be lost."""
     if not path.name.endswith(SUFFIXES):
         raise UsageError(f"{path}: expected a file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if path.is_dir() or not path.parent.is_dir():
@@ -70,11 +70,11 @@ def check_export_target(path: Path, *, force: bool) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[PriceRow]) -> int:
-    """Write a file, or replace it; answers how many rows it has. Without rows none is written.
+    """Write a file, or replace it; return its number of rows. Without rows none is written.
 
     Raises:
-        UsageError: the name's ending is not known, or Parquet is not installed.
-        GpuwatchError: it cannot be written; no half one is left behind.
+        UsageError: the file name's ending is unknown, or Parquet is not installed.
+        GpuwatchError: it cannot be written; no partial file is left behind.
     """
     part = path.with_name(path.name + ".part")
     try:
@@ -91,18 +91,18 @@ def write_rows(path: Path, rows: Iterable[PriceRow]) -> int:
 
 
 def write_csv(file: IO[str], rows: Iterable[PriceRow]) -> int:
-    """Write rows as text; answers how many."""
+    """Write rows as text; return how many."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     written = 0
-    for written, row in enumerate(rows, 1):  # noqa: B007 the count is wanted
+    for written, row in enumerate(rows, 1):  # noqa: B007 the count is needed
         writer.writerow(map(escape_formula, csv_cells(row)))
     return written
 
 
 def _writer(path: Path) -> Callable[[IO[bytes], Iterable[PriceRow]], int]:
     if path.suffix == ".parquet":
-        from gpuwatch.storage.parquet_files import write_parquet  # noqa: PLC0415 an extra, and slow to come
+        from gpuwatch.storage.parquet_files import write_parquet  # noqa: PLC0415 an extra, and slow to import
 
         return write_parquet
     return _write_zipped if path.suffix == ".gz" else _write_plain
@@ -114,6 +114,6 @@ def _write_plain(file: Any, rows: Iterable[PriceRow]) -> int:
 
 
 def _write_zipped(file: IO[bytes], rows: Iterable[PriceRow]) -> int:
-    """Without a time or a name inside: equal rows give equal files."""
+    """Open gzip output without a time or a file name: equal rows give equal files."""
     with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
         return _write_plain(zipped, rows)

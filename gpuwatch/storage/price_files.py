@@ -1,6 +1,6 @@
-"""Files of price rows, read: CSV (also gzipped) and Parquet, in the nine columns of `analysis.price_rows`.
+"""Reads files of price rows: CSV (also gzipped) and Parquet, in the nine columns of `analysis.price_rows`.
 
-Each distinct text of a column is parsed once. Rows are handed out in batches: a file may be bigger than the memory.
+Each distinct text of a column is parsed once. Rows are returned in batches: a file may exceed the memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuwatch.storage.price_cells import CellBatch, CellColumn, OnBytesRead, csv
 
 _TIME, _PRICE = COLUMNS.index("observed_at"), COLUMNS.index("price_usd_hour")
 _OF_OFFER = [place for place in range(len(COLUMNS)) if place not in (_TIME, _PRICE)]
-_VALID = {"observed_at": "2000-01-01T00:00:00Z", "price_usd_hour": "1"}  # where an offer alone is read
+_VALID = {"observed_at": "2000-01-01T00:00:00Z", "price_usd_hour": "1"}  # for parsing an offer alone
 _BEFORE_TIME = ("provider:", "spot:")  # the first invalid cell counts, in the order of `read_row`
 _MOST_KEYS = 1 << 62
 _LINES_NAMED = 5
@@ -30,13 +30,13 @@ _PARQUET = b"PAR1"
 
 
 class SkippedRows(msgspec.Struct):
-    """Rows that could not be understood, by reason."""
+    """Unusable rows, by reason."""
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     lines: dict[str, list[int]] = msgspec.field(default_factory=dict)  # the first ones
 
     def add(self, reason: str, lines: Ints) -> None:
-        """Add rows in these lines."""
+        """Add rows at these lines."""
         if len(lines):
             self.counts[reason] += len(lines)
             named = self.lines.setdefault(reason, [])
@@ -44,21 +44,21 @@ class SkippedRows(msgspec.Struct):
 
 
 class ReadRows(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds. `skipped`: reason → rows that could not be understood."""
+    """The contents of a file. `skipped`: reason → unusable rows."""
 
     rows: list[PriceRow]
     skipped: Mapping[str, int]
 
 
 def read_rows(path: Path) -> ReadRows:
-    """All rows of a file. Raises UsageError: it cannot be read, or a column is missing."""
+    """Return all rows of a file. Raises UsageError: it cannot be read, or a column is missing."""
     reader = PriceFileReader(path)
     rows = [row for batch in reader.batches() for row in batch.rows()]
     return ReadRows(rows=rows, skipped=dict(reader.skipped.counts))
 
 
 def read_columns(path: Path) -> tuple[PriceColumns, Mapping[str, int]]:
-    """All rows of a file as columns, and its skipped rows by reason. Raises UsageError, as `read_rows`."""
+    """Return all rows of a file as columns, and its skipped rows by reason. Raises UsageError, as `read_rows`."""
     reader = PriceFileReader(path)
     batches = [(batch.offer, batch.at_s, batch.microusd) for batch in reader.batches()]
     empty = np.empty(0, np.int64)
@@ -71,26 +71,26 @@ class PriceFileReader:
     """Reads a file in batches.
 
     Attributes:
-        offers: the distinct offers read so far; it grows from batch to batch.
-        skipped: rows that could not be understood.
+        offers: the distinct offers read so far; grows from batch to batch.
+        skipped: unusable rows.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.offers: list[PriceRow] = []
         self.skipped = SkippedRows()
-        self._numbers: dict[tuple[str, ...], int] = {}  # of an offer; below 0: of a reason
+        self._numbers: dict[tuple[str, ...], int] = {}  # number of each offer; negative: of a reason
         self._by_offer: dict[PriceRow, int] = {}
         self._reasons: list[str] = []
 
     def batches(
         self, on_progress: OnBytesRead = lambda done, total: None, latest_s: int | None = None, later: str = ""
     ) -> Iterator[PriceColumns]:
-        """The rows that are understood.
+        """Yield the usable rows.
 
         Args:
-            on_progress: called now and then with the bytes read, and all bytes.
-            latest_s: later rows are skipped, for the reason `later`.
+            on_progress: called repeatedly with the bytes read and the total bytes.
+            latest_s: later rows are skipped, with the reason `later`.
 
         Raises:
             UsageError: it cannot be read, or a column is missing.
@@ -124,7 +124,7 @@ class PriceFileReader:
         return rows, batch.lines[valid]
 
     def _offers(self, columns: Sequence[CellColumn], first: Ints) -> Ints:
-        """The numbers of the offers in some rows; below 0: why a row is none."""
+        """Return the number of each row's offer; negative: the reason why the row is unusable."""
         cells = [[columns[place].texts[code] for code in columns[place].codes[first].tolist()] for place in _OF_OFFER]
         numbers = []
         for texts in zip(*cells, strict=True):
@@ -146,13 +146,13 @@ class PriceFileReader:
         return number
 
     def _reason(self, text: str) -> int:
-        """The number that stands for a reason: below 0."""
+        """Return the negative number of a reason."""
         if text not in self._reasons:
             self._reasons.append(text)
         return -self._reasons.index(text) - 1
 
     def _parsed(self, column: CellColumn, parse: Callable[[str], int]) -> Ints:
-        """For each row the value of its text; below 0: why there is none."""
+        """Return the value of each row's text; negative: the reason why there is none."""
         values = []
         for text in column.texts:
             try:
@@ -163,10 +163,10 @@ class PriceFileReader:
 
 
 def cell_batches(path: Path, on_progress: OnBytesRead = lambda done, total: None) -> Iterator[CellBatch]:
-    """The cells of a file. What a file is shows its first bytes, whatever it is called.
+    """Yield the cells of a file. Its first bytes, not its name, decide about its format.
 
     Args:
-        on_progress: called now and then with the bytes (in Parquet: rows) read, and all of them.
+        on_progress: called repeatedly with the bytes (in Parquet: rows) read and the total.
 
     Raises:
         UsageError: it cannot be read, or a column is missing.
@@ -179,14 +179,14 @@ def cell_batches(path: Path, on_progress: OnBytesRead = lambda done, total: None
     except OSError as fault:
         raise UsageError(f"cannot read {path}: {fault}") from fault
     if is_parquet:
-        from gpuwatch.storage.parquet_files import parquet_batches  # noqa: PLC0415 an extra, and slow to come
+        from gpuwatch.storage.parquet_files import parquet_batches  # noqa: PLC0415 an extra, and slow to import
 
         return parquet_batches(path, on_progress)
     return csv_batches(path, on_progress)
 
 
 def _distinct_rows(columns: list[CellColumn]) -> tuple[Ints, Ints]:
-    """For each distinct combination of cells its first row, in their order; and for each row its combination."""
+    """Return the first row of each distinct combination of cells, in order, and each row's combination."""
     key = columns[0].codes
     size = len(columns[0].texts)
     for codes, texts in columns[1:]:

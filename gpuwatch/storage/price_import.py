@@ -1,9 +1,9 @@
-"""Adds prices that others recorded to the history: beside our own polls, never among them.
+"""Adds prices that others recorded to the history, separate from our own polls.
 
-A file contains observations and polls (`analysis.history_from_rows`). They are merged with the stored ones, so
-that the order of files does not matter, a file that comes twice changes nothing, and one may fill the gaps of another.
-A file goes in by parts, each in a transaction of its own with its roll-ups: one that was cut off is finished by the
-next try, and a daemon goes on recording in between.
+A file contains observations and polls (`analysis.history_from_rows`). They are merged with the stored ones, so that the
+order of files does not matter, importing a file twice changes nothing, and one may fill the gaps of another. A
+file is imported in parts, each in one transaction with its roll-ups: after an interruption the next import continues,
+and a daemon can record in between.
 """
 
 from __future__ import annotations
@@ -33,27 +33,25 @@ from gpuwatch.storage.price_files import PriceFileReader
 from gpuwatch.storage.spooled_rows import SpooledRows
 from gpuwatch.storage.tables import history_state, poll
 
-PART_ROWS = 100_000  # a second's work: a daemon that records waits for so long at most
+PART_ROWS = 100_000  # a second's work: a recording daemon waits at most that long
 _MAX_POLLS = 10_000_000
 IN_THE_FUTURE = "observed_at: later than now"
 
-ImportKinds = tuple[
-    OfferKind | None, Mapping[str, OfferKind]
-]  # of all prices; by provider, where the file does not say it
-OnProgress = Callable[[str, int, int], None]  # what is done, how far, of how much
+ImportKinds = tuple[OfferKind | None, Mapping[str, OfferKind]]  # of all prices; by provider, if the file states none
+OnProgress = Callable[[str, int, int], None]  # step, progress, total
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a file's rows: rows = new + known + twice + skipped."""
+    """What happened to a file's rows: rows = new + known + twice + skipped."""
 
-    rows: int  # of offers; those that are polls are counted by themselves
+    rows: int  # of offers; rows of polls are counted separately
     new: int
-    known: int  # the store says so already
-    twice: int  # of one offer at one moment; the cheapest counts
+    known: int  # already stored
+    twice: int  # repeated for one offer and moment; the cheapest counts
     skipped: Mapping[str, int]  # reason → rows
     skipped_lines: Mapping[str, Sequence[int]]  # reason → the first lines, at most five
     looks: int  # new moments at which a GPU and rental type was polled
-    first_s: int | None  # of all rows that were understood
+    first_s: int | None  # of all usable rows
     last_s: int | None
     sources: Mapping[PriceSource, int]  # provider and kind → rows
     jumps: Sequence[PriceJump]  # of whole GPU families
@@ -69,14 +67,14 @@ def import_file(
     dry_run: bool = False,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> ImportReport:
-    """Join a file with the history.
+    """Merge a file into the history.
 
     Args:
-        dry_run: count only; nothing is written.
+        dry_run: only count; write nothing.
 
     Raises:
         UsageError: the file cannot be read; nothing was written.
-        StoreError: the database did not take it; parts of it may be in, and the same import goes on from there.
+        StoreError: the database failed; parts may be stored, and the same import continues from there.
     """
     reader = PriceFileReader(path)
     with SpooledRows() as rows:
@@ -111,7 +109,7 @@ def import_file(
 
 
 def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> tuple[datetime, datetime] | None:
-    """The first and the last of our own polls of a provider in a period; None without any. Raises StoreError."""
+    """Return the first and the last of our own polls of a provider in a period, or None. Raises StoreError."""
     mine = select(func.min(poll.c.at_s), func.max(poll.c.at_s)).where(poll.c.covers == 1, poll.c.provider == provider)
     with database.read() as connection:
         first, last = connection.execute(mine.where(poll.c.at_s.between(from_s, to_s))).one()
@@ -119,7 +117,7 @@ def own_poll_span(database: Database, provider: str, from_s: int, to_s: int) -> 
 
 
 def _check(path: Path, survey: RowSurvey) -> None:
-    """Each moment is a poll of each GPU: a column that is not a GPU name makes millions of them."""
+    """Raise UsageError for too many polls: each moment is a poll of each GPU, and a wrong column gives millions."""
     for about in survey.sources.values():
         if not about.has_explicit_polls and len(about.gpus) * len(about.moments) > _MAX_POLLS:
             raise UsageError(
@@ -145,7 +143,7 @@ def _import_part(database: Database, rows: PriceColumns, survey: RowSurvey, *, d
 
 def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: bool) -> MergeCounts:
     executor = driver_executor(connection)  # for the roll-up's own functions
-    ids = OpenPrices()  # what is on offer now is not looked at: only names and numbers
+    ids = OpenPrices()  # only names and ids: the current offers are not needed
     load_ids(executor, ids)
     total = MergeCounts()
     for batch in batches:
@@ -154,6 +152,6 @@ def _merge_all(connection: Connection, batches: list[ImportBatch], *, dry_run: b
             mine = {number: segment for segment, number in ids.segments.items() if segment[0] == batch.name}
             aggregate_again(executor, mine, merged.changed_s)
         total += merged
-    if len(total.changed_s) and not dry_run:  # others must read the names and numbers anew
+    if len(total.changed_s) and not dry_run:  # others must reload names and ids
         connection.execute(update(history_state).values(version=history_state.c.version + 1))
     return total

@@ -1,8 +1,8 @@
-"""Kinds of price lie apart in the history: what is rentable under its provider's name, the rest beside it.
+"""Names for kinds of price in the history: live prices under the provider's name, other kinds under their own names.
 
-A list price that nobody could rent at must not pull a minimum or a median down. So it is kept under a name of its own,
-"azure:listed", with polls of its own; series of all providers contain live prices only. What was imported lies apart,
-too ("vastai:history", "gcp:listed-history"): other people's polls must not end what ours saw, or vice versa.
+A list price at which nobody could rent must not lower a minimum or a median. So it has a name of its own,
+"azure:listed", with its own polls; series of all providers contain live prices only. Imported prices are separate, too
+("vastai:history", "gcp:listed-history"): other people's polls must not end our offers, or vice versa.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from msgspec.structs import replace
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.ports import Answer
 
-_SEPARATOR = ":"  # in no provider's name
+_SEPARATOR = ":"  # not in any provider's name
 _OTHERS = (OfferKind.LISTED, OfferKind.HISTORY)
 _IMPORTED = {OfferKind.LIVE: "history", OfferKind.HISTORY: "history", OfferKind.LISTED: "listed-history"}
 
 
 def source_name(provider: str, kind: OfferKind) -> str:
-    """The name under which a provider's prices of a kind are kept."""
+    """Return the name under which a provider's prices of a kind are stored."""
     return provider if kind is OfferKind.LIVE else f"{provider}{_SEPARATOR}{kind.value}"
 
 
 def provider_of_source(name: str) -> str:
-    """The provider of a name in the history."""
+    """Return the provider of a name in the history."""
     return name.partition(_SEPARATOR)[0]
 
 
 def imported_source_name(provider: str, kind: OfferKind) -> str:
-    """The name under which a provider's prices of a kind are kept that were imported."""
+    """Return the name under which a provider's imported prices of a kind are stored."""
     return f"{provider}{_SEPARATOR}{_IMPORTED[kind]}"
 
 
 def kind_of_source(name: str) -> OfferKind:
-    """What the prices under a name were when they were seen."""
+    """Return the kind of the prices under a name."""
     return OfferKind.LISTED if name.partition(_SEPARATOR)[2].startswith("listed") else OfferKind.LIVE
 
 
 def is_imported_source(name: str) -> bool:
-    """Did somebody else see these prices?"""
+    """Whether these prices were imported."""
     return name.partition(_SEPARATOR)[2] in _IMPORTED.values()
 
 
 def matches_source(name: str, wanted: str | None) -> bool:
-    """Is a name in the history meant? Imported prices go with what they are.
+    """Whether a name in the history is selected. Imported prices belong to their kind.
 
     Args:
-        wanted: None: whatever is or was live; "vastai": that one's live prices; "gcp:listed": its list prices;
-            a name in the history: just that.
+        wanted: None: all live prices, including former ones; "vastai": its live prices; "gcp:listed": its list
+            prices; a name in the history: only that one.
     """
     if wanted is None:
         return kind_of_source(name) is OfferKind.LIVE
@@ -62,12 +62,12 @@ def matches_source(name: str, wanted: str | None) -> bool:
 
 
 def split_by_source(answer: Answer, has_open_prices: Callable[[str], bool]) -> list[Answer]:
-    """One answer for each kind of price; the first holds the live prices, and counts the rows.
+    """Split an answer by kind of price; the first part has the live prices, and counts the rows.
 
     Args:
-        has_open_prices: are prices under this name on offer? They may have ended.
+        has_open_prices: whether prices under this name are on offer, which may have ended.
     """
-    others = [offer for offer in answer.offers if offer.kind is not OfferKind.LIVE]  # seldom any
+    others = [offer for offer in answer.offers if offer.kind is not OfferKind.LIVE]  # rare
     parts = [answer]
     if others:
         parts = [replace(answer, offers=[offer for offer in answer.offers if offer.kind is OfferKind.LIVE])]

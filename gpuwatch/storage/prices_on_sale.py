@@ -1,4 +1,4 @@
-"""What is on sale at a provider according to the history, for who plans how many rows a question will bring."""
+"""A provider's current offers according to the history, for estimating the rows of queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwatch.storage.open_prices import NEVER, Key
 
 
 def prices_on_sale(database: Database, provider: str) -> Mapping[SaleKey, Mapping[Key, SalePrice]]:
-    """By GPU and rental type, of those that were ever read completely: each offer by machine and GPUs.
+    """Return the offers of each completely read GPU and rental type, by machine and GPU count.
 
     Raises:
         StoreError: the database cannot be read.

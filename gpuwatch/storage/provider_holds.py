@@ -1,4 +1,4 @@
-"""The rows of the port `HoldStore`. On SQLite a short command needs no SQLAlchemy for them."""
+"""Implements the port `HoldStore`. On SQLite short commands need no SQLAlchemy for it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SAVE = """INSERT INTO provider_hold (provider, kind, set_at_ms, until_ms, reaso
 
 
 class SqlHolds:
-    """The daemon's: over its open store."""
+    """The daemon's holds, over its open store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def load(self, provider: str) -> Sequence[Hold]:
-        """As `HoldStore`."""
+        """See `HoldStore`."""
         try:
             with self._database.read() as connection:
                 return load_holds(driver_executor(connection), provider)
@@ -41,7 +41,7 @@ class SqlHolds:
             return ()
 
     def save(self, hold: Hold) -> None:
-        """As `HoldStore`."""
+        """See `HoldStore`."""
         try:
             with self._database.write() as connection:
                 _save(driver_executor(connection), hold)
@@ -50,7 +50,7 @@ class SqlHolds:
 
 
 class LightHolds:
-    """A command's: the store is opened for the moment, and may be missing or of another schema.
+    """A command's holds: opens the store for each call; the store may be missing or have another schema.
 
     Args:
         keep: whether the command may write.
@@ -61,7 +61,7 @@ class LightHolds:
         self._keep = keep
 
     def load(self, provider: str) -> Sequence[Hold]:
-        """As `HoldStore`."""
+        """See `HoldStore`."""
         path = plain_sqlite_path(self._url)
         if path is not None and not path.is_file():
             return ()
@@ -72,7 +72,7 @@ class LightHolds:
             return ()
 
     def save(self, hold: Hold) -> None:
-        """As `HoldStore`."""
+        """See `HoldStore`."""
         if self._keep:
             with suppress(StoreError):
                 self._write(hold)
@@ -80,7 +80,7 @@ class LightHolds:
     def _write(self, hold: Hold) -> None:
         path = plain_sqlite_path(self._url)
         if path is None:
-            from gpuwatch.storage.database import open_database  # noqa: PLC0415 - 250 ms, only where it must be
+            from gpuwatch.storage.database import open_database  # noqa: PLC0415 250 ms, only if needed
             from gpuwatch.storage.migrate import require_head  # noqa: PLC0415
 
             database = open_database(self._url)
@@ -100,7 +100,7 @@ class LightHolds:
 
 
 def load_holds(executor: Executor, provider: str) -> Sequence[Hold]:
-    """The last hold of each class of requests, over or not."""
+    """Return the last hold of each class of requests, even if it is over."""
     return [
         Hold(
             provider=provider,

@@ -1,4 +1,4 @@
-"""The tables of what the daemon knows of the providers. `tables.py` has the rest of the schema."""
+"""The tables of provider data: health, holds, seen values, skipped scopes. `tables.py` has the rest of the schema."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Forgets old prices, keeps their roll-ups: in small transactions, so that a daemon goes on recording between them.
+"""Deletes old prices and keeps their roll-ups: in small transactions, so that a daemon can record in between.
 
-Every step can be repeated: a prune that was cut off is finished by the next one.
+Every step is repeatable: the next prune completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpuwatch.storage.tables import (
     series,
 )
 
-_LONGEST_WINDOW = timedelta(days=32)  # a budget that is reached is reported once a month
+_LONGEST_WINDOW = timedelta(days=32)  # an exhausted budget is reported once a month
 _SERIES_A_STEP = 1000
 _POLLS_A_STEP = 5000
 _INTERVALS = (
@@ -46,9 +46,9 @@ _NO_INTERVAL = ~select(price_interval.c.series_id).where(price_interval.c.series
 
 
 class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was dropped."""
+    """What was deleted."""
 
-    kept_from: datetime  # every moment from here on can still be reconstructed
+    kept_from: datetime  # every moment from then on can still be reconstructed
     intervals: int
     series: int
     polls: int
@@ -57,10 +57,10 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
-    """Drop prices and polls older than `keep`; all hours are summed up first.
+    """Delete prices and polls older than `keep`; aggregates all hours first.
 
     Raises:
-        StoreError: the database did not take it; what was dropped until then stays dropped.
+        StoreError: the database failed; earlier deletions remain.
     """
     SqlHistoryRecorder(database).roll_up(now)
     horizon_s = _horizon(database, seconds(now - keep))
@@ -76,7 +76,7 @@ def prune(database: Database, keep: timedelta, now: datetime) -> PruneReport:
 
 
 def _horizon(database: Database, wanted_s: int) -> int:
-    """Never what a roll-up still needs."""
+    """Return the moment before which no roll-up needs prices any more."""
     with database.read() as connection:
         next_hour = connection.execute(select(history_state.c.next_hour)).scalar_one()
     return wanted_s if next_hour is None else min(wanted_s, next_hour * HOUR_S - COVER_LASTS_S)
@@ -88,7 +88,7 @@ def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
     intervals = dropped = 0
     for first, after in _steps(database, series, _SERIES_A_STEP):
         with database.write() as connection:
-            take_history_turn(driver_executor(connection))  # no series goes while somebody records that it is back
+            take_history_turn(driver_executor(connection))  # no series goes while a recorder brings it back
             old = _expendable(connection, first, after, horizon_s, covers)
             if old:
                 connection.execute(_DROP, old)
@@ -101,7 +101,7 @@ def _prune_prices(database: Database, horizon_s: int) -> tuple[int, int]:
 def _expendable(
     connection: Connection, first: int, after: int, horizon_s: int, covers: dict[CoverScope, int]
 ) -> list[dict[str, int]]:
-    """Intervals that no moment from the horizon on needs: a poll before it had seen their end."""
+    """Return intervals that no moment from the horizon on needs: an earlier poll had shown their end."""
     number = price_interval.c.series_id
     old = _INTERVALS.where(number >= first, number < after, price_interval.c.seen_to_s < horizon_s)
     return [
@@ -112,7 +112,7 @@ def _expendable(
 
 
 def _prune_polls(database: Database, horizon_s: int) -> int:
-    """All but the newest one before the horizon that covers: it tells what was on offer there."""
+    """Delete polls before the horizon, except the newest covering ones: they define what was on offer there."""
     other = poll.alias()
     same = and_(other.c.provider == poll.c.provider, other.c.gpu == poll.c.gpu, other.c.spot == poll.c.spot)
     newest = select(func.max(other.c.at_s)).where(other.c.covers == 1, same, other.c.at_s <= horizon_s)
@@ -126,10 +126,10 @@ def _prune_polls(database: Database, horizon_s: int) -> int:
 
 
 def _prune_alerts(database: Database, before: datetime, now: datetime) -> int:
-    """Alerts that every channel is done with; one with a `once_key` stays while it might be reported again."""
+    """Delete alerts that every channel has settled; a `once_key` stays while it may still be needed."""
     before_ms = to_ms(before)
     with database.write() as connection:
-        # an expired or refused delivery without `sent_at_ms` is still to be mentioned in a later message
+        # an expired or refused delivery without `sent_at_ms` must still be mentioned in a later message
         mentioned = and_(delivery.c.state.in_(("expired", "refused")), delivery.c.sent_at_ms.is_not(None))
         old = select(alert.c.alert_id).where(alert.c.expires_at_ms < before_ms)
         settled = and_(or_(delivery.c.state == "sent", mentioned), delivery.c.alert_id.in_(old))
@@ -141,7 +141,7 @@ def _prune_alerts(database: Database, before: datetime, now: datetime) -> int:
 
 
 def _prune_jobs(database: Database, before: datetime) -> int:
-    """Jobs that ended before then, with their runs and events."""
+    """Delete jobs that ended before then, with their runs and events."""
     old = select(job.c.job_id).where(job.c.ended_at_ms < to_ms(before), job.c.state.in_(JOBS_OVER))
     with database.write() as connection:
         for table in (job_event, job_run):
@@ -150,7 +150,7 @@ def _prune_jobs(database: Database, before: datetime) -> int:
 
 
 def _is_over(before: datetime) -> ColumnElement[bool]:
-    """Nothing is left that its key could be for: a window of time has passed, a launch is over.
+    """Match alerts whose key is not needed any more: its time window has passed, or its launch is over.
 
     An instance with gpuwatch's label may be listed as long as it lives, and a channel's address stays changed.
     """

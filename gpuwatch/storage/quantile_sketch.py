@@ -1,7 +1,7 @@
-"""Prices of one hour as weights in steps of 1 %: the median of any set of hours follows within half a step.
+"""Prices of an hour as weights in steps of 1 %: the median of any set of hours is accurate to half a step.
 
-Stored as bytes: `width, first step, how many`, the gaps between steps (a byte each), the weights (1, 2 or 4 bytes).
-Weights are minutes: seconds would double the size, and move no median.
+Stored as bytes: `width, first step, count`, the gaps between steps (a byte each), the weights (1, 2 or 4 bytes).
+Weights are minutes: seconds would double the size without changing a median.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 
 STEP = 1.01
 _LOG_STEP = math.log(STEP)
-_HEAD = struct.Struct("<BhH")  # bytes of a weight, the first step, how many steps
+_HEAD = struct.Struct("<BhH")  # bytes of a weight, first step, number of steps
 _SWAP = sys.byteorder == "big"
 
 _TYPES = {1: "B", 2: "H", 4: "I"}
@@ -24,17 +24,17 @@ SketchWeights = dict[int, int]  # step → minutes on offer
 
 
 def step_of(price_microusd: int) -> int:
-    """The step a price falls into; its middle is off by half a percent at most."""
+    """Return the step of a price; its middle differs from the price by at most half a percent."""
     return round(math.log(max(price_microusd, 1)) / _LOG_STEP)
 
 
 def price_of_step(step: int) -> int:
-    """The middle of a step, in micro-dollars."""
+    """Return the middle of a step, in micro-dollars."""
     return round(math.exp(step * _LOG_STEP))
 
 
 def encode_sketch(seconds: Mapping[int, int]) -> bytes:
-    """A sketch as bytes.
+    """Encode a sketch as bytes.
 
     Args:
         seconds: step → seconds on offer; at least one.
@@ -44,7 +44,7 @@ def encode_sketch(seconds: Mapping[int, int]) -> bytes:
     gaps, values = bytearray(), [weights[steps[0]]]
     for before, step in pairwise(steps):
         gap = step - before
-        while gap > 255:  # a price far away from the others: steps without weight lead there
+        while gap > 255:  # a distant price: steps without weight bridge the gap
             gaps.append(255)
             values.append(0)
             gap -= 255
@@ -57,13 +57,13 @@ def encode_sketch(seconds: Mapping[int, int]) -> bytes:
 
 
 def pack_sketch(first_step: int, gaps: bytes, weights: bytes) -> bytes:
-    """A sketch of its parts, as the module says."""
+    """Encode the parts of a sketch, as described at the top of the module."""
     count = len(gaps) + 1
     return _HEAD.pack(len(weights) // count, first_step, count) + gaps + weights
 
 
 def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:
-    """All of them as one."""
+    """Merge sketches into one."""
     total: SketchWeights = {}
     get = total.get
     for sketch in sketches:
@@ -79,7 +79,7 @@ def merge_sketches(sketches: Iterable[bytes]) -> SketchWeights:
 
 
 def quantile(weights: SketchWeights, share: float) -> int | None:
-    """The price (micro-dollars) under which this share of the time lies; None without any weight."""
+    """Return the price (micro-dollars) under which this share of the time lies, or None without any weight."""
     left = sum(weights.values()) * share
     if not weights or not any(weights.values()):
         return None

@@ -1,4 +1,4 @@
-"""What is asked of the database again and again, and changes seldom."""
+"""Caches results of frequent queries that rarely change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class QueryCache(Generic[T]):
-    """The result of a query, read again only after somebody, in whatever process, has written. Safe from any thread.
+    """The result of a query, read again only after any process has written. Thread-safe.
 
-    PostgreSQL does not say cheaply whether anybody has: there each call reads, and so does the first call on SQLite,
-    because most commands make no second one.
+    PostgreSQL has no cheap test for writes: there each call reads. So does the first call on SQLite, because most
+    commands make no second one.
 
     Args:
-        query: of the database alone, and of no clock; what it returns is shared, hence never changed.
+        query: depends on the database alone, not on a clock; its result is shared and must not be modified.
     """
 
     def __init__(self, database: Database, query: Callable[[Connection], T]) -> None:
@@ -28,12 +28,12 @@ class QueryCache(Generic[T]):
         self._last: tuple[int | None, T] | None = None
 
     def get(self) -> T:
-        """The result as of now. Raises StoreError."""
+        """Return the current result. Raises StoreError."""
         last = self._last
         version = None if last is None else self._database.version()
         if last is not None and version is not None and last[0] == version:
             return last[1]
-        with self._database.read() as connection:  # after the version: what is read is at least as new
+        with self._database.read() as connection:  # after the version: the result is at least as new
             found = self._query(connection)
         self._last = version, found
         return found

@@ -1,7 +1,6 @@
-"""Writes what a poll changed. The daemon and the light writer of `check` share this code.
+"""Writes the changes of a poll. The daemon and the light writer of `check` share this code.
 
-The order within a transaction: read the state, compare, write. The memory is changed by `apply_to_memory`, after the
-commit.
+The order within a transaction: read the state, compare, write. `apply_to_memory` updates the cache after the commit.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from gpuwatch.storage.executor import Executor, Row
 from gpuwatch.storage.machine_facts import MACHINE_FACTS, fact_cells, facts_of
 from gpuwatch.storage.open_prices import NEVER, OpenPrice, OpenPrices
 
-_SMALL_STEP_S = 120  # a clock that steps back by less is waited for
-# By more it is believed, but only if little was written "later": a board without a battery starts in the year 1970, and
-# must not pull months of history back to there.
+_SMALL_STEP_S = 120  # after a smaller step back of the clock, recording waits
+# A larger step is accepted, but only if little was written "later": a computer without a battery starts in 1970, and
+# must not move months of history back to that year.
 _MOVABLE_HOURS = 48
 
 _DAY_S = 86_400
@@ -42,7 +41,7 @@ _OPEN = """INSERT INTO price_interval (series_id, seen_from_s, seen_to_s, machin
 _CLOSE = "UPDATE price_interval SET seen_to_s = ? WHERE series_id = ? AND seen_from_s = ?"
 _CORRECT = """UPDATE price_interval SET machine_microusd_hour = ?, disk_microusd_gb_month = ?
  WHERE series_id = ? AND seen_from_s = ?"""
-# What `series` says of a machine beside its prices, written when one of them or a price changes.
+# The facts of a machine in `series`, written when one of them or a price changes.
 _FACT_COLUMNS = ("offer_id", "place_id", *(fact.column for fact in MACHINE_FACTS))
 _SERIES = f"""INSERT INTO series (id, segment_id, machine_id, on_offer, {", ".join(_FACT_COLUMNS)})
  VALUES (?, ?, ?, 1{", ?" * len(_FACT_COLUMNS)})"""  # noqa: S608 - constants
@@ -52,19 +51,19 @@ _GONE = "UPDATE series SET on_offer = 0 WHERE id = ?"
 _SEGMENT = """INSERT INTO segment (id, provider, gpu, gpu_count, spot, gpu_family, gpu_memory_gib)
  VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _PLACE = "INSERT INTO place (id, region, country) VALUES (?, ?, ?)"
-_PAIRS_PER_QUERY = 400  # pairs in one question: SQLite takes 32,766 parameters, older ones 999
+_PAIRS_PER_QUERY = 400  # pairs in one query: SQLite allows 32,766 parameters, older versions 999
 
 
 class RecordedCounts(NamedTuple):
-    """What an answer changed, in identities."""
+    """The number of identities that an answer changed."""
 
-    changed: int = 0  # another price
+    changed: int = 0  # at another price
     new: int = 0
     gone: int = 0
 
 
 class EndedInterval(NamedTuple):
-    """An interval that was closed just now, for the roll-up of the running hour."""
+    """A newly closed interval, for the roll-up of the current hour."""
 
     segment_id: int
     series_id: int
@@ -75,7 +74,7 @@ class EndedInterval(NamedTuple):
 
 
 class WrittenPoll(NamedTuple):
-    """A poll as it was written, for `apply_to_memory` after the commit."""
+    """A poll as written, for `apply_to_memory` after the commit."""
 
     poll: RecordedPoll
     changes: AnswerChanges
@@ -84,7 +83,7 @@ class WrittenPoll(NamedTuple):
 
     @property
     def recorded(self) -> RecordedCounts:
-        """How much changed."""
+        """The number of changes."""
         new = sum(1 for one in self.changes.seen if one.was is None)
         return RecordedCounts(len(self.changes.seen) - new, new, len(self.changes.gone))
 
@@ -92,7 +91,7 @@ class WrittenPoll(NamedTuple):
 def write_answer(
     executor: Executor, prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: bool
 ) -> WrittenPoll:
-    """Write an answer: the poll, the quota, and what changed. `prices` must show the database as it is."""
+    """Write an answer: the poll, the quota, and the changes. `prices` must match the database."""
     poll = _recorded_poll(prices, answer, lane, clean(gpu, 200), int(spot))
     changes = find_changes(answer, poll, prices)
     executor.run(_POLL, _poll_row(poll, answer))
@@ -100,7 +99,7 @@ def write_answer(
         executor.run(_QUOTA, (poll.provider, utc_day(answer.observed_at), answer.rows))
     opened = _ChangeWriter(executor, prices, poll).write(changes)
     hour = poll.at_s // 3600
-    if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or one that comes late: sum up again
+    if prices.next_hour is None or hour < prices.next_hour:  # the first poll, or a late one: aggregate again
         prices.next_hour = hour
         executor.run("UPDATE history_state SET next_hour = ? WHERE id = 1", (hour,))
     version = prices.version
@@ -111,12 +110,12 @@ def write_answer(
 
 
 def utc_day(moment: datetime) -> int:
-    """Days since 1970, UTC: the marketplace rations rows by the day."""
+    """Return the days since 1970, UTC: the marketplace limits rows per day."""
     return int(moment.timestamp()) // _DAY_S
 
 
 def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInterval]:
-    """Update the memory to what was committed; returns the intervals that ended."""
+    """Update the cache to what was committed; return the intervals that ended."""
     poll, changes = written.poll, written.changes
     prices.version = written.version
     ended = [_ended_interval(opened, poll.at_s) for opened in changes.gone]
@@ -138,10 +137,10 @@ def apply_to_memory(written: WrittenPoll, prices: OpenPrices) -> list[EndedInter
 
 
 def step_back(executor: Executor, provider: str, at_s: int) -> None:
-    """The clock was wrong and stands at `at_s` now: what was written as later is moved to this moment.
+    """Handle a clock that was wrong and is now at `at_s`: move later entries to this moment.
 
     Raises:
-        StoreError: so much was written later that it must be this clock that is wrong.
+        StoreError: too much was written later, so this clock must be the wrong one.
     """
     hours = executor.rows(
         "SELECT count(*), max(hour) FROM (SELECT DISTINCT at_s / 3600 AS hour FROM poll"
@@ -164,23 +163,23 @@ def step_back(executor: Executor, provider: str, at_s: int) -> None:
         (f"UPDATE price_interval SET seen_to_s = ? WHERE seen_to_s >= ? AND {mine}", (at_s - 1, at_s, provider)),  # noqa: S608
         ("DELETE FROM hourly WHERE hour >= ?", (at_s // 3600,)),
         ("UPDATE history_state SET next_hour = ? WHERE next_hour > ?", (at_s // 3600, at_s // 3600)),
-        ("UPDATE history_state SET version = version + 1", ()),  # others remember what stood here before
+        ("UPDATE history_state SET version = version + 1", ()),  # other processes must reload
     ):
         executor.run(sql, parameters)
 
 
 def clock_stepped_back(prices: OpenPrices, provider: str, at_s: int) -> bool:
-    """Does the database hold what this clock calls the future?"""
+    """Whether the database contains entries from this clock's future."""
     return prices.newest_change_s(provider) > at_s + _SMALL_STEP_S
 
 
 def seconds(moment: datetime) -> int:
-    """Whole seconds since 1970."""
+    """Return whole seconds since 1970."""
     return int(moment.timestamp())
 
 
 def _recorded_poll(prices: OpenPrices, answer: Answer, lane: str, gpu: str, spot: int) -> RecordedPoll:
-    """The poll with its time in the history: a sweep is at least a second later than everything it covers."""
+    """Return the poll with its time in the history: a sweep is at least a second later than everything it covers."""
     ends = covers(answer, lane)
     provider_prices = prices.prices_of(answer.provider, spot)
     at_s = seconds(answer.observed_at)
@@ -209,7 +208,7 @@ class _ChangeWriter:
         self._poll = poll
 
     def write(self, changes: AnswerChanges) -> list[OpenPrice]:
-        """Write all rows; returns the open price of each of `changes.seen`."""
+        """Write all rows; return the open price of each of `changes.seen`."""
         places = self._places([one.offer for one in changes.seen] + [offer for _, offer in changes.facts])
         opened = self._opened(changes.seen, places)
         self._close(changes)
@@ -230,7 +229,7 @@ class _ChangeWriter:
         return opened
 
     def _opens(self, one: PriceChange) -> bool:
-        """False: it changed again within the second that opened its interval; that interval is corrected."""
+        """End an interval; False: it began in the same second, so it is corrected instead."""
         return one.was is None or one.was.seen_from_s < self._poll.at_s
 
     def _close(self, changes: AnswerChanges) -> None:
@@ -240,7 +239,7 @@ class _ChangeWriter:
         )
 
     def _last_seen(self, opened: OpenPrice) -> int:
-        # all that ends here has the poll's own rental type, or belongs to the same provider
+        # everything that ends here has the poll's rental type, or belongs to the same provider
         provider_prices = self._prices.prices_of(self._poll.provider, self._poll.spot)
         return max(opened.seen_from_s, provider_prices.newest_cover(opened.gpu))
 
@@ -278,7 +277,7 @@ class _ChangeWriter:
         return opened
 
     def _facts(self, changes: AnswerChanges, opened: list[OpenPrice], places: dict[tuple[str, str], int]) -> None:
-        """What is known of machines, where it is not what their row says."""
+        """Write the facts of machines that differ from their rows."""
         rows = [(*_facts_row(offer, places), was.series_id) for was, offer in changes.facts]
         for one, new in zip(changes.seen, opened, strict=True):
             now = facts_of(one.offer)

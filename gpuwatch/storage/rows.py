@@ -1,4 +1,4 @@
-"""What every repository needs: times as they are stored, and inserts that meet a row which is there already."""
+"""Shared by all repositories: times as stored, and inserts that tolerate an existing row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def to_ms(moment: datetime) -> int: ...
 @overload
 def to_ms(moment: datetime | None) -> int | None: ...
 def to_ms(moment: datetime | None) -> int | None:
-    """Whole milliseconds since 1970."""
+    """Convert to whole milliseconds since 1970."""
     return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -30,23 +30,23 @@ def from_ms(stored: int) -> datetime: ...
 @overload
 def from_ms(stored: int | None) -> datetime | None: ...
 def from_ms(stored: int | None) -> datetime | None:
-    """The moment, in UTC."""
+    """Convert to a moment in UTC."""
     return None if stored is None else _EPOCH + timedelta(milliseconds=stored)
 
 
 def upsert(connection: Connection, table: Table, rows: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
-    """Insert rows; one with the same primary key takes the columns that are given."""
+    """Insert rows; an existing row with the same primary key gets the given columns."""
     if rows:
         columns = tuple(rows if isinstance(rows, dict) else rows[0])
         connection.execute(_upsert(table, connection.dialect.name, columns), rows)
 
 
 def insert_if_absent(connection: Connection, table: Table, row: dict[str, Any], key: str | None = None) -> bool:
-    """Insert a row; False: there was one with its key (None: any unique one), and it stays as it is."""
+    """Insert a row; False: a row with its key (None: any unique one) existed, and stays unchanged."""
     return connection.execute(_insert_if_absent(table, connection.dialect.name, key), row).first() is not None
 
 
-# Built once: SQLAlchemy then finds the compiled statement without comparing it part by part.
+# Built once, so that SQLAlchemy finds the compiled statement without comparing it part by part.
 @cache
 def _upsert(table: Table, dialect: str, columns: tuple[str, ...]) -> Insert:
     statement = _insert(dialect)(table)
@@ -59,7 +59,7 @@ def _upsert(table: Table, dialect: str, columns: tuple[str, ...]) -> Insert:
 @cache
 def _insert_if_absent(table: Table, dialect: str, key: str | None) -> ReturningInsert[Any]:
     unless_there = _insert(dialect)(table).on_conflict_do_nothing(index_elements=None if key is None else [key])
-    made: ReturningInsert[Any] = unless_there.returning(*table.primary_key)  # psycopg counts no inserted rows
+    made: ReturningInsert[Any] = unless_there.returning(*table.primary_key)  # psycopg does not count inserted rows
     return made
 
 

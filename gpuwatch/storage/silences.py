@@ -22,13 +22,13 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SqlSilences:
-    """Keeps them; all methods raise StoreError."""
+    """Stores silences; all methods raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def silence(self, one: Silence) -> None:
-        """Silence a watch; an earlier time of the same watch is replaced."""
+        """Silence a watch; replaces an earlier silence."""
         row = {"watch": one.watch, "created_at_ms": to_ms(one.at), "until_ms": to_ms(one.until)}
         with self._database.write() as connection:
             upsert(connection, silence, row)
@@ -41,7 +41,7 @@ class SqlSilences:
         return until_ms is not None and until_ms > to_ms(now)
 
     def in_force(self, now: datetime) -> Sequence[Silence]:
-        """Those that are not over, by watch."""
+        """Return the current silences, by watch."""
         query = select(silence).where(silence.c.until_ms > to_ms(now)).order_by(silence.c.watch)
         with self._database.read() as connection:
             return [

@@ -1,4 +1,4 @@
-"""What orders were refused for, as rows: every process on this database skips it until it expires."""
+"""Scopes of refused orders as rows: every process on this database skips them until they expire."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpuwatch.storage.pauses import lock_reservations
 from gpuwatch.storage.rows import from_ms, to_ms, upsert
 from gpuwatch.storage.tables import skipped_scope
 
-_KEPT = timedelta(days=1)  # after it expired
+_KEPT = timedelta(days=1)  # after the expiry
 _LONGEST_KEY, _LONGEST_WHY = 200, 300
 _ROWS = skipped_scope.c
 _ALL = select(skipped_scope).order_by(_ROWS.provider, _ROWS.scope, _ROWS.key, _ROWS.watch)
 
 
 def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
-    """All of them, also those that no longer hold. A kind that only a newer gpuwatch knows is left out."""
+    """Return all scopes, including expired ones. Kinds that only a newer gpuwatch knows are left out."""
     known = {one.value for one in RefusalScope}
     return [
         SkippedScope(
@@ -41,18 +41,18 @@ def load_scopes(connection: Connection) -> Sequence[SkippedScope]:
 
 
 class SqlSkippedScopes:
-    """What `gpuwatch machines --scopes` shows, and what launches add."""
+    """The scopes that `gpuwatch machines --scopes` shows and launches add."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def in_force(self, now: datetime) -> Sequence[SkippedScope]:
-        """What is skipped now. Raises StoreError."""
+        """Return the scopes to skip now. Raises StoreError."""
         with self._database.read() as connection:
             return scopes_in_force(load_scopes(connection), now)
 
     def skip(self, scope: SkippedScope) -> None:
-        """Skip it from now on; every later reservation obeys it. Raises StoreError."""
+        """Skip a scope from now on; every later reservation obeys it. Raises StoreError."""
         row = {
             "provider": clean(scope.provider, 32),
             "scope": scope.scope.value,

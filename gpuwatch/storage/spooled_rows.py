@@ -1,4 +1,4 @@
-"""Rows of a file between its two passes: in a temporary file, so that memory does not grow with them."""
+"""Rows of a file between two passes, in a temporary file, so that they do not fill the memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROW = np.dtype([("offer", "<i4"), ("at_s", "<i8"), ("microusd", "<i8")])
 
 
 class SpooledRows:
-    """Rows as they were read, 20 bytes each; first all are added, then parts are read."""
+    """Rows of 20 bytes each, in their order; first all are added, then parts are read."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 closed with this object
@@ -38,13 +38,13 @@ class SpooledRows:
         self._length += len(packed)
 
     def part(self, offers: Sequence[PriceRow], start: int, end: int) -> PriceColumns:
-        """The rows [start, end)."""
+        """Return the rows [start, end)."""
         packed = self._read(start, min(end, self._length))
         offer, at_s, microusd = (packed[name].astype(np.int64) for name in ("offer", "at_s", "microusd"))
         return PriceColumns(offers=offers, offer=offer, at_s=at_s, microusd=microusd)
 
     def parts(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Parts of so many rows or some more: a moment is not split, as far as its rows stand together."""
+        """Yield parts of at least this many rows; consecutive rows of one moment stay together."""
         start = 0
         while start < self._length:
             end = min(start + rows, self._length)

@@ -1,7 +1,7 @@
-"""Which SQLite driver is used, and how one of its connections is prepared; no SQLAlchemy here.
+"""Selects the SQLite driver, and prepares its connections; no SQLAlchemy here.
 
-The journal is WAL only where the linked SQLite is free of the WAL-reset fault (sqlite.org: 3.7.0 to 3.51.2, fixed in
-3.51.3; 3.52.0 is out), else TRUNCATE. `synchronous=FULL`, because money is recorded here.
+The journal is WAL only if the linked SQLite does not have the WAL-reset bug (sqlite.org: 3.7.0 to 3.51.2, fixed in
+3.51.3; 3.52.0 was withdrawn), else TRUNCATE. `synchronous=FULL`, because money is recorded here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _READ_ONLY = 8  # SQLITE_READONLY
 
 @cache
 def sqlite_driver() -> Any:
-    """The standard library's `sqlite3`, or `pysqlite3` where it is installed and brings a newer SQLite."""
+    """Return the standard library's `sqlite3`, or `pysqlite3` if it is installed and has a newer SQLite."""
     if importlib.util.find_spec("pysqlite3") is None:
         return sqlite3
     newer = importlib.import_module("pysqlite3.dbapi2")
@@ -36,7 +36,7 @@ def sqlite_driver() -> Any:
 
 
 def wal_is_safe(version: tuple[int, ...] | None = None) -> bool:
-    """Is this SQLite (None: the one that is used) free of the WAL-reset fault?"""
+    """Whether this SQLite version (None: the one in use) is free of the WAL-reset bug."""
     if version is None:
         version = sqlite_driver().sqlite_version_info
     assert version is not None
@@ -44,7 +44,7 @@ def wal_is_safe(version: tuple[int, ...] | None = None) -> bool:
 
 
 def configure_connection(connection: Any) -> None:
-    """Set up a fresh driver connection: transactions are begun by us, never behind our back."""
+    """Set up a new driver connection: we begin transactions, never the driver implicitly."""
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
     _choose_journal(connection, "wal" if wal_is_safe() else "truncate")
@@ -53,10 +53,10 @@ def configure_connection(connection: Any) -> None:
 
 
 def connect_read_only(path: Path) -> Any:
-    """A connection that cannot write; the file must exist.
+    """Open a connection that cannot write; the file must exist.
 
-    A writer that was killed may have left a journal behind, and without it the file cannot be read. A read-only
-    connection cannot roll it back, so a writing one does that first, as the next start of the daemon would.
+    A killed writer may have left a journal behind, without which the file cannot be read. A read-only connection cannot
+    roll it back, so a writing one does that first, as the next start of the daemon would.
     """
     for tried in (False, True):
         connection = sqlite_driver().connect(_uri(path, "ro"), uri=True, check_same_thread=False)
@@ -74,14 +74,14 @@ def connect_read_only(path: Path) -> Any:
 
 
 def has_wal(path: Path) -> bool:
-    """Is a write-ahead log beside the database?"""
+    """Whether there is a write-ahead log beside the database."""
     return path.with_name(path.name + "-wal").exists()
 
 
 def drop_empty_wal(path: Path) -> None:
-    """Remove the log files that a reader had to make: the last writing connection to close does that.
+    """Remove the log files that a reader had to create; closing the last writing connection does that.
 
-    Nothing happens while the daemon has the database open, or where this user may not write.
+    Does nothing while the daemon has the database open, or if this user cannot write.
     """
     if has_wal(path):
         with contextlib.suppress(sqlite_driver().Error):
@@ -98,10 +98,10 @@ def _uri(path: Path, mode: str) -> str:
 
 
 def _choose_journal(connection: Any, wanted: str) -> None:
-    """Switch the journal if it is another one.
+    """Change the journal mode if it differs.
 
-    SQLite refuses that at once while others use the file, whatever the busy timeout says: two that start together on a
-    new database meet here. After some tries the journal stays as it is; that is slower, not wrong.
+    SQLite rejects that at once while others use the file, regardless of the busy timeout, such as two processes that
+    start together on a new database. After some attempts the mode stays, which is slower but not wrong.
     """
     for _ in range(_JOURNAL_TRIES):
         try:
@@ -115,12 +115,12 @@ def _choose_journal(connection: Any, wanted: str) -> None:
 
 
 def make_own_folder(path: Path) -> None:
-    """Make the folder of a database if it is gpuwatch's own: nobody makes `<state>/gpuwatch/` by hand.
+    """Create the folder of a database if it is gpuwatch's own: users do not create `<state>/gpuwatch/` themselves.
 
-    Any other folder that is missing is more likely a slip of the pen, and shows when the database is opened.
+    Any other missing folder is probably a typing error, and is reported when the database is opened.
 
     Raises:
-        StoreError: it cannot be made.
+        StoreError: it cannot be created.
     """
     if path.parent.name != OWN_FOLDER or path.parent.is_dir():
         return

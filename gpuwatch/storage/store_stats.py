@@ -1,4 +1,4 @@
-"""How big the store is, and what it holds."""
+"""The size and contents of the store."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from gpuwatch.storage.tables import history_state, metadata, poll, price_interva
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The store in figures."""
+    """Figures about the store."""
 
     place: str
-    engine: str  # with its version and, for SQLite, its journal
+    engine: str  # with its version and, for SQLite, its journal mode
     schema: str | None
     bytes: int
-    free_bytes: int  # inside the file, to be used again; 0 on PostgreSQL
+    free_bytes: int  # reusable space inside the file; 0 on PostgreSQL
     rows: dict[str, int]  # by table
     first_poll_at: datetime | None
     last_poll_at: datetime | None
     prices_kept_from: datetime | None  # None: nothing was pruned
     rolled_up_to: datetime | None
-    on_offer: int  # identities whose newest price stands
-    rows_received: int  # offers of all polls that are kept
+    on_offer: int  # identities with an open price
+    rows_received: int  # offers of all stored polls
     bytes_per_offer_and_poll: float | None
 
 
 def read_store_stats(database: Database) -> StoreStats:
-    """Count everything; on a big database this takes a moment. Raises StoreError."""
+    """Count everything, which takes a moment on a big database. Raises StoreError."""
     schema = revision(database)
     with database.read() as connection:
         tables = set(inspect(connection).get_table_names())
@@ -66,7 +66,7 @@ def read_store_stats(database: Database) -> StoreStats:
 
 
 def _size(connection: Connection, sqlite: bool) -> tuple[int, int]:
-    """Bytes in use, and bytes free inside the file."""
+    """Return the bytes in use, and the bytes free inside the file."""
     if not sqlite:
         return connection.execute(select(func.pg_database_size(func.current_database()))).scalar_one(), 0
     names = ("page_size", "page_count", "freelist_count")

@@ -68,7 +68,7 @@ _POLLS = (
 
 
 class StoredPoll(NamedTuple):
-    """A poll that covers: an offer that it does not show is gone."""
+    """A covering poll: an offer that it does not show is gone."""
 
     poll: CompletePoll
     provider: str
@@ -80,10 +80,10 @@ class StoredPoll(NamedTuple):
 def read_market_history(
     database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
 ) -> MarketHistory:
-    """What was seen of a part of the market in [since, until).
+    """Read a part of the market in [since, until).
 
     Args:
-        names: which names in the history (`kinds`) are meant; None: those that the scope means.
+        names: selects the names in the history (`price_sources`); None: those that match the scope.
 
     Raises:
         StoreError: the database cannot be read.
@@ -103,7 +103,7 @@ def read_market_history(
 def read_polls(
     database: Database, scope: MarketFilter, since: datetime, until: datetime, *, names: Names | None = None
 ) -> list[StoredPoll]:
-    """The covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
+    """Return the covering polls in [since, until), by time. Arguments and errors as `read_market_history`."""
     with database.read() as connection:
         polls = _MarketFilter(connection, scope, names).polls(connection, seconds(since), seconds(until))
     return [
@@ -114,7 +114,7 @@ def read_polls(
 
 
 class _MarketFilter:
-    """Which segments and polls a question is about."""
+    """The segments and polls that match a query."""
 
     def __init__(self, connection: Connection, scope: MarketFilter, names: Names | None) -> None:
         rows = connection.execute(_SEGMENTS).all()
@@ -132,12 +132,12 @@ class _MarketFilter:
         ]
 
     def polls(self, connection: Connection, since_s: int, until_s: int) -> list[AnyRow]:
-        """The polls in [since_s, until_s) of some of it, by time."""
+        """Return the matching polls in [since_s, until_s), by time."""
         rows = connection.execute(_POLLS, {"since_s": since_s, "until_s": until_s}).all()
         return [row for row in rows if self._is_about(row[1:4])]
 
     def _is_about(self, scope: CoverScope) -> bool:
-        """Is a poll of all GPUs, or of one that is meant, even if that one was never on offer?"""
+        """Whether it is a poll of all GPUs, or of a matching one, even if that was never on offer."""
         if scope not in self._known:
             name, gpu, spot = scope
             self._known[scope] = self._names(name, spot) and (not gpu or self._has_gpu(gpu, self._family(gpu)))
@@ -154,7 +154,7 @@ class _MarketFilter:
 
 
 def _polls(rows: Iterable[AnyRow], start_s: int) -> tuple[list[MarketPoll], dict[CoverScope, list[int]]]:
-    """The polls from the start on, and the times of all that cover, ascending."""
+    """Return the polls from the start on, and the times of all covering ones, ascending."""
     polls: list[MarketPoll] = []
     times: dict[CoverScope, list[int]] = {}
     for at_s, name, gpu, spot, completeness, covers, _, lane in rows:

@@ -1,8 +1,8 @@
-"""The schema, once. `migrations/` builds the same; a test holds the two equal.
+"""The schema. `migrations/` builds the same; a test compares the two.
 
-Money is whole micro-dollars, times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
-both since 1970 in UTC. Booleans that are part of a key are 0 or 1, so that one SQL text serves SQLite and PostgreSQL.
-The tables of alerts are in `alert_tables.py`, of identities in `identity_tables.py`.
+Money is whole micro-dollars. Times are whole seconds (`_s`) in the history and whole milliseconds (`_ms`) elsewhere,
+both since 1970 in UTC. Booleans in keys are 0 or 1, so that the same SQL text works on SQLite and PostgreSQL. The
+tables of alerts are in `alert_tables.py`, those of identities in `identity_tables.py`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ series = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("segment_id", Integer, ForeignKey("segment.id"), nullable=False),
     Column("machine_id", String(64), nullable=False),
-    Column("on_offer", SmallInteger, nullable=False),  # 1: its newest interval is open; finds these without a scan
-    # facts as last seen; they may change while the identity stays
+    Column("on_offer", SmallInteger, nullable=False),  # 1: its newest interval is open; found without a scan
+    # facts as last seen; they may change while the identity stays the same
     Column("offer_id", String(64), nullable=False),
     Column("place_id", Integer, ForeignKey("place.id"), nullable=False),
     *(Column(fact.column, _FACT_TYPES[fact.sql_type]) for fact in MACHINE_FACTS),
@@ -217,7 +217,7 @@ launch = Table(
     Column("label", String(64), nullable=False),
     Column("listed_microusd_hour", BigInteger, nullable=False),
     Column("price_microusd_hour", BigInteger, nullable=False),
-    Column("disk_microusd_hour", BigInteger, nullable=False, server_default="0"),  # listed; billed before it runs, too
+    Column("disk_microusd_hour", BigInteger, nullable=False, server_default="0"),  # listed; also billed before it runs
     Column("max_runtime_s", Float),
     Column("ready_within_s", Float),
     Column("intended_at_ms", BigInteger, nullable=False),
@@ -231,14 +231,14 @@ launch = Table(
     Column("spans", Text),  # JSON: [[since_ms, listed_microusd_hour, price_microusd_hour], …]
     Column("condition", String(12)),
     Column("condition_since_ms", BigInteger),
-    Column("promised", Text),  # JSON: what the offer said
+    Column("promised", Text),  # JSON: the facts of the offer
     Column("tries", Integer, nullable=False, server_default="1"),
     Column("relaunch_of", String(32)),
-    Column("offer_slot", Integer, nullable=False, server_default="0"),  # which of several launches of one stock
-    Column("account_id", String(200)),  # at the provider; NULL: not known, as for launches before schema 0007
+    Column("offer_slot", Integer, nullable=False, server_default="0"),  # distinguishes several launches of one stock
+    Column("account_id", String(200)),  # at the provider; NULL: unknown, as before schema 0007
     Column("install_id", String(8)),
     Column("watch_id", String(8)),
-    Column("terms", Text),  # JSON: what its watch said at admission, as far as it is needed to follow it; no secrets
+    Column("terms", Text),  # JSON: the terms of its watch at admission, as far as following it needs them; no secrets
     CheckConstraint("state IN ('" + "', '".join(LAUNCH_STATES) + "')", name="state"),
     partial_index("uq_launch_slot_alive", "watch", "slot", unique=True, where=_ALIVE),
     partial_index("uq_launch_offer_alive", "provider", "offer_id", "offer_slot", unique=True, where=_ALIVE),

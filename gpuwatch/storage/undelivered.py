@@ -1,4 +1,4 @@
-"""Alerts that their channels do not take: who else may be given them, and which are never given up."""
+"""Alerts that their channels do not accept: which other channels get them, and which are never given up."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gpuwatch.storage.tables import alert as alerts
 from gpuwatch.storage.tables import delivery
 
 _MONEY = tuple(kind.value for kind in MONEY_KINDS)
-_AT_ONCE = 500  # ids in one query
+_AT_ONCE = 500  # ids per query
 
 
 def about_money() -> ColumnElement[bool]:
-    """Is the alert (of a joined row) one that may not be lost?"""
+    """Match a joined row whose alert must not be lost."""
     return alerts.c.kind.in_(_MONEY)
 
 
 def may_be_lost() -> ColumnElement[bool]:
-    """Of a row of `delivery`: its alert is not about money, or somebody has it."""
+    """Match a row of `delivery` whose alert is not about money, or that somebody has received."""
     return or_(~_is_about_money(), _is_taken())
 
 
@@ -31,7 +31,7 @@ def _is_about_money() -> ColumnElement[bool]:
 
 
 def _is_taken() -> ColumnElement[bool]:
-    """Has any channel taken it, at least for one recipient?"""
+    """Match an alert that any channel has delivered to at least one recipient."""
     other = delivery.alias()
     by_somebody = and_(other.c.settled_recipients.is_not(None), other.c.settled_recipients.not_like("!%"))
     taken = select(other.c.channel).where(other.c.alert_id == delivery.c.alert_id)
@@ -39,7 +39,7 @@ def _is_taken() -> ColumnElement[bool]:
 
 
 def stalled_channels(connection: Connection, before_ms: int) -> list[StalledChannel]:
-    """Channels that took nothing since a try at or before then which did not succeed."""
+    """Return channels that accepted nothing since a failed attempt at or before then."""
     untaken = and_(
         delivery.c.state.in_(("pending", "expired", "refused")),
         delivery.c.first_try_at_ms <= before_ms,
@@ -62,7 +62,7 @@ def stalled_channels(connection: Connection, before_ms: int) -> list[StalledChan
 
 
 def waiting_too_long(connection: Connection, channels: Sequence[str], before_ms: int) -> list[WaitingAlert]:
-    """What waits in these channels, and what is about money and was tried in vain since then in any."""
+    """Return alerts that wait in these channels, and those about money that no channel has accepted since then."""
     late_money = and_(about_money(), delivery.c.first_try_at_ms <= before_ms)
     rows = connection.execute(
         select(delivery.c.alert_id, alerts.c.kind, alerts.c.severity)
@@ -91,7 +91,7 @@ def _given(connection: Connection, ids: Sequence[str]) -> dict[str, frozenset[st
 
 
 def untaken_refusals(now_ms: int) -> ColumnElement[bool]:
-    """Rows of `delivery` that were refused some time ago, are about money, and that nobody has."""
+    """Match rows of `delivery` about money that were rejected some time ago and that nobody has received."""
     return and_(delivery.c.state == "refused", delivery.c.next_try_at_ms <= now_ms, ~may_be_lost())
 
 

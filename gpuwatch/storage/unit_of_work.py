@@ -30,7 +30,7 @@ class SqlDecisionStore:
         self._database = database
 
     def memories(self) -> Mapping[str, WatchMemory]:
-        """What each watch remembers; one that has not seen anything yet is missing."""
+        """Return the memory of each watch that has one."""
         with self._database.read() as connection:
             return {
                 row.watch: WatchMemory(
@@ -43,7 +43,7 @@ class SqlDecisionStore:
             }
 
     def provider_health(self) -> Mapping[tuple[str, str], ProviderHealth]:
-        """The health of each provider on each lane."""
+        """Return the health of each provider on each lane."""
         with self._database.read() as connection:
             return {
                 (row.provider, row.lane): ProviderHealth(
@@ -58,7 +58,7 @@ class SqlDecisionStore:
 
     @contextmanager
     def open(self) -> Iterator[SqlUnitOfWork]:
-        """A transaction, durable when the block ends."""
+        """Open a transaction that is durable when the block ends."""
         with self._database.write() as connection:
             yield SqlUnitOfWork(connection)
 
@@ -70,7 +70,7 @@ class SqlUnitOfWork:
         self._connection = connection
 
     def remember(self, watch: str, remembered: WatchMemory) -> None:
-        """Save what a watch remembers."""
+        """Save the memory of a watch."""
         row = {
             "watch": watch,
             "fired_at_ms": to_ms(remembered.fired_at),
@@ -81,21 +81,21 @@ class SqlUnitOfWork:
         upsert(self._connection, watch_state, row)
 
     def reserve(self, intent: Intent, budget: Budget, now: datetime) -> tuple[Launch, Match] | LaunchRefusal:
-        """Take a free slot and the money for it, or say why not."""
+        """Reserve a free slot and its budget, or return why not."""
         return launch_admission.reserve(self._connection, intent, budget, now)
 
     def request_approval(
         self, intent: Intent, budget: Budget, deadline: datetime, now: datetime, rearmed: bool
     ) -> Approval | LaunchRefusal | None:
-        """Request an approval, or say why not."""
+        """Request an approval, or return why not."""
         return approvals.create_approval(self._connection, intent, budget, deadline, now, rearmed)
 
     def unticked(self, watch: Watch) -> Sequence[str]:
-        """What the watch requires, and its owner has not ticked."""
+        """Return the items that the watch requires and its owner has not ticked."""
         return unticked(watch, ticked_items(self._connection, watch))
 
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
-        """Did the owner lately approve a quote that was no longer valid?"""
+        """Whether the owner recently approved a quote that was no longer valid."""
         return approvals.has_lapsed_approval(self._connection, watch, now)
 
     def enqueue(self, news: OutboxAlert) -> bool:
@@ -116,11 +116,11 @@ class SqlUnitOfWork:
         upsert(self._connection, provider_health, row)
 
     def record_new_value(self, provider: str, kind: str, word: str, now: datetime) -> bool:
-        """Record a value; True: never seen before."""
+        """Record a value; return whether it was never seen before."""
         value = {"provider": provider, "kind": clean(kind, 16), "value": clean(word, 200)}
         return insert_if_absent(self._connection, seen_value, value | {"first_seen_ms": to_ms(now)})
 
     def forget_values(self, provider: str, kind: str) -> None:
-        """Forget all values of a kind."""
+        """Delete all values of a kind."""
         where = seen_value.c.provider == provider, seen_value.c.kind == kind
         self._connection.execute(delete(seen_value).where(*where))

@@ -1,4 +1,4 @@
-"""Unclaimed instances as rows: each stops renting at its provider, for every process on this database."""
+"""Unclaimed instances as rows: each blocks renting at its provider, for every process on this database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OLDEST_FIRST = select(unknown_instance).order_by(_ROWS.first_listed_ms, _ROWS.i
 
 
 def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]:
-    """Return those of one provider, the oldest first."""
+    """Return those of one provider, oldest first."""
     return [
         UnknownInstance(
             provider=row.provider,
@@ -32,7 +32,7 @@ def load_unknown(connection: Connection, provider: str) -> list[UnknownInstance]
 
 
 def unknown_refusals(connection: Connection) -> Mapping[str, LaunchRefusal]:
-    """Return why nothing may be rented, by the provider where something unknown was listed."""
+    """Return why nothing can be rented, by provider, where unknown instances were listed."""
     found: dict[str, list[str]] = {}
     for row in connection.execute(_OLDEST_FIRST):
         found.setdefault(row.provider, []).append(row.instance_id)
@@ -40,7 +40,7 @@ def unknown_refusals(connection: Connection) -> Mapping[str, LaunchRefusal]:
 
 
 def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
-    """Keep one; of what is kept already nothing changes."""
+    """Store one; an existing row stays unchanged."""
     row = {
         "provider": unknown.provider,
         "instance_id": clean(unknown.instance_id, 64),
@@ -52,13 +52,13 @@ def add_unknown(connection: Connection, unknown: UnknownInstance) -> None:
 
 
 def remove_unknown(connection: Connection, provider: str, instance_ids: Collection[str]) -> None:
-    """They are settled."""
+    """Delete settled instances."""
     if instance_ids:
         connection.execute(delete(unknown_instance).where(_are(provider, instance_ids)))
 
 
 def remove_installation(connection: Connection, install_id: str) -> None:
-    """Everything that another installation's labels name is settled, at every provider."""
+    """Delete all instances labelled by another installation, at every provider."""
     for row in connection.execute(_OLDEST_FIRST).all():
         ids = label_ids(row.label)
         if ids is not None and ids.install_id == install_id:

@@ -1,4 +1,4 @@
-"""GPU utilisation of instances, one row per poll. `percent` NULL: the provider did not say, which is not 0."""
+"""GPU utilisation of instances, one row per poll. `percent` NULL: the provider stated none, which is not 0."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class SqlUtilisationRepository:
         self._database = database
 
     def add(self, launch_id: str, sample: UtilisationSample) -> None:
-        """Save one; it replaces another one of the same millisecond. Raises StoreError."""
+        """Save one; it replaces one of the same millisecond. Raises StoreError."""
         row = {"launch_id": launch_id, "at_ms": to_ms(sample.at), "percent": sample.percent}
         with self._database.write() as connection:
             upsert(connection, samples, row)
 
     def since(self, launch_id: str, moment: datetime) -> list[UtilisationSample]:
-        """Those from a moment on, oldest first. Raises StoreError."""
+        """Return the samples from a moment on, oldest first. Raises StoreError."""
         wanted = and_(samples.c.launch_id == launch_id, samples.c.at_ms >= to_ms(moment))
         query = select(samples.c.at_ms, samples.c.percent).where(wanted).order_by(samples.c.at_ms)
         with self._database.read() as connection:
@@ -33,14 +33,14 @@ class SqlUtilisationRepository:
         return [UtilisationSample(from_ms(at_ms), percent) for at_ms, percent in rows]
 
     def mean(self, launch_id: str) -> float | None:
-        """The mean of all known samples of a launch; None without any. Raises StoreError."""
+        """Return the mean of a launch's known samples, or None. Raises StoreError."""
         query = select(func.avg(samples.c.percent)).where(samples.c.launch_id == launch_id)
         with self._database.read() as connection:
             found = connection.execute(query).scalar()
         return None if found is None else float(found)
 
     def forget(self, before: datetime) -> int:
-        """Delete older samples, each launch in its own transaction; returns how many. Raises StoreError."""
+        """Delete older samples, each launch in its own transaction; return how many. Raises StoreError."""
         older = samples.c.at_ms < to_ms(before)
         with self._database.read() as connection:
             launches = connection.execute(select(samples.c.launch_id).where(older).distinct()).scalars().all()

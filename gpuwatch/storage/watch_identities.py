@@ -1,4 +1,4 @@
-"""Watches by an id that stays when they are renamed, and the renaming of every row that a name keys."""
+"""Identifies watches by an id that survives renaming, and renames every row with the watch's name as its key."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from gpuwatch.storage.tables import launch as launches
 
 _IN_USE = watch_identity.c.retired_at_ms.is_(None)
 _ALIVE = and_(IS_ALIVE, launches.c.dry_run.is_(False))
-WATCH_ID = (  # for a query that reads other things anyway
+WATCH_ID = (  # for a query that reads other data anyway
     select(watch_identity.c.watch_id).where(watch_identity.c.name == bindparam("of_watch"), _IN_USE).scalar_subquery()
 )
-_KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row of a watch each, or one for each other key
+_KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row per watch, or one per further key
     (watch_state, watch_state.c.watch),
     (auto_price, auto_price.c.watch),
     (checklist_tick, checklist_tick.c.watch),
@@ -38,20 +38,20 @@ _KEYED: tuple[tuple[Table, Column[str]], ...] = (  # at most one row of a watch 
 
 
 class WatchIdentityChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What reading the settings changed, and the living launches whose watch is gone."""
+    """The changes after reading the settings, and the active launches whose watch was removed."""
 
     changes: WatchChanges
     abandoned: Sequence[Launch]
 
 
 class SqlWatchIdentities:
-    """Which watch is which, over the database."""
+    """Stores the identities of watches in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def settle(self, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
-        """Take over the watches of settings that were just read: rename, add and retire, in one transaction.
+        """Apply the watches of new settings: rename, add and retire, in one transaction.
 
         Raises:
             StoreError: nothing was changed.
@@ -61,14 +61,14 @@ class SqlWatchIdentities:
             return _settle(connection, watches, now)
 
     def report(self, news: Sequence[OutboxAlert]) -> None:
-        """Store alerts about it; each is sent once. Raises StoreError."""
+        """Store alerts about them; each is sent once. Raises StoreError."""
         with self._database.write() as connection:
             for one in news:
                 new_alerts.enqueue(connection, one)
 
 
 def identify(connection: Connection, name: str, now: datetime) -> str:
-    """Return the id of a watch: the one in use, else its last one, or a new one."""
+    """Return the id of a watch: the current one, else its last one, or a new one."""
     own = select(watch_identity.c.watch_id, watch_identity.c.retired_at_ms).where(watch_identity.c.name == name)
     found = {row.retired_at_ms: row.watch_id for row in connection.execute(own)}
     if None in found:
@@ -82,25 +82,25 @@ def identify(connection: Connection, name: str, now: datetime) -> str:
 
 
 def abandoned_by(connection: Connection, name: str) -> str | None:
-    """Return a watch that is gone while a launch of it is alive, and whose new name this one may be; None: there is
-    none, or the watch has launches of its own.
+    """Return a removed watch with an active launch that this watch may be under a new name; None: there is none, or
+    this watch has launches of its own.
     """
     if connection.execute(select(launches.c.launch_id).where(launches.c.watch == name, _ALIVE).limit(1)).first():
         return None
     of_it = watch_identity.c.name == launches.c.watch
     gone = and_(exists().where(of_it, ~_IN_USE), ~exists().where(of_it, _IN_USE))
-    gone = and_(gone, ~launches.c.watch.startswith(WATCH_PREFIX))  # a job that is over may have left its instance
+    gone = and_(gone, ~launches.c.watch.startswith(WATCH_PREFIX))  # an ended job may have left its instance
     found: str | None = connection.execute(select(launches.c.watch).where(_ALIVE, gone).limit(1)).scalar()
     return found
 
 
 def _settle(connection: Connection, watches: Sequence[Watch], now: datetime) -> WatchIdentityChanges:
     rows = connection.execute(select(watch_identity)).all()
-    rows = [row for row in rows if not row.name.startswith(WATCH_PREFIX)]  # jobs come and go by themselves
+    rows = [row for row in rows if not row.name.startswith(WATCH_PREFIX)]  # jobs come and go without settings
     alive = [launch_of(row) for row in connection.execute(select(launches).where(_ALIVE))]
     alive = [launch for launch in alive if not launch.watch.startswith(WATCH_PREFIX)]
     in_use = {row.name for row in rows if row.retired_at_ms is None}
-    if not rows:  # written by a gpuwatch that knew watches by their names alone
+    if not rows:  # written by a gpuwatch that identified watches by name alone
         in_use = _names_in_store(connection)
         for name in sorted(in_use):
             _insert(connection, name, now)
@@ -138,8 +138,8 @@ def _retire(connection: Connection, gone: Collection[str], in_use: Collection[st
 
 
 def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
-    """Everything that the old name keys gets the new one. Where both have a row, the new name's stays."""
-    identify(connection, old, now)  # in use: exactly one row carries on
+    """Rename every row of the old name. If both names have a row, that of the new name stays."""
+    identify(connection, old, now)  # in use: exactly one row continues
     is_new = connection.execute(select(watch_identity).where(watch_identity.c.name == new, _IN_USE)).first() is None
     mine = and_(watch_identity.c.name == old, _IN_USE)
     ended = None if is_new else to_ms(now)
@@ -160,7 +160,7 @@ def _rename(connection: Connection, old: str, new: str, now: datetime) -> None:
 
 
 def _rename_launches(connection: Connection, old: str, new: str) -> None:
-    """Their versions rise: nobody who read one before may write the old name back."""
+    """Raise their versions, so that no process that read one before can write the old name back."""
     over = and_(launches.c.watch == old, launches.c.state.in_(OVER_STATES))
     connection.execute(update(launches).where(over).values(watch=new))
     of = select(launches.c.slot).where(launches.c.watch == new, IS_ALIVE)
