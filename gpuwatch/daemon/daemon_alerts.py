@@ -1,4 +1,4 @@
-"""Alerts about the daemon itself: a task that hangs or fails, and its recovery. Pure."""
+"""Alerts about the daemon itself: a task that hangs or keeps failing, and its recovery. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuwatch.engine.alerts import alert_id_from, format_moment, outbox_alert
 from gpuwatch.ports import Alert, AlertKind, OutboxAlert, Severity
 from gpuwatch.redaction import redact
 
-# What does not happen while a task does no work, by the first word of its name.
+# The consequence while a task does no work, by the first word of its name.
 _WORK = {
     "hunt": "gpuwatch sees no offers there and rents nothing.",
     "follow": "This task does not follow the launches there.",
@@ -21,7 +21,7 @@ _OTHER_WORK = "The work of this task is not done."
 
 
 def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
-    """A task hangs, or fails each time."""
+    """Alert that a task hangs or keeps failing."""
     return Alert(
         alert_id=alert_id_from(f"task:{fault.task}:{fault.kind}:{now.isoformat()}"),
         kind=AlertKind.DAEMON,
@@ -41,10 +41,10 @@ def task_alert(fault: TaskFault, *, is_essential: bool, now: datetime) -> Alert:
 
 
 def task_recovery_alert(task: str, since: datetime, *, now: datetime) -> Alert:
-    """A task that hung or failed has done its work again.
+    """Alert that a task that hung or failed works again.
 
     Args:
-        since: when it was reported.
+        since: when the fault was reported.
     """
     return Alert(
         alert_id=alert_id_from(f"task-works:{task}:{now.isoformat()}"),
@@ -59,10 +59,10 @@ def task_recovery_alert(task: str, since: datetime, *, now: datetime) -> Alert:
 
 
 def rescue_alert(reason: str, *, now: datetime) -> OutboxAlert:
-    """The daemon runs with what could be saved of wrong settings; once a day.
+    """Alert, once a day, that the daemon runs with the usable part of invalid settings.
 
     Args:
-        reason: as the log and the status line show it.
+        reason: as in the log and the status line.
     """
     key = f"rescue:{now:%Y-%m-%d}"
     alert = Alert(

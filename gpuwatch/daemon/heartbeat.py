@@ -1,4 +1,4 @@
-"""Pings `[watchdog] heartbeat_url`, as healthchecks.io wants it: URL/start, URL at every healthy minute, URL/fail."""
+"""Pings `[watchdog] heartbeat_url`, as healthchecks.io expects: URL/start, URL every healthy minute, URL/fail."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MAX_BYTES = 64 * 1024
 
 
 class Heartbeat:
-    """Whoever watches the URL notices when gpuwatch, its machine or its network is gone. It waits for no answer.
+    """Pings a URL, so that its monitor notices when gpuwatch, its machine or its network fails. Waits for no answer.
 
     Args:
-        url: holds what only its owner knows; it is shown nowhere.
-        http: opens a client of its own, at the first ping.
+        url: secret; it is never shown.
+        http: opens a client at the first ping.
     """
 
     def __init__(self, url: str, http: Callable[[], HttpClient]) -> None:
@@ -34,7 +34,7 @@ class Heartbeat:
         self._failed = False
 
     def report(self, is_healthy: bool, tick_s: float) -> None:
-        """Ping if a minute is over, or as soon as it is healthy no more.
+        """Ping once a minute, or at once when gpuwatch becomes unhealthy.
 
         Args:
             tick_s: now, on the monotonic clock.

@@ -55,7 +55,7 @@ class JournalHandler(logging.Handler):
 
 
 def datagram(safe: SafeRecord) -> bytes:
-    """The record as the journal's fields; extras in upper case."""
+    """Return the record as the journal's fields; extras in upper case."""
     message = f"{safe.message}\n{safe.below}" if safe.below else safe.message
     fields = {
         "PRIORITY": str(_priority(safe.level)),
@@ -75,7 +75,7 @@ def _field(name: str, value: bytes) -> bytes:
 
 
 def _field_name(key: str) -> str:
-    """Upper case, digits and underscores, no digit or underscore in front; never one of the record's own."""
+    """Return a valid field name: upper case, digits and underscores after a letter; never one of the record's own."""
     name = re.sub(r"[^A-Z0-9_]", "_", key.upper()).lstrip("_0123456789") or "EXTRA"
     return (f"EXTRA_{name}" if name in _OWN else name)[:_FIELD_LENGTH_MAX]
 

@@ -1,4 +1,4 @@
-"""The keeper's thread: every second what is overdue, the watchdog, the heartbeat. It waits for nothing else.
+"""The keeper's thread: every second it checks overdue launches, the watchdog and the heartbeat, and never waits.
 
 It alone feeds systemd's watchdog, and only while the essential tasks and the main loop make progress.
 """
@@ -24,52 +24,52 @@ log = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 1.0
 FEED_EVERY_S = 5.0
-MAIN_LOOP_WITHIN_S = 300.0  # it wakes every few seconds; reading settings again takes longer
+MAIN_LOOP_WITHIN_S = 300.0  # it wakes every few seconds; reloading settings takes longer
 MAIN_LOOP = "main loop"
-FOLLOWED_WITHIN_S = 45.0  # longer, and the keeper looks for what is there again: two minutes count from its return
+FOLLOWED_WITHIN_S = 45.0  # then the keeper itself looks: a return must be noticed in two minutes
 
 
 class KeeperThread:
-    """What the keeper's thread does, and what the rest of the daemon says to it. No call waits for another."""
+    """The work of the keeper's thread, and the other threads' reports to it. No call waits for another."""
 
     def __init__(self, settings: Settings, progress: TaskProgress, notifier: Notifier) -> None:
         self._progress = progress
         self._notifier = notifier
         self._main_loop_s: float | None = None
         self._store: Database | None = None
-        self._store_error: str | None = None  # why it was not opened
+        self._store_error: str | None = None  # the error of opening it
         self._next_feed_s = 0.0
         self._keeper, self._heartbeat = self._built(settings)
 
-    # --- said by the main loop ----------------------------------------------------------------------------------------
+    # --- reports of the main loop -------------------------------------------------------------------------------------
 
     def use(self, settings: Settings) -> None:
-        """New settings are in force."""
+        """Apply new settings."""
         self._keeper, heartbeat = self._built(settings)
         if heartbeat is None or self._heartbeat is None or heartbeat.url != self._heartbeat.url:
             self._heartbeat = heartbeat
 
     def use_store(self, store: Database) -> None:
-        """It is open. Only its last error is asked for, which waits for nothing."""
+        """Note the open store. Only its last error is read, which never waits."""
         self._store = store
 
     def store_not_opened(self, error: str) -> None:
-        """It cannot be opened; that is tried again."""
+        """Note that the store could not be opened; the main loop retries."""
         self._store_error = error
 
     def main_loop_runs(self) -> None:
-        """It is not stuck."""
+        """Note that the main loop is not stuck."""
         self._main_loop_s = real_monotonic()
 
     @property
     def has_obligations(self) -> bool:
-        """Whether anything may have to be ended, as far as its file says."""
+        """Whether any launch may have to be ended, according to the keeper's file."""
         return self._keeper.open_count > 0
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Once a second."""
+        """Check everything; runs once a second."""
         try:
             self._keeper.check(real_now())
             self._progress.round_done("keeper")
@@ -80,11 +80,11 @@ class KeeperThread:
         if not stalled and tick_s >= self._next_feed_s:
             self._next_feed_s = tick_s + min(FEED_EVERY_S, (self._notifier.watchdog_every_s or FEED_EVERY_S * 4) / 4)
             self._notifier.watchdog()
-        if self._heartbeat is not None and (self._store or self._store_error):  # else it is only being opened
+        if self._heartbeat is not None and (self._store or self._store_error):  # else it is still being opened
             self._heartbeat.report(not stalled and self._store_fault() is None, tick_s)
 
     def stalled(self, tick_s: float) -> list[str]:
-        """What makes no progress; with anything, the watchdog is not fed."""
+        """Return what makes no progress; if there is anything, the watchdog is not fed."""
         late = self._main_loop_s is not None and tick_s - self._main_loop_s > MAIN_LOOP_WITHIN_S
         return [*self._progress.stalled(tick_s), *([MAIN_LOOP] if late else [])]
 
@@ -97,12 +97,12 @@ class KeeperThread:
         return self._store_error or "it is not open yet" if self._store is None else self._store.fault
 
     def _is_followed(self, provider: str) -> bool:
-        """Whether what is rented there was followed a moment ago."""
+        """Whether the launches of a provider were followed recently."""
         age_s = self._progress.success_age_s(f"follow {provider}")
         return self._store_fault() is None and age_s is not None and age_s < FOLLOWED_WITHIN_S
 
     def _why_alone(self) -> str | None:
-        """Why the daemon may not be ending instances, or nobody may hear of it."""
+        """Return why the daemon may be unable to end instances or to send alerts, or None."""
         if (fault := self._store_fault()) is not None:
             return f"database: {fault}"
         faults = self._progress.faults(real_monotonic())
@@ -112,7 +112,7 @@ class KeeperThread:
 
 @contextmanager
 def keeping(settings: Settings, progress: TaskProgress, notifier: Notifier) -> Iterator[KeeperThread]:
-    """The keeper's thread, from before the database is opened until the process ends. Raises StoreError."""
+    """Run the keeper's thread from before the database is opened until the process ends. Raises StoreError."""
     obligation_file(settings).compact(timedelta(seconds=settings.watch_ended_s))
     keeper = KeeperThread(settings, progress, notifier)
     keeper.check()

@@ -1,4 +1,4 @@
-"""A log record made safe: without secrets, control characters and megabytes. Every log format starts here."""
+"""Makes a log record safe: no secrets, no control characters, limited size. Every log format uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwatch.domain.market.text import is_hostile
 
 Redact = Callable[[str], str]
 
-MESSAGE_MAX = 8_000  # characters: one record stays far below what the journal takes in one datagram
+MESSAGE_MAX = 8_000  # characters: far below the limit of a datagram to the journal
 TRACE_MAX = 24_000
 VALUE_MAX = 2_000
 ITEMS_MAX = 50
@@ -23,13 +23,13 @@ _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafeRecord:
-    """What a log may show of one record.
+    """The safe parts of one record.
 
     Attributes:
         created_s: seconds since 1970, UTC.
-        extra: the keys of `extra=`, in order of their names; values are what JSON can say.
-        trace: the traceback, each line indented so that none can pass for a record of its own; "" without one.
-        details: `extra={"details": […]}`: more lines of the message, such as the body of an alert.
+        extra: the keys of `extra=`, sorted; values are JSON values.
+        trace: the traceback, each line indented so that none looks like a record of its own; "" without one.
+        details: `extra={"details": […]}`: further lines of the message, such as the body of an alert.
     """
 
     created_s: float
@@ -42,13 +42,13 @@ class SafeRecord:
 
     @property
     def below(self) -> str:
-        """What stands below the message, indented, where a record may have several lines."""
+        """The text below the message, indented, in formats that allow several lines per record."""
         details = (f"    {line}" for line in self.details)
         return "\n".join((*details, *((self.trace,) if self.trace else ())))
 
 
 def safe_record(record: logging.LogRecord, redact: Redact) -> SafeRecord:
-    """The record's parts, each of them redacted before it is escaped and cut."""
+    """Return the record's parts, each redacted before it is escaped and truncated."""
     return SafeRecord(
         created_s=record.created,
         level=record.levelno,
@@ -67,7 +67,7 @@ def safe_record(record: logging.LogRecord, redact: Redact) -> SafeRecord:
 
 
 def escaped(text: str) -> str:
-    """The text with every control, format, surrogate and unassigned character as its escape: a line stays one line."""
+    """Escape every control, format, surrogate and unassigned character, so that a line stays one line."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(character) if is_hostile(character) else character for character in text)
@@ -78,7 +78,7 @@ def _escape(character: str) -> str:
 
 
 def _line(text: str, redact: Redact, max_length: int) -> str:
-    """Redact first: a secret that is cut or escaped could not be recognised."""
+    """Redact first: a truncated or escaped secret could not be recognised."""
     line = escaped(redact(text))
     return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
@@ -86,7 +86,7 @@ def _line(text: str, redact: Redact, max_length: int) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # an error in a log call must not cost the line, nor the task
+    except Exception:  # an error in a log call must not lose the line, or fail the task
         return f"{_text(record.msg)} (arguments do not match)"
 
 
@@ -108,7 +108,7 @@ def _value(key: str, value: object, redact: Redact, depth: int) -> object:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # a value without a text must not cost the line
+    except Exception:  # a value without a text form must not lose the line
         return f"<{type(value).__name__}>"
 
 

@@ -1,6 +1,6 @@
-"""Logging for people, for machines, and for the journal; always on standard error, never with a secret in it.
+"""Logging for people, for machines and for the journal; always to standard error, never with a secret.
 
-Text on a terminal, fields in the journal when systemd has joined standard error to it, else one JSON object a line.
+Text on a terminal, fields in the journal if systemd has connected standard error to it, else one JSON object per line.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 def configure(style: str = "auto", level: int = logging.INFO, redact: Redact = str) -> None:
     """Send all logging of this process to standard error, or to the journal behind it.
 
-    Python's warnings and dying threads are logged, too: otherwise their tracebacks would not be redacted.
+    Python's warnings and exceptions of threads are logged, too: otherwise their tracebacks would not be redacted.
 
     Args:
-        style: one of STYLES; "auto" chooses by what standard error is.
-        level: the least level that is logged; chatty libraries never below WARNING.
-        redact: every message, extra and traceback passes it.
+        style: one of STYLES; "auto" decides by the kind of standard error.
+        level: the minimum level; at least WARNING for chatty libraries.
+        redact: applied to every message, extra and traceback.
     """
     handler = build_handler(style, sys.stderr, os.environ, redact)
     handler.addFilter(RepeatedLines())
@@ -50,10 +50,10 @@ def configure(style: str = "auto", level: int = logging.INFO, redact: Redact = s
 
 
 def build_handler(style: str, stream: TextIO, env: Mapping[str, str], redact: Redact) -> logging.Handler:
-    """The handler for a style.
+    """Return the handler for a style.
 
     Raises:
-        ValueError: no such style.
+        ValueError: unknown style.
     """
     if style not in STYLES:
         raise ValueError(f"unknown log style {style!r}; expected one of {', '.join(STYLES)}")
@@ -64,7 +64,7 @@ def build_handler(style: str, stream: TextIO, env: Mapping[str, str], redact: Re
 
 
 class LineHandler(logging.Handler):
-    """Writes each record as one line (as text: and its traceback, indented) and flushes it."""
+    """Writes each record as one line (in text style followed by its indented traceback) and flushes it."""
 
     def __init__(self, stream: TextIO, write: Callable[[SafeRecord], str], redact: Redact) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class LineHandler(logging.Handler):
         self._redact = redact
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it. A record that cannot be written is lost: there is no other place to report it."""
+        """Write it. If that fails the record is lost: there is no other place to report it."""
         try:
             line = self._write(safe_record(record, self._redact))
             encoding = self._stream.encoding or "utf-8"
@@ -84,7 +84,7 @@ class LineHandler(logging.Handler):
 
 
 def as_text(safe: SafeRecord) -> str:
-    """`2026-11-21T04:36:00Z warning  the message  key=value`, then its details and the traceback."""
+    """Format as `2026-11-21T04:36:00Z warning  the message  key=value`, then its details and the traceback."""
     extra = "".join(f"  {key}={_shown(value)}" for key, value in safe.extra.items())
     level = logging.getLevelName(safe.level).lower()
     line = f"{_utc(safe.created_s)} {level:<8} {safe.message}{extra}"
@@ -92,7 +92,7 @@ def as_text(safe: SafeRecord) -> str:
 
 
 def as_json(safe: SafeRecord) -> str:
-    """One object: `at`, `level`, `logger`, `message`, `details`, the extras, `exception`."""
+    """Format as one object: `at`, `level`, `logger`, `message`, `details`, the extras, `exception`."""
     own: dict[str, object] = {
         "at": _utc(safe.created_s),
         "level": logging.getLevelName(safe.level).lower(),
@@ -113,7 +113,7 @@ def _shown(value: object) -> str:
 
 
 def _finite(value: object) -> object:
-    """JSON has no NaN and no infinity."""
+    """Replace NaN and infinity, which JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -127,7 +127,7 @@ def _utc(seconds: float) -> str:
 
 
 def _is_journal(stream: TextIO, env: Mapping[str, str]) -> bool:
-    """systemd.exec(5): JOURNAL_STREAM names the device and inode of the stream that leads to the journal."""
+    """Whether a stream leads to the journal: JOURNAL_STREAM has its device and inode (systemd.exec(5))."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):

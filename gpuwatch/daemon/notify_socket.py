@@ -1,6 +1,6 @@
-"""Report the daemon's state to the service manager: systemd's notification protocol, without a library.
+"""Reports the daemon's state to the service manager: systemd's notification protocol, without a library.
 
-Protocol: sd_notify(3). Nothing here can fail the daemon: without a working socket it does nothing.
+Protocol: sd_notify(3). No error here affects the daemon: without a working socket, nothing is sent.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ class Notifier:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Notifier:
-        """As NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID say; other values than theirs are as if they were unset."""
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; invalid values count as unset."""
         return cls(_address(env.get("NOTIFY_SOCKET", "")), _watchdog_every_s(env))
 
     @property
     def is_heard(self) -> bool:
-        """Whether there is a service manager to tell."""
+        """Whether there is a service manager."""
         return self._address is not None
 
     @property
     def watchdog_every_s(self) -> float | None:
-        """The seconds within which the manager expects `watchdog`; None: it does not."""
+        """The seconds within which the manager expects `watchdog`; None: it expects none."""
         return self._watchdog_every_s
 
     def ready(self) -> None:
-        """The start, or the reload, is over."""
+        """Report that the start or the reload is complete."""
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """One line for `systemctl status`."""
+        """Send one line for `systemctl status`."""
         self._send(f"STATUS={clean(text)}")
 
     def watchdog(self) -> None:
-        """Still alive; call it well within `watchdog_every_s`."""
+        """Report that the process is alive; call it well within `watchdog_every_s`."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """The daemon is stopping."""
+        """Report that the daemon is stopping."""
         self._send("STOPPING=1")
 
     def reloading(self) -> None:
-        """The settings are being read again; `ready` says when that is over."""
+        """Report that the settings are being reloaded; `ready` reports the end of that."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={self._monotonic_ns() // 1000}")
 
     def _send(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The daemon's process: starts the keeper and the service, reloads settings on SIGHUP, ends on SIGTERM."""
+"""The daemon's process: starts the keeper and the service, reloads settings on SIGHUP, exits on SIGTERM."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from gpuwatch.storage.migrate import upgrade
 
 log = logging.getLogger(__name__)
 
-STOP_WITHIN_S = 7.0  # SIGTERM must end it within 10 seconds, also when something hangs
-GIVE_UP_AFTER_S = 9.0  # then it ends, whatever hangs: the next start continues the work from the rows
+STOP_WITHIN_S = 7.0  # SIGTERM must end it within 10 seconds, even if something hangs
+GIVE_UP_AFTER_S = 9.0  # then it exits anyway: the next start continues the work from the rows
 WATCH_EVERY_S = 5.0
 STORE_AGAIN_S = 10.0
 
 
 class SignalHandler:
-    """SIGTERM and SIGINT request the end, SIGHUP a reload of the settings.
+    """Handles SIGTERM and SIGINT (stop) and SIGHUP (reload the settings).
 
-    A signal wakes the waiting thread through a pipe, in which the interpreter writes as soon as the signal comes. What
-    the handlers themselves do comes later, when the main thread runs again: it may be about to wait, or another thread
-    may have got the signal.
+    A signal wakes the waiting thread through a pipe, to which the interpreter writes as soon as the signal arrives.
+    The handlers run later, when the main thread runs again: it may be about to wait, or another thread may have
+    received the signal.
     """
 
     def __init__(self) -> None:
         self._wake_reader, self._wake_writer = os.pipe()
         for end in (self._wake_reader, self._wake_writer):
             os.set_blocking(end, False)
-        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)  # full: it wakes anyway
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)  # if it is full, the thread wakes anyway
         self.stop = False
         self.reload = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -78,21 +78,21 @@ class SignalHandler:
         self.reload = True
 
 
-# Something that people or programs reach a running service by; it runs while its block does, and nothing waits for it.
+# Gives people or programs access to a running service; it runs while its block does, and nothing waits for it.
 Interface = Callable[[Service, TaskProgress], AbstractContextManager[object]]
 
 
 def serve(
     config: str | None, log_format: str = "auto", verbose: bool = False, interfaces: Sequence[Interface] = ()
 ) -> int:
-    """Run until SIGTERM. Returns the exit code.
+    """Run until SIGTERM; return the exit code.
 
     Args:
-        interfaces: opened over each service: anew after a reload.
+        interfaces: opened for each service, and again after a reload.
 
     Raises:
-        SettingsError: the first settings are wrong, and nothing is rented; else it starts in rescue mode. Later ones
-            are rejected, and the old ones stay.
+        SettingsError: the first settings are invalid and no launch is active; with an active one it starts in rescue
+            mode. Later invalid settings are rejected, and the old ones stay.
         StoreError: the database cannot be used, or another daemon uses it.
     """
     signals = SignalHandler()
@@ -128,7 +128,7 @@ def serve(
 
 @contextmanager
 def claimed_store(url: str) -> Iterator[None]:
-    """Nobody else uses the database; SQLite's file exists, if it can be made."""
+    """Claim the database for this process, and create SQLite's file if possible."""
     with claim_daemon(url):
         path = sqlite_path(url)
         if path is not None and not path.exists():
@@ -158,11 +158,11 @@ def _give_up() -> None:
 
 
 def rehearse(work: Callable[[], object]) -> None:
-    """Do something in a child process that ends before it is done for good.
+    """Do the work in a child process before the real run.
 
-    Checking settings that changed loads pydantic, creating the database loads alembic: 12 MB and 8 MB that a daemon
-    would keep for weeks. The child leaves the result on disk, and the parent then reads that. What goes wrong, or is
-    logged, is shown by the parent's own run.
+    Validating changed settings loads pydantic, creating the database loads alembic: 12 MB and 8 MB that a daemon would
+    keep for weeks. The child leaves the result on disk, where the parent then finds it. Errors and log lines come from
+    the parent's own run.
     """
     if threading.active_count() > 1:  # a fork copies locks that other threads hold
         return
@@ -180,7 +180,7 @@ def rehearse(work: Callable[[], object]) -> None:
 def _wait_for_signals(
     service: Service, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier, config: str | None
 ) -> Settings | None:
-    """Wait for the end (None) or for new settings. The keeper feeds the watchdog."""
+    """Wait for the stop (None) or for new settings. The keeper feeds the watchdog."""
     watchdog_s = notifier.watchdog_every_s or WATCH_EVERY_S * 2
     stalled: list[str] = []
     while not signals.stop:
@@ -201,11 +201,11 @@ def _wait_for_signals(
 def awaited_store(
     settings: Settings, keeper: KeeperThread, signals: SignalHandler, notifier: Notifier
 ) -> Iterator[Database | None]:
-    """The store. While it cannot be opened and something may have to be ended, the keeper goes on; None: SIGTERM.
+    """Open the store. If that fails while launches may have to be ended, retry, with the keeper running; None: SIGTERM.
 
     Raises:
-        StoreError: it cannot be opened, and nothing is to be ended.
-        StoreInUse: another daemon uses it, and ends what must end.
+        StoreError: it cannot be opened, and no launch must be ended.
+        StoreInUse: another daemon uses it, and ends its launches.
     """
     with ExitStack() as stack:
         store, reported = None, ""
@@ -232,7 +232,7 @@ def awaited_store(
 
 
 def _reload(notifier: Notifier, config: str | None, service: Service) -> Settings | None:
-    """New settings; None: they are wrong or would abandon living launches, and the old ones stay."""
+    """Return new settings; None: they are invalid or would abandon active launches, and the old ones stay."""
     notifier.reloading()
     try:
         fresh = load_settings(config)
@@ -251,7 +251,7 @@ def _reload(notifier: Notifier, config: str | None, service: Service) -> Setting
 
 
 def _reload_faults(fresh: Settings, service: Service) -> list[str]:
-    """Why a running daemon cannot apply these settings."""
+    """Return why a running daemon cannot apply these settings."""
     faults = []
     if fresh.database_url != service.settings.database_url:
         faults.append("database_url cannot change while the daemon runs")
@@ -272,11 +272,11 @@ def running(
     progress: TaskProgress | None = None,
     notifier: Notifier | None = None,
 ) -> Iterator[Service]:
-    """The service with its tasks running; stopped within STOP_WITHIN_S at the end.
+    """Run the service with its tasks; at the end, stop it within STOP_WITHIN_S.
 
     Args:
-        progress: counts the runs of the tasks.
-        notifier: gets the status line.
+        progress: counts the runs of tasks.
+        notifier: receives the status line.
     """
     progress = progress or TaskProgress(real_now, real_monotonic)
     scheduler = TaskScheduler(real_now, real_monotonic, progress=progress)
@@ -299,7 +299,7 @@ def running(
 
 
 def collect_as_usual() -> None:
-    """A daemon lives long: its garbage is looked for often, and what start-up made, which stays, no more."""
+    """Tune garbage collection for a long run: frequent, and without the permanent objects of the start."""
     gc.freeze()
     gc.set_threshold(700, 10, 10)
 
@@ -309,7 +309,7 @@ def _status_report(status: StatusLine, notifier: Notifier) -> Callable[[], None]
 
 
 def _supervision(service: Service, progress: TaskProgress) -> Callable[[], None]:
-    """What is checked beside the tasks, and must not wait for one of them."""
+    """Return the checks that run beside the tasks, because they must not wait for any."""
 
     def earlier(since: datetime) -> list[Alert]:
         wanted = EventFilter(since=since, kinds=(AlertKind.DAEMON, AlertKind.RECOVERED))

@@ -1,4 +1,4 @@
-"""The newest log records, kept in memory for who looks at them from inside the process, such as the web page."""
+"""Keeps the newest log records in memory, for the web page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import deque
 
 from gpuwatch.daemon.log_record import Redact, SafeRecord, safe_record
 
-KEPT = 500  # records, of some 300 bytes each
+KEPT = 500  # records of about 300 bytes each
 
 
 class RecentLog(logging.Handler):
-    """Keeps the newest records, each made safe as for any other log."""
+    """Keeps the newest records, made safe as for any other log."""
 
     def __init__(self, redact: Redact, kept: int = KEPT) -> None:
         super().__init__()
@@ -19,11 +19,11 @@ class RecentLog(logging.Handler):
         self._records: deque[SafeRecord] = deque(maxlen=kept)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it; the oldest goes."""
+        """Store it, and drop the oldest."""
         self._records.append(safe_record(record, self._redact))
 
     def newest(self, level: int = logging.NOTSET, containing: str = "") -> list[SafeRecord]:
-        """What is kept, newest first: of this level or above, with this text in it."""
+        """Return the stored records, newest first: of this level or above, and containing this text."""
         wanted = containing.casefold()
         return [
             record

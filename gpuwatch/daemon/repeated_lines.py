@@ -1,4 +1,4 @@
-"""Keeps a lasting fault from filling the log: the same line is written once, then once an hour with a count."""
+"""Prevents a lasting fault from filling the log: the same line is logged once, then once an hour with a count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 REPEAT_AFTER_S = 3600.0
-# Where lines come from that a periodic task writes again at every run. What an owner does (a reload) is always logged.
+# Loggers whose lines a periodic task repeats at every run. The owner's actions (a reload) are always logged.
 PERIODIC = (
     "gpuwatch.engine",
     "gpuwatch.hooks",
@@ -18,7 +18,7 @@ PERIODIC = (
     "gpuwatch.daemon.scheduler",
     "gpuwatch.daemon.repeating",
 )
-_KEPT = 1000  # different lines; more of them are no repetition, and the oldest are forgotten
+_KEPT = 1000  # different lines; beyond that the oldest are forgotten
 
 
 class _Line(msgspec.Struct):
@@ -29,10 +29,10 @@ class _Line(msgspec.Struct):
 
 
 class RepeatedLines(logging.Filter):
-    """Drops a line that was logged less than an hour ago; an hour later it says how often it came.
+    """Drops a line that was logged less than an hour ago; after an hour, logs it with the number of repetitions.
 
-    A line is the same if its logger, its level, its text and its exception are. A record with `alert_id` is an event
-    that happened once: it always passes.
+    Lines are the same if logger, level, text and exception are equal. A record with `alert_id` is a single event and
+    always passes.
     """
 
     def __init__(self, loggers: Sequence[str] = PERIODIC) -> None:
@@ -41,7 +41,7 @@ class RepeatedLines(logging.Filter):
         self._lines: dict[tuple[str, int, str, str], _Line] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write it. A handler calls this under its lock."""
+        """Whether to log it. A handler calls this under its lock."""
         if not self._is_periodic(record.name) or hasattr(record, "alert_id"):
             return True
         now_s = record.created
@@ -64,6 +64,6 @@ class RepeatedLines(logging.Filter):
         return any(name == one or name.startswith(f"{one}.") for one in self._loggers)
 
     def _remember(self, key: tuple[str, int, str, str], line: _Line) -> None:
-        self._lines[key] = line  # the newest stand last
+        self._lines[key] = line  # ordered: newest last
         if len(self._lines) > _KEPT:
             del self._lines[next(iter(self._lines))]

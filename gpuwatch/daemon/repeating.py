@@ -1,4 +1,4 @@
-"""Work that is repeated on a thread of its own while a block runs: it may wait for a database without holding it up."""
+"""Repeats work on its own thread while a block runs: it may wait for a database without delaying the block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def repeating(name: str, work: Callable[[], object], every_s: float) -> Iterator[None]:
-    """Do it at once and then every so many seconds; at the end of the block it is not waited for."""
+    """Do it at once, and then at this interval; the end of the block does not wait for it."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -1,8 +1,8 @@
-"""The scheduler: runs each periodic task at its interval. Only this module knows APScheduler.
+"""The scheduler: runs each periodic task at its interval. Only this module uses APScheduler.
 
-It closes two gaps of APScheduler 3.11. After the clock steps back, the next run lies in what is now the future and
-nothing runs: a thread compares the wall clock with the monotonic one and reschedules every task after a jump. A run
-that APScheduler skips leaves no trace of ours: listeners log it. Jobs live in memory and are created at every start.
+It closes two gaps of APScheduler 3.11. After the clock steps back, the next run is far in the future and nothing runs:
+a thread compares the wall clock with the monotonic one and reschedules every task after a jump. Runs that APScheduler
+skips are invisible to the task: listeners log them. Tasks exist only in memory, and are created at every start.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gpuwatch.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
 
-JUMP_S = 5.0  # a wall clock this far off the monotonic one has jumped, or the machine slept
+JUMP_S = 5.0  # a larger difference to the monotonic clock means a jump or a sleep of the machine
 CHECK_CLOCK_EVERY_S = 2.0
 
 
 class TaskScheduler:
-    """Runs periodic tasks on threads until it is stopped. A task that hangs delays no other.
+    """Runs periodic tasks on threads until it is stopped. A task that hangs delays no other one.
 
     Args:
         now: the wall clock.
-        monotonic: seconds that never go back.
-        progress: counts the runs; None: nobody asks.
+        monotonic: monotonic seconds.
+        progress: counts the runs; None: runs are not counted.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TaskScheduler:
         self._clock_check.start()
 
     def stop(self, wait_s: float) -> None:
-        """Start no more runs; those in progress get `wait_s` to finish."""
+        """Start no more runs; running ones get `wait_s` to finish."""
         self._stopped.set()
         self._scheduler.pause()
         ending = threading.Thread(target=self._scheduler.shutdown, kwargs={"wait": True}, daemon=True)
@@ -105,14 +105,14 @@ class TaskScheduler:
 
 
 class _TaskLog:
-    """Logs what happens to tasks: a failure once, its recovery once, a traceback once for each cause.
+    """Logs the events of tasks: a failure once, its recovery once, a traceback once for each cause.
 
-    `RepeatedLines` counts what comes every time.
+    `RepeatedLines` counts repetitions.
     """
 
     def __init__(self) -> None:
         self._last_error: dict[str, str] = {}  # by task
-        self._traced: set[tuple[str, str]] = set()  # task and cause, whose traceback was logged
+        self._traced: set[tuple[str, str]] = set()  # (task, cause) whose traceback was logged
 
     def log_event(self, event: JobEvent) -> None:
         task = event.job_id
@@ -131,7 +131,7 @@ class _TaskLog:
             log.info("task %s is still running; skipped this run", task)
 
     def _log_defect(self, task: str, error: BaseException) -> None:
-        """The text may differ each time: the cause is the kind of error and the place that raised it."""
+        """Return the cause, without the varying text: the type of the error and the place that raised it."""
         cause = (task, f"{type(error).__name__} in {place_of(error)}")
         self._last_error[task] = cause[1]
         if cause in self._traced:

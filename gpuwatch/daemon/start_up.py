@@ -1,4 +1,4 @@
-"""What a start of the daemon warns about: settings that are valid, and with which its owner would learn nothing."""
+"""Warnings at the start of the daemon: settings that are valid, but with which the owner would learn nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 def log_start_up_warnings(settings: Settings, store: Database) -> None:
-    """Log each warning once. For every start, and for settings that were read again."""
+    """Log each warning once; called at every start, and for reloaded settings."""
     for text in start_up_warnings(settings, store):
         log.warning("%s", text)
 
 
 def start_up_warnings(settings: Settings, store: Database | None = None) -> Iterator[str]:
-    """One line each: what is missing, what follows, what to do."""
+    """Return one line each: what is missing, its consequence, what to do."""
     if not settings.watches:
         yield _no_watch(settings)
     if not settings.channels:

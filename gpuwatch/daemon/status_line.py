@@ -1,4 +1,4 @@
-"""The line that `systemctl status` shows. It is made from memory: a database that hangs cannot hold it up."""
+"""The line that `systemctl status` shows. It is built from memory, so that a database that hangs cannot delay it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE_AFTER = timedelta(seconds=30)
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """What the line shows of the database, and when that was read."""
+    """The values from the database, and when they were read."""
 
     at: datetime
     alive: int = 0
@@ -24,10 +24,10 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class StatusLine:
-    """One line about a running daemon.
+    """Builds one line about a running daemon.
 
     Args:
-        now: the start.
+        now: time of the start.
     """
 
     def __init__(self, service: Service, progress: TaskProgress, now: datetime) -> None:
@@ -37,12 +37,12 @@ class StatusLine:
         self._started_at = now
 
     def refresh(self, now: datetime) -> None:
-        """Read the database; a periodic task does. Raises StoreError."""
+        """Read the database; called by a periodic task. Raises StoreError."""
         alive = len(self._service.launch_repository.alive())
         self._stored = _Stored(now, alive, pause_summary(self._service.pauses.load(), now))
 
     def text(self, now: datetime, tick_s: float) -> str:
-        """The line.
+        """Return the line.
 
         Args:
             tick_s: now, on the monotonic clock.
@@ -72,7 +72,7 @@ def _worker_status(worker: ProviderWorker, now: datetime) -> str:
 
 
 def pause_summary(found: PauseTable, now: datetime) -> str | None:
-    """For the status line: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
+    """Describe pauses: "renting PAUSED until 2026-11-21 14:00 UTC", "1 watch rests after failures"."""
     parts = []
     for one in found.holding(now):
         until = "" if one.until is None else f" until {one.until:%Y-%m-%d %H:%M} UTC"

@@ -1,7 +1,7 @@
-"""What the periodic tasks achieve: when each last succeeded, and which hang or fail each time.
+"""The progress of periodic tasks: when each last succeeded, and which hang or keep failing.
 
-The watchdog is fed by it, and the owner is alerted from it. It has no lock and no I/O: a task that hangs, a database
-that is gone or a full disk cannot hold up who asks.
+It is the source of the watchdog and of alerts. It has no lock and no I/O: a task that hangs, a missing database or a
+full disk cannot delay its callers.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import msgspec
 
 from gpuwatch.errors import GpuwatchError, PartlyDone
 
-HANGS_AFTER_S = 300.0  # beyond the interval; a task that may take longer says so
-FAILS_AFTER = 3  # failures in a row
+HANGS_AFTER_S = 300.0  # beyond the interval, unless a task declares more
+FAILS_AFTER = 3  # consecutive failures
 
 
 class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs at an interval, never twice at the same time.
+    """A task that runs at an interval, never twice at the same time.
 
     Attributes:
-        is_essential: while it makes no progress the daemon is not doing its work: the watchdog is not fed.
-        progress_within_s: without progress for longer, it hangs; None: its interval and five minutes.
-        steps: counts what a long run has done so far: each step is progress.
+        is_essential: without its progress the daemon does not do its work, so the watchdog is not fed.
+        progress_within_s: longest time without progress; None: its interval plus five minutes.
+        steps: counts the steps of a long run; each step is progress.
     """
 
     name: str
@@ -41,24 +41,24 @@ class PeriodicTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def longest_s(self) -> float:
-        """The longest time without progress that is in order."""
+        """The longest acceptable time without progress."""
         return self.every_s + HANGS_AFTER_S if self.progress_within_s is None else self.progress_within_s
 
 
 class FaultKind(StrEnum):
-    """In which way a task does not do its work."""
+    """How a task fails to do its work."""
 
     HANGS = "hangs"
     FAILS = "fails"
 
 
 class TaskFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that hangs, or fails each time.
+    """A task that hangs or keeps failing.
 
     Attributes:
-        since: when it last did its work, or was started first.
-        cause: the error in one line, or where it waits.
-        stack: where it waits, as a traceback shows it; empty for a failure, whose traceback is in the log.
+        since: its last success, or its first start.
+        cause: the error in one line, or the place where it waits.
+        stack: that place as a traceback; empty for a failure, whose traceback is in the log.
     """
 
     task: str
@@ -70,24 +70,24 @@ class TaskFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    """What is known of one task. Replaced as a whole, so that a reader never sees half of a change."""
+    """The state of one task. Replaced as a whole, so that a reader never sees a partial change."""
 
     since: datetime  # the last success, or the start
     progress_s: float  # monotonic
-    failures: int = 0  # in a row, by a defect
-    error: str = ""  # of the last of them
-    thread_id: int | None = None  # the thread of the run in progress
+    failures: int = 0  # consecutive failures by a defect
+    error: str = ""  # of the last failure
+    thread_id: int | None = None  # thread of the current run
 
 
 class TaskProgress:
-    """Counts the runs of periodic tasks. Each task's runs follow one another; any thread may ask.
+    """Counts the runs of periodic tasks. The runs of each task are sequential; any thread may read.
 
-    A run that ends with a `GpuwatchError` is progress, but no success: its text says what is wrong outside gpuwatch,
-    and whoever is asked there reports it. A restart would not help; without a database it could not even begin.
+    A run that ends with a `GpuwatchError` is progress, but no success: its text names a fault outside gpuwatch, which
+    is reported elsewhere. A restart would not help, and without a database it could not even start.
 
     Args:
         now: the wall clock.
-        monotonic: seconds that never go back.
+        monotonic: monotonic seconds.
     """
 
     def __init__(self, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
@@ -95,12 +95,12 @@ class TaskProgress:
         self._monotonic = monotonic
         self._tasks: Mapping[str, PeriodicTask] = {}
         self._states: dict[str, _State] = {}
-        self._successes: dict[str, tuple[int, datetime, float]] = {}  # by task: how many, and the last by both clocks
-        self._rounds: dict[str, datetime] = {}  # of threads that are no periodic tasks
-        self._steps: dict[str, tuple[int, float]] = {}  # by task: its steps, and when they were first seen
+        self._successes: dict[str, tuple[int, datetime, float]] = {}  # by task: count, last success by both clocks
+        self._rounds: dict[str, datetime] = {}  # of threads that are not periodic tasks
+        self._steps: dict[str, tuple[int, float]] = {}  # by task: its steps, and when that number was first seen
 
     def start(self, tasks: Sequence[PeriodicTask]) -> None:
-        """These tasks begin now, in place of all earlier ones. Last successes of the same names stay."""
+        """Replace all earlier tasks by these. Last successes of the same names stay."""
         now, tick_s = self._now(), self._monotonic()
         self._states = {task.name: _State(now, tick_s) for task in tasks}
         self._tasks = {task.name: task for task in tasks}
@@ -109,30 +109,30 @@ class TaskProgress:
 
     @property
     def last_success(self) -> Mapping[str, datetime]:
-        """When each task last ended a run without an error; a task that never did is not in it."""
+        """When each task last ended a run without an error; without tasks that never did."""
         return {name: at for name, (_, at, _) in dict(self._successes).items()}
 
     @property
     def rounds(self) -> Mapping[str, datetime]:
-        """When each thread beside the tasks last did its work."""
+        """When each other thread last did its work."""
         return dict(self._rounds)
 
     def round_done(self, thread: str) -> None:
-        """A thread beside the tasks has done its work once."""
+        """Note that another thread did its work once."""
         self._rounds[thread] = self._now()
 
     def successes(self, task: str) -> int:
-        """How many runs of a task have ended without an error."""
+        """Return how many runs of a task ended without an error."""
         return self._successes[task][0] if task in self._successes else 0
 
     def success_age_s(self, task: str) -> float | None:
-        """Seconds since its last run without an error; None: it had none."""
+        """Return the seconds since its last run without an error, or None."""
         found = self._successes.get(task)
         return None if found is None else self._monotonic() - found[2]
 
     @property
     def is_started(self) -> bool:
-        """Whether the tasks are known: before `start` there are none."""
+        """Whether the tasks are known; before `start` there are none."""
         return bool(self._tasks)
 
     def knows(self, task: str) -> bool:
@@ -144,7 +144,7 @@ class TaskProgress:
         return task in self._tasks and self._tasks[task].is_essential
 
     def run(self, task: PeriodicTask) -> None:
-        """Run it once. Raises what it raises."""
+        """Run it once. Raises its errors."""
         self._change(task, thread_id=threading.get_ident())
         try:
             task.run()
@@ -154,7 +154,7 @@ class TaskProgress:
         except Exception as error:
             failures = self._states[task.name].failures + 1 if task.name in self._states else 1
             self._change(task, failures=failures, error=_error_line(error), thread_id=None)
-            if isinstance(error, PartlyDone):  # reported as any failure, but a restart would cost more than it helps
+            if isinstance(error, PartlyDone):  # reported like any failure, but a restart would do more harm than good
                 self._change(task, progress_s=self._monotonic())
             raise
         now = self._now()
@@ -162,7 +162,7 @@ class TaskProgress:
         self._change(task, since=now, progress_s=self._monotonic(), failures=0, error="", thread_id=None)
 
     def stalled(self, tick_s: float) -> list[str]:
-        """The essential tasks that have made no progress for too long; with any, the watchdog is not fed.
+        """Return the essential tasks without progress for too long; if there are any, the watchdog is not fed.
 
         Args:
             tick_s: now, on the monotonic clock.
@@ -170,7 +170,7 @@ class TaskProgress:
         return [task.name for task in self._tasks.values() if task.is_essential and self._is_late(task, tick_s)]
 
     def faults(self, tick_s: float) -> list[TaskFault]:
-        """Every task that hangs, or has failed three times in a row.
+        """Return every task that hangs or has failed three consecutive times.
 
         Args:
             tick_s: now, on the monotonic clock.
@@ -201,13 +201,13 @@ class TaskProgress:
         return tick_s - seen_s > task.longest_s
 
     def _change(self, task: PeriodicTask, **changes: object) -> None:
-        """A run of an earlier task of the same name, which still hangs after a reload, changes nothing."""
+        """Change the state, except for an earlier task of the same name that still hangs after a reload."""
         if self._tasks.get(task.name) is task:
             self._states[task.name] = msgspec.structs.replace(self._states[task.name], **changes)
 
 
 def place_of(error: BaseException) -> str:
-    """The line that raised it, or its cause."""
+    """Return the line that raised the error, or its cause."""
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     return _place(frames[-1].filename, frames[-1].lineno) if frames else "an unknown place"
 
@@ -217,7 +217,7 @@ def _error_line(error: BaseException) -> str:
 
 
 def _waits_in(frame: FrameType | None) -> str:
-    """The innermost place in gpuwatch's own code."""
+    """Describe the innermost place in gpuwatch's own code."""
     if frame is None:
         return "it was not started again"
     own = [one for one in traceback.extract_stack(frame) if "/gpuwatch/" in one.filename]

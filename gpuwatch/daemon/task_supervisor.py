@@ -1,4 +1,4 @@
-"""Reports tasks that hang or fail: once with the cause, and once more when they work again."""
+"""Reports tasks that hang or fail: once with the cause, and again when they recover."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from gpuwatch.ports import Alert, AlertKind, OutboxAlert
 
 log = logging.getLogger(__name__)
 
-DELIVERY = "deliver"  # the task that sends what the outbox holds
+DELIVERY = "deliver"  # the task that delivers the outbox
 REMEMBERED_FOR = timedelta(days=7)
-_STACK_LINES = 40  # the innermost
+_STACK_LINES = 40  # innermost lines
 EarlierAlerts = Callable[[datetime], Sequence[Alert]]
 
 
 class _Reported(NamedTuple):
-    """When a task was reported, and how often it had succeeded by then."""
+    """When a task was reported, and its number of successes at that time."""
 
     at: datetime
     successes: int
 
 
 class TaskSupervisor:
-    """Compares what the tasks achieve with what the owner knows. Not thread-safe.
+    """Compares the tasks' progress with what was reported to the owner. Not thread-safe.
 
-    An earlier process may have reported a task before systemd restarted it: the stored alerts say so.
+    An earlier process may have reported a task before systemd restarted it: the stored alerts show that.
 
     Args:
-        enqueue: puts an alert into the outbox. It may raise StoreError.
+        enqueue: puts an alert into the outbox; may raise StoreError.
         send_directly: sends an alert past the outbox, on every channel.
-        earlier: stored alerts about the daemon and recoveries since then, oldest first. It may raise StoreError.
+        earlier: returns stored alerts about the daemon and recoveries since then, oldest first; may raise StoreError.
         now: the wall clock.
-        monotonic: seconds that never go back, as `progress` was given them.
+        monotonic: the same monotonic seconds that `progress` uses.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TaskSupervisor:
         self._knows_earlier = False
 
     def check(self) -> None:
-        """Report what has changed."""
+        """Report changes."""
         now = self._now()
         faults = {fault.task: fault for fault in self._progress.faults(self._monotonic())}
         self._read_earlier(now)
@@ -77,7 +77,7 @@ class TaskSupervisor:
                 self._report(task_recovery_alert(task, reported.at, now=now), faults)
 
     def _report(self, alert: Alert, faulty: Collection[str]) -> None:
-        """Into the outbox; past it as well where nobody would send what lies there."""
+        """Put it into the outbox, and also send it directly if the outbox is not being delivered."""
         try:
             self._enqueue(outbox_alert(alert))
         except StoreError as error:
@@ -88,7 +88,7 @@ class TaskSupervisor:
         self._send_directly(alert)
 
     def _read_earlier(self, now: datetime) -> None:
-        """What an earlier process reported and nobody took back. Waits until the tasks are known by name."""
+        """Read faults that an earlier process reported without a recovery. Waits until the tasks are known."""
         if self._knows_earlier or not self._progress.is_started:
             return
         try:

@@ -26,7 +26,7 @@ HEALTH_EVERY_S = 5.0
 SWEEP_CHECK_EVERY_S = 15.0
 ROLL_UP_EVERY_S = 60.0
 GUARD_EVERY_S = 5.0
-PREREQUISITES_EVERY_S = 15.0  # only checks whether it is time
+PREREQUISITES_EVERY_S = 15.0  # only checks whether it is due
 HOOKS_EVERY_S = 2.0
 COMMANDS_EVERY_S = 2.0
 REMIND_EVERY_S = 3600.0
@@ -34,15 +34,15 @@ AUTO_PRICE_EVERY_S = 60.0
 JOB_RUNS_EVERY_S = 5.0
 JOBS_EVERY_S = 2.0
 CLUSTERS_IDLE_S = 300.0
-CLUSTERS_EVERY_S = 15.0  # each call of its program takes a second of processor time
+CLUSTERS_EVERY_S = 15.0  # each call of the program takes a second of processor time
 RANKS_EVERY_S = 60.0  # only checks whether an hour is over
-CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector asks once an hour
-_HUNT_INTERVALS = 5  # without a finished round, after which a hunt hangs
-_FOLLOW_TIMEOUTS = 10  # of the provider: a run sends several requests
+CHARGES_EVERY_S = 300.0  # only checks whether an hour is over: the collector fetches once an hour
+_HUNT_INTERVALS = 5  # a hunt hangs after this many intervals without a finished round
+_FOLLOW_TIMEOUTS = 10  # × the provider's timeout: a run sends several requests
 
 
 def periodic_tasks(service: Service) -> list[PeriodicTask]:
-    """Every task of the daemon. The tasks of one provider never wait for those of another."""
+    """Return every task of the daemon. The tasks of one provider never wait for those of another."""
     shared = [
         PeriodicTask(name="deliver", run=lambda: _deliver(service), every_s=DELIVER_EVERY_S, is_essential=True),
         PeriodicTask(name="hooks", run=_at_now(service, service.hooks.run_due), every_s=HOOKS_EVERY_S),
@@ -89,8 +89,8 @@ def _hunt_task(service: Service, name: str, worker: ProviderWorker) -> PeriodicT
 
 
 def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], None]:
-    """The first round waits a moment for the first list of instances, and for the prerequisites: until then nothing
-    may be rented there.
+    """Return the hunt of a provider. Its first round waits briefly for the first instance list and the prerequisites:
+    before them, nothing can be rented there.
     """
     source, reconciler, gate = service.time_source, service.reconcilers.get(name), service.gates.get(name)
 
@@ -122,7 +122,7 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
 
 
 def _if_rents(service: Service, task: Callable[[], object]) -> Callable[[], object]:
-    """Jobs may be queued at any time: whether anything rents is asked at each run."""
+    """Check at each run whether anything rents, because jobs can be queued at any time."""
     return lambda: task() if service.rents() else None
 
 
@@ -140,13 +140,13 @@ def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
             run = _follow_clusters(service, reconciler)
             yield _following(service, f"follow {name}", name, run, CLUSTERS_EVERY_S / pace())
             continue
-        every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # a test waits for many steps of many launches
+        every_s = RECONCILE_EVERY_S / min(pace(), 4.0)  # tests wait for many steps of many launches
         task = _following(service, f"follow {name}", name, _reconcile(service, reconciler), every_s)
         yield msgspec.structs.replace(task, steps=partial(getattr, reconciler, "steps"))
 
 
 def _following(service: Service, name: str, provider: str, run: Callable[[], object], every_s: float) -> PeriodicTask:
-    """A task that what is rented depends on."""
+    """Return a task that active launches depend on."""
     known = service.settings.providers.get(provider.partition(" ")[0])
     timeout_s = service.settings.orchestrator.timeout_s if known is None else known.timeout_s
     longest_s = _FOLLOW_TIMEOUTS * timeout_s + 5 * every_s
@@ -154,7 +154,7 @@ def _following(service: Service, name: str, provider: str, run: Callable[[], obj
 
 
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
-    """One task per provider that rents: it fetches the charges, at most once an hour."""
+    """Yield one task per provider that rents: it fetches the charges, at most once an hour."""
     for name, launcher in service.launchers.items():
         collector = InvoiceCollector(
             name, launcher, service.launch_repository.all, service.invoices, service.time_source.monotonic
@@ -183,7 +183,7 @@ def _renew_auto_prices(service: Service) -> None:
 
 
 def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:
-    """Each list starts a program: with nothing alive that is rare."""
+    """Return the task that lists clusters: rarely without active launches, because each list starts a program."""
     looked: list[datetime] = []
 
     def run() -> bool:
@@ -200,7 +200,7 @@ def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable
 
 def _reconcile(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:
     def run() -> bool:
-        if pace() > 1:  # in a test: at every run
+        if pace() > 1:  # in tests: at every run
             reconciler.run_soon()
         return reconciler.run_if_due(service.time_source.now())
 

@@ -28,7 +28,7 @@ STATIC = Path(__file__).with_name("static")
 
 
 def build_app(context: WebContext, fanout: EventFanout) -> ASGIApp:
-    """Everything that is served."""
+    """Build the application with everything that is served."""
     document = msgspec.json.encode(openapi())
 
     async def health(_request: Request) -> Response:

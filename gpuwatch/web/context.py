@@ -1,4 +1,4 @@
-"""What all requests share: the settings in force, who may log in, the stream of events."""
+"""Shared by all requests: the current settings, the credentials, the stream of events."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gpuwatch.web.security.sessions import SessionStore
 
 
 class WebContext:
-    """One server's state. Settings are replaced as a whole when the daemon reads them again.
+    """One server's state. A reload replaces the settings as a whole.
 
     Args:
-        announce: gets each one-time code.
-        failing_task: the periodic task that makes no progress; None: all do, or there are none.
-        task_health: the periodic tasks of the daemon in this process; None: there is none.
-        owner: what this process can do beside reading.
+        announce: receives each one-time code.
+        failing_task: returns the periodic task without progress; None: all make progress, or there are none.
+        task_health: returns the health of the daemon's tasks in this process; None: there is no daemon.
+        owner: what this process can do in addition to reading.
 
     Raises:
         SettingsError: the file of a token cannot be used.
@@ -48,14 +48,14 @@ class WebContext:
 
     @property
     def web(self) -> WebSettings:
-        """`[web]` of the settings in force."""
+        """`[web]` of the current settings."""
         return self.settings.web
 
     def use(self, settings: Settings) -> None:
-        """New settings are in force; with other credentials everybody logs in again.
+        """Apply new settings; if credentials change, everybody must log in again.
 
         Raises:
-            SettingsError: the file of a token cannot be used, and the old ones stay.
+            SettingsError: the file of a token cannot be used; the old settings stay.
         """
         old, new = self.settings.web, settings.web
         credentials = Credentials(new, self._announce)

@@ -1,4 +1,4 @@
-"""The answer to an error: a page for a browser, `application/problem+json` for everybody else."""
+"""The response to an error: a page for a browser, `application/problem+json` for other clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def error_response(request: Request, context: WebContext, problem: HttpProblem) -> Response:
-    """As a page where a browser asked for one; with 401 that is the page to log in."""
+    """Return a page if a browser requests one (with 401 the login page), else JSON."""
     if not wants_page(request) or problem.status == 421:
         return problem_response(problem)
     template = "login.html" if problem.status == 401 else "error.html"

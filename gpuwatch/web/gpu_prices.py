@@ -1,4 +1,4 @@
-"""What the page of a GPU shows. Loads numpy: 12 MB that a daemon needs only once somebody opens the page."""
+"""The contents of a GPU's page. Loads numpy: 12 MB that a daemon needs only once the page is opened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS = 5  # shades of the heat map on each side of the median
 
 
 def gpu_prices(view: View) -> Mapping[str, Any]:
-    """The values of its template. Raises UsageError (no such GPU), StoreError."""
+    """Return the values of its template. Raises UsageError (no such GPU), StoreError."""
     gpu = view.path["name"]
     since = view.query.get("since") if view.query.get("since") in _DAYS else "7d"
     spot = view.query.get("spot") if view.query.get("spot") in _SPOTS else "no"
@@ -54,7 +54,7 @@ def gpu_prices(view: View) -> Mapping[str, Any]:
 
 
 def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
-    """Series for the chart: a gap is null, so that no line crosses it."""
+    """Return series for the chart: a gap is null, so that no line crosses it."""
     names = ("min", "q1", "median", "q3")
     return {
         "x": [int(datetime.fromisoformat(one["starts_at"]).timestamp()) for one in points],
@@ -67,7 +67,7 @@ def _chart(points: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _status(view: View, gpu: str, period: Mapping[str, Any]) -> Any:
-    """Price now, changes, rank and lifetimes of each model of the name."""
+    """Return the current price, changes, rank and lifetimes of each model with that name."""
     asked = MarketRequest(gpus=(gpu,), under_usd=None, **period)
     return market_overview(view.settings, asked).rows
 
@@ -89,7 +89,7 @@ def _calendar(view: View, gpu: str, period: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _cell(percent: float | None) -> tuple[str, str]:
-    """Text and shade of one hour: the shade is a class, because a policy without inline styles is worth more."""
+    """Return text and shade of one hour: the shade is a class, because the policy forbids inline styles."""
     if percent is None:
         return "", "none"
     step = max(-_STEPS, min(_STEPS, round(percent / 4)))

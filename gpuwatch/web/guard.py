@@ -1,4 +1,4 @@
-"""What every request passes first: host, encryption, size, access; and what every answer bears."""
+"""Checks every request (host, encryption, size, access), and adds headers to every response."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 256 * 1024  # a settings file; everything else is far smaller
+MAX_BODY_BYTES = 256 * 1024  # for a settings file; everything else is far smaller
 _POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",  # with no-referrer a browser would send forms with `Origin: null`
+    "Referrer-Policy": "same-origin",  # with no-referrer a browser sends forms with `Origin: null`
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _DETAILS = {404: "no such page", 405: "this page does not support this method"}
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN = frozenset({"/healthz", "/login", "/api/v1/session"})  # and /static/: nothing there is anybody's
+_OPEN = frozenset({"/healthz", "/login", "/api/v1/session"})  # and /static/: they contain no private data
 
 
 class Guard:
-    """The middleware. It finishes every error, so that none leaves as a traceback."""
+    """The middleware. It handles every error, so that no traceback is sent."""
 
     def __init__(self, app: ASGIApp, context: WebContext) -> None:
         self._app = app
         self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
         is_begun = False
@@ -55,7 +55,7 @@ class Guard:
                 _add_headers(MutableHeaders(scope=message), scope)
             await send(message)
 
-        scope["app"] = self  # then Starlette raises its 405 instead of answering it
+        scope["app"] = self  # so that Starlette raises its 405 instead of sending it
         request = Request(scope)
         try:
             self._admit(request)
@@ -67,7 +67,7 @@ class Guard:
             await error_response(request, self._context, found)(scope, receive, send_marked)
 
     def _admit(self, request: Request) -> None:
-        """Raises HttpProblem."""
+        """Check a request. Raises HttpProblem."""
         web, path = self._context.web, request.url.path
         request.state.access = access.Access(name=None, scopes=frozenset())
         webhook = self._context.owner.webhooks.at(path)
@@ -89,13 +89,13 @@ class Guard:
         if request.method in _SAFE and path not in _OPEN:
             access.require_scope(found, "read")
         elif path not in _OPEN and found.name is None:
-            access.require_scope(found, "manage")  # 401 before anything says what exists
+            access.require_scope(found, "manage")  # 401 before any response reveals what exists
 
 
 def _problem(error: Exception, scope: Scope) -> HttpProblem:
     if isinstance(error, HttpProblem):
         return error
-    if isinstance(error, HTTPException):  # of Starlette: no such path, or not by this method
+    if isinstance(error, HTTPException):  # from Starlette: unknown path or method
         return HttpProblem(error.status_code, _DETAILS.get(error.status_code, error.detail), error.headers)
     if isinstance(error, GpuwatchError):
         return problem_of(error)
@@ -104,7 +104,7 @@ def _problem(error: Exception, scope: Scope) -> HttpProblem:
 
 
 def access_in(connection: HTTPConnection) -> access.Access:
-    """What the request may do, as the guard found."""
+    """Return the access that the guard determined."""
     found: access.Access = connection.state.access
     return found
 
@@ -120,7 +120,7 @@ def _add_headers(headers: MutableHeaders, scope: Scope) -> None:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Count what arrives: a body without Content-Length is bounded, too."""
+    """Count received bytes, to limit a body without Content-Length, too."""
     seen = 0
 
     async def counted() -> Message:

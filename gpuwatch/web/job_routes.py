@@ -1,4 +1,4 @@
-"""What belongs to a job's page and is no page: pieces of its log as it grows, its log and results as files."""
+"""Routes of a job besides its page: parts of its log as it grows, its log and results as files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGITS_MAX = 15
 
 
 def job_routes(context: WebContext) -> list[Route]:
-    """The routes; the guard asks for the scope `read`."""
+    """Return the routes; the guard requires the scope `read`."""
 
     async def log(request: Request) -> Response:
         run, begin = _number(request, "run"), _number(request, "begin")
@@ -52,7 +52,7 @@ def job_routes(context: WebContext) -> list[Route]:
 
 
 def _download(path: object, name: str) -> FileResponse:
-    """Saved by the browser, never shown: what a machine wrote must not run as a page of ours."""
+    """Send a file for download, never for display: a machine's output must not run as a page of ours."""
     headers = {"Content-Security-Policy": "sandbox; default-src 'none'", "Cache-Control": "no-store"}
     return FileResponse(
         str(path), media_type="application/octet-stream", filename=name, headers=headers,

@@ -30,7 +30,7 @@ _FIELDS = ("code", "password", "token")
 
 
 class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of POST /api/v1/session: one of them."""
+    """The body of POST /api/v1/session: exactly one of them."""
 
     code: str = ""
     password: str = ""
@@ -38,7 +38,7 @@ class SessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def login_routes(context: WebContext) -> list[Route]:
-    """/login, /logout and /api/v1/session."""
+    """Return the routes /login, /logout and /api/v1/session."""
 
     async def page(request: Request) -> Response:
         return render(request, context, "login.html", {"problem": None})
@@ -80,7 +80,7 @@ def _secret_in(form: Mapping[str, str]) -> str:
 
 
 def _secret_in_json(given: bytes) -> str:
-    """Raises HttpProblem: 400, 422."""
+    """Decode the login. Raises HttpProblem: 400, 422."""
     try:
         body = msgspec.json.decode(given, type=SessionRequest)
     except msgspec.ValidationError as error:
@@ -91,7 +91,7 @@ def _secret_in_json(given: bytes) -> str:
 
 
 async def _opened(request: Request, context: WebContext, given: str) -> tuple[str, WebSession]:
-    """The cookie and the session. Raises HttpProblem: 401, 429."""
+    """Return the cookie and the session. Raises HttpProblem: 401, 429."""
     client = request.state.origin.client
     wait_s = context.login_limit.attempt(client)
     if wait_s is not None:
@@ -118,6 +118,6 @@ def _with_cookie(request: Request, response: Response, cookie: str) -> Response:
 
 
 def _next(path: str) -> str:
-    """Where to go after logging in: a page of this server."""
+    """Return the page of this server to open after the login."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"

@@ -1,4 +1,4 @@
-"""`/metrics`: one reading at a time, however many scrape."""
+"""`/metrics`: one reading at a time, even with many scrapers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuwatch.bootstrap import real_monotonic, real_now
 if TYPE_CHECKING:
     from gpuwatch.web.context import WebContext
 
-_FRESH_S = 1.0  # two scrapers within it share a reading
+_FRESH_S = 1.0  # scrapes within this time share a reading
 
 
 class _Scrape:
@@ -29,7 +29,7 @@ class _Scrape:
         self._text = b""
 
     def text(self) -> bytes:
-        """The text format. Raises UsageError: the extra is not installed."""
+        """Return the text format. Raises UsageError: the extra is not installed."""
         with self._lock:
             if real_monotonic() - self._read_at_s >= _FRESH_S:
                 found = self._reader.read(self._context.settings, real_now(), self._context.task_health())
@@ -38,7 +38,7 @@ class _Scrape:
 
 
 def metrics_route(context: WebContext) -> Route:
-    """The route; the guard asks for the scope `read`."""
+    """Return the route; the guard requires the scope `read`."""
     scrape = _Scrape(context)
 
     async def metrics(_request: Request) -> Response:

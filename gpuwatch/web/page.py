@@ -1,4 +1,4 @@
-"""What a page is: an address, a template, a function that reads, and what its forms do."""
+"""The definition of a page: an address, a template, a function that reads, and the actions of its forms."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
     """The process that serves the pages: the daemon, or `gpuwatch web`.
 
     Attributes:
-        config: the settings file as it was named at the start; None: searched in the usual places.
-        reload: has the settings read again.
+        config: the settings file as named at the start; None: searched in the usual places.
+        reload: reloads the settings.
         recent_log: the newest log records; None: the daemon is another process.
-        webhooks: where messengers hand in what came for their bots.
+        webhooks: receive the updates of messengers for their bots.
     """
 
     config: str | None = None
@@ -35,14 +35,14 @@ class ServingProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, as a page sees it. Pages are plain functions and run in a thread pool.
+    """One request to a page. Pages are plain functions and run in a thread pool.
 
     Attributes:
-        query: of the address; the first value of each.
+        query: the query of the address, with the first value of each key.
         path: the parts in braces of the page's address.
-        form: what was posted, without the CSRF token; empty for a GET.
+        form: the posted values, without the CSRF token; empty for a GET.
         actor: who posted it, for the audit event.
-        owner: what the process that serves the page can do beside reading.
+        owner: what the process that serves the page can do in addition to reading.
     """
 
     settings: Settings
@@ -55,7 +55,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """A form did its work: the browser goes to `to`, where `text` is shown once."""
+    """A form succeeded: the browser is redirected to `to`, which shows `text` once."""
 
     text: str
     to: str
@@ -63,10 +63,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confirm(msgspec.Struct, frozen=True, kw_only=True):
-    """A form must be confirmed: it is shown once more, and posted again with `confirmed=yes`.
+    """A form needs confirmation: it is shown again, and posted with `confirmed=yes`.
 
     Attributes:
-        question: what is about to happen, with the money in it.
+        question: the pending action, with the money involved.
         facts: label → value.
     """
 
@@ -86,7 +86,7 @@ FormResult = Done | Confirm | Shown
 
 
 class FormAction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a form of a page does: POST to `path`."""
+    """The action of a form that posts to `path`."""
 
     path: str
     scope: str  # read | approve | manage
@@ -97,13 +97,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page.
 
     Attributes:
-        name: of the link, as CONTRACT lists it.
+        name: of the link, as listed in CONTRACT.
         path: such as "/launches" or "/gpu/{name}".
-        show: the values of the template. Raises UsageError (404, 422), StoreError (503).
-        order: of the links.
-        scripts: files below static/ that only this page needs.
-        shared_s: for so long what was read is shown to everybody, unless a form was posted: an event wakes all
-            clients at once.
+        show: returns the values of the template. Raises UsageError (404, 422), StoreError (503).
+        order: position among the links.
+        scripts: files in static/ that only this page needs.
+        shared_s: how long a reading is shared by all clients, unless a form was posted: an event makes all clients
+            read at once.
     """
 
     name: str
@@ -118,5 +118,5 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_confirmed(view: View) -> bool:
-    """Whether the person has seen the question."""
+    """Whether the person has confirmed the question."""
     return view.form.get("confirmed") == "yes"

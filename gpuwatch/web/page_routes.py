@@ -1,4 +1,4 @@
-"""The routes of the pages: read in a thread pool, render; forms with CSRF token, question and flash."""
+"""The routes of the pages: read in a thread pool, then render; forms with CSRF token, question and flash message."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ MAX_FIELDS = 200
 
 
 class Flashes:
-    """The line that a form leaves for the next page, by session; shown once."""
+    """The messages of forms for the next page, by session; each is shown once."""
 
     def __init__(self) -> None:
         self._lines: dict[str, Done] = {}
 
     def leave(self, request: Request, done: Done) -> None:
-        """For the page that the browser goes to."""
+        """Store a message for the next page."""
         session = access_in(request).session
         if session is not None:
             self._lines = dict([*self._lines.items(), (session.csrf_token, done)][-100:])
 
     def take(self, request: Request) -> Done | None:
-        """The line, once."""
+        """Return the message, once."""
         session = access_in(request).session
         return self._lines.pop(session.csrf_token, None) if session is not None else None
 
 
 class ReadCache:
-    """What pages have just read, so that many clients who ask at once cost one read."""
+    """Recent readings of pages, so that many concurrent clients cause one read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[float, Mapping[str, object]]] = {}
 
     def values(self, page: Page, view: View) -> Mapping[str, object]:
-        """The values of the page, at most `shared_s` old."""
+        """Return the values of the page, at most `shared_s` old."""
         if not page.shared_s or view.query or view.form:
             return _shown(page, view)
-        with self._lock:  # the others wait for the one that reads
+        with self._lock:  # others wait for the reading thread
             read_s, kept = self._kept.get(page.path, (0.0, {}))
             if not kept or real_monotonic() - read_s > page.shared_s:
                 kept = _shown(page, view)
@@ -64,7 +64,7 @@ class ReadCache:
             return kept
 
     def forget(self) -> None:
-        """Something was changed."""
+        """Discard all readings after a change."""
         self._kept.clear()
 
 
@@ -74,7 +74,7 @@ def _shown(page: Page, view: View) -> Mapping[str, object]:
 
 
 def page_routes(context: WebContext) -> list[Route]:
-    """Every page and every form of one."""
+    """Return the routes of every page and form."""
     flashes, reads, found = Flashes(), ReadCache(), []
     for page in pages():
         found.append(Route(page.path, _shows(context, page, flashes, reads), methods=["GET"]))
@@ -99,7 +99,7 @@ async def _page(
     read: Callable[[], Mapping[str, object]],
     view: View | None = None,
 ) -> Response:
-    """The page. Without a store it says so, and what to run."""
+    """Render the page. Without a store it names the command that creates one."""
 
     def body() -> Response:
         values = {"page": page, "flash": flash, "view": view or _view(request, context)}
@@ -134,7 +134,7 @@ def _acts(context: WebContext, page: Page, action: FormAction, flashes: Flashes,
 
 
 async def form_fields(request: Request) -> dict[str, str]:
-    """The text fields of a form; files are left out."""
+    """Return the text fields of a form, without files."""
     async with request.form(max_files=0, max_fields=MAX_FIELDS) as form:
         return {name: value for name, value in form.items() if isinstance(value, str)}
 
@@ -153,7 +153,7 @@ def _view(request: Request, context: WebContext, form: Mapping[str, str] | None 
 
 
 def session_cookie(response: Response, value: str, *, is_encrypted: bool) -> None:
-    """Set it; empty: delete it."""
+    """Set the cookie; empty: delete it."""
     if not value:
         response.delete_cookie(COOKIE, path="/", secure=is_encrypted, httponly=True, samesite="strict")
         return

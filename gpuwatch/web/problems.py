@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), and what gpuwatch's own errors mean in HTTP."""
+"""Errors as `application/problem+json` (RFC 9457), and the HTTP status of gpuwatch's own errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATTERNS = {
 
 
 class HttpProblem(Exception):
-    """An answer that is an error.
+    """An error response.
 
     Args:
         detail: one line for a person: what is wrong, what to do.
@@ -49,7 +49,7 @@ class HttpProblem(Exception):
 
 
 def problem_of(error: GpuwatchError) -> HttpProblem:
-    """What one of gpuwatch's errors is in HTTP."""
+    """Convert one of gpuwatch's errors to an HTTP problem."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, UsageError):
         status = HTTPStatus.NOT_FOUND if str(error).startswith("there is no ") else HTTPStatus.UNPROCESSABLE_ENTITY
@@ -61,7 +61,7 @@ def problem_of(error: GpuwatchError) -> HttpProblem:
 
 
 def validation_text(error: msgspec.ValidationError) -> str:
-    """What is wrong with a value, and where; a pattern is for the document, not for a person."""
+    """Describe what is wrong with a value, and where; without the pattern, which only the document shows."""
     text = str(error)
     _, found, rest = text.partition(" matching regex ")
     if not found:
@@ -71,13 +71,13 @@ def validation_text(error: msgspec.ValidationError) -> str:
 
 
 def problem_json(problem: HttpProblem) -> dict[str, Any]:
-    """The members that RFC 9457 names, and those of its own."""
+    """Return the members defined by RFC 9457, and our own."""
     title = HTTPStatus(problem.status).phrase
     return {"type": "about:blank", "title": title, "status": problem.status, "detail": problem.detail, **problem.more}
 
 
 def problem_response(problem: HttpProblem) -> Response:
-    """The answer."""
+    """Return the response."""
     return Response(
         msgspec.json.encode(problem_json(problem)),
         status_code=problem.status,

@@ -1,4 +1,4 @@
-"""Templates: Jinja with autoescape, and how figures and times are shown."""
+"""Templates: Jinja with autoescape, and the formats of figures and times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def wants_page(request: Request) -> bool:
-    """Whether it is a browser that asks for a page."""
+    """Whether a browser requests a page."""
     is_api = request.url.path.startswith(("/api/", "/healthz", "/metrics", "/static/"))
     return not is_api and "text/html" in request.headers.get("accept", "")
 
@@ -41,8 +41,8 @@ def render(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A page. Every template gets the links, the access and the zone beside its own values."""
-    from gpuwatch.web.pages import nav  # noqa: PLC0415 the pages render themselves
+    """Render a page. Every template gets the links, the access and the zone in addition to its own values."""
+    from gpuwatch.web.pages import nav  # noqa: PLC0415 the pages import this module
 
     access = request.state.access
     shared = {
@@ -62,7 +62,7 @@ def render(
 
 
 def login_field(context: WebContext) -> str:
-    """What a browser logs in with: "code", "password" or "token"."""
+    """Return how a browser logs in: "code", "password" or "token"."""
     if context.credentials.is_open:
         return "code"
     return "password" if context.credentials.has_password else "token"
@@ -70,7 +70,7 @@ def login_field(context: WebContext) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """The templates; autoescape is on for all of them."""
+    """Return the templates, all with autoescape."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("gpuwatch.web"),
         autoescape=True,
@@ -85,29 +85,29 @@ def environment() -> jinja2.Environment:
 
 
 def reason(text: str) -> str:
-    """Why a watch fires or not, without the name that the log and the JSON give it."""
+    """Return why a watch fires or not, without the reason's name in the log and the JSON."""
     return _REASON_NAMES.sub("", text)
 
 
 def setting(value: Any) -> str:
-    """A setting's value as a person writes it; "–": not set."""
+    """Format a setting's value for a person; "–": not set."""
     if value is None or value in ("", [], {}):
         return "–"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def usd(value: float | None, decimals: int = 3) -> str:
-    """An amount of dollars; "–": unknown."""
+    """Format an amount of dollars; "–": unknown."""
     return "–" if value is None else f"{value:,.{decimals}f}"
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
-    """A fraction; "–": unknown."""
+    """Format a fraction; "–": unknown."""
     return "–" if value is None else f"{value * 100:.{decimals}f} %"
 
 
 def span(seconds: float | None) -> str:
-    """A duration for a person: 45 s, 12 min, 3 h 05 min, 2 d 4 h."""
+    """Format a duration for a person: 45 s, 12 min, 3 h 05 min, 2 d 4 h."""
     if seconds is None:
         return "–"
     whole = max(0, round(seconds))
@@ -121,7 +121,7 @@ def span(seconds: float | None) -> str:
 
 
 def local(at: datetime | str | None, zone: ZoneInfo) -> str:
-    """A time in the configured zone; "–": there is none. Takes RFC 3339 as well."""
+    """Format a time in the configured zone; "–": none. Also accepts RFC 3339."""
     if at is None:
         return "–"
     moment = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -129,6 +129,6 @@ def local(at: datetime | str | None, zone: ZoneInfo) -> str:
 
 
 def query(values: Mapping[str, Any], **changes: Any) -> str:
-    """`?a=1&b=2` of these values with some changed; None leaves one out."""
+    """Return `?a=1&b=2` of these values with some changed; None removes one."""
     merged = {key: value for key, value in {**values, **changes}.items() if value not in {None, ""}}
     return f"?{urlencode(merged)}" if merged else "?"

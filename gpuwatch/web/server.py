@@ -1,4 +1,4 @@
-"""The HTTP server on a thread of its own: the daemon beside it notices neither its load nor its failures."""
+"""The HTTP server on its own thread: its load and its failures do not affect the daemon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BACKLOG = 128
 
 
 class CannotListen(GpuwatchError):
-    """The address is in use, or not this machine's."""
+    """The address is in use, or does not belong to this machine."""
 
 
 class WebServer:
@@ -51,18 +51,18 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """The address to open."""
+        """The address to open in a browser."""
         scheme = "https" if self._context.web.tls_certificate else "http"
         host, port = self._socket.getsockname()[:2]
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to serve."""
         self._context.stopping.clear()
         self._thread.start()
 
     def stop(self) -> None:
-        """End every connection; waits for at most STOP_WITHIN_S."""
+        """Close every connection; waits at most STOP_WITHIN_S."""
         self._context.stopping.set()
         self._server.should_exit = True
         if self._loop.is_running():

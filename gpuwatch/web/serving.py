@@ -1,6 +1,6 @@
-"""Starting and ending the server: for `gpuwatch web`, and beside the daemon.
+"""Starts and stops the server: for `gpuwatch web`, and beside the daemon.
 
-This module is light: what answers requests is imported when a server starts.
+This module is light: the request handlers are imported when a server starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuwatch.web.server import WebServer
 
 log = logging.getLogger(__name__)
-_code_log = logging.getLogger(f"{__name__}.code")  # of its own, so that the page Log can leave it out
+_code_log = logging.getLogger(f"{__name__}.code")  # a separate logger, so that the page Log can omit it
 
 _AGAIN_S = 10.0
 _STOP_WITHIN_S = 3.0
@@ -41,17 +41,17 @@ _NEEDED = ("starlette", "uvicorn", "jinja2", "multipart")
 
 
 def require_web_extra() -> None:
-    """Raises UsageError: the extra is not installed; the line says how."""
+    """Raise UsageError if the extra is not installed; the message explains how to install it."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise UsageError(f"the web page requires {missing[0]}: {install_hint('web')}")
 
 
 @contextmanager
 def serving(settings: Settings, say: Callable[[str], None], config: str | None = None) -> Iterator[str]:
-    """The page and the API while the block runs; its address.
+    """Serve the page and the API while the block runs; yields the address.
 
     Args:
-        config: the settings file as it was named; what a page changes in it is in force here at once.
+        config: the settings file as named; a page's changes to it are applied here at once.
 
     Raises:
         UsageError: the extra is not installed.
@@ -79,10 +79,10 @@ def serving(settings: Settings, say: Callable[[str], None], config: str | None =
 
 
 class WebInterface:
-    """The server beside a daemon: what keeps it from starting is logged and tried again, and stops nothing else.
+    """The server beside a daemon: a failed start is logged and retried, and stops nothing else.
 
     Args:
-        config: the settings file as it was named.
+        config: the settings file as named.
         webhooks: of the chats beside the same daemon.
     """
 
@@ -92,16 +92,16 @@ class WebInterface:
         self._context: WebContext | None = None
         self._reported = ""
         self._recent_log = RecentLog(redact)
-        # every user of this machine may read the page; who may change something reads the code where gpuwatch logs
+        # every user of this machine may read the page; changes need the code, which is only in gpuwatch's log
         self._recent_log.addFilter(lambda record: record.name != _code_log.name)
 
     @contextmanager
     def __call__(self, service: Service, progress: TaskProgress) -> Iterator[None]:
-        """While the service runs. Sessions outlive a reload of the settings."""
+        """Serve while the service runs. Sessions survive a reload of the settings."""
         if not service.settings.web.enabled:
             yield
             return
-        logging.getLogger().addHandler(self._recent_log)  # once: a second time changes nothing
+        logging.getLogger().addHandler(self._recent_log)  # a second call has no effect
         ended = threading.Event()
         thread = threading.Thread(target=self._keep, args=(service.settings, progress, ended), name="web", daemon=True)
         thread.start()
@@ -163,14 +163,14 @@ def _reload_daemon() -> None:
 
 
 def failing_task(progress: TaskProgress) -> str | None:
-    """The first periodic task that makes no progress, or fails each time; None: all are well."""
+    """Return the first periodic task that makes no progress or keeps failing, or None."""
     tick_s = real_monotonic()
     stalled = progress.stalled(tick_s) or [fault.task for fault in progress.faults(tick_s)]
     return stalled[0] if stalled else None
 
 
 def task_health(progress: TaskProgress) -> TaskHealth:
-    """When each periodic task last ended well, and which do not."""
+    """Return when each periodic task last succeeded, and which do not."""
     from gpuwatch.app.metrics import TaskHealth  # noqa: PLC0415
 
     tick_s = real_monotonic()

@@ -1,4 +1,4 @@
-"""Where messengers hand in updates: to the chat beside the same daemon, which knows their secret."""
+"""Receives updates of messengers for the chat beside the same daemon, which checks their secret."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def webhook_route(context: WebContext) -> Route:
-    """The route; the guard lets pass what is for an open path."""
+    """Return the route; the guard lets requests for open paths pass."""
 
     async def take(request: Request) -> Response:
         webhook = context.owner.webhooks.at(request.url.path)

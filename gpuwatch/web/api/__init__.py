@@ -1,1 +1,1 @@
-"""`/api/v1`: what the commands print as JSON, and what they do."""
+"""`/api/v1`: the JSON of the commands, and their actions."""

@@ -1,4 +1,4 @@
-"""POST: approve, deny, stop a launch, cancel or retry a job, pause, resume. Each again is 200 and changes nothing."""
+"""POST: approve, deny, stop a launch, cancel or retry a job, pause, resume. Repeating one gives 200, no change."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _Why = Annotated[str, msgspec.Meta(max_length=200, description="Reason, for your
 
 
 class EmptyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing is needed."""
+    """An empty body."""
 
 
 class DenyBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a denial may say."""
+    """The body of a denial."""
 
     why: _Why = ""
 
 
 class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is paused, and for how long."""
+    """What to pause, and for how long."""
 
     watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     duration: (
@@ -56,13 +56,13 @@ class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may rent again."""
+    """What to resume."""
 
     watch: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
 
 
 class ApiAction(msgspec.Struct, frozen=True, kw_only=True):
-    """One POST. `run` gets the settings, the id in the path, the body and who asks; it returns JSON."""
+    """One POST. `run` gets the settings, the id in the path, the body and the actor; it returns JSON."""
 
     path: str
     summary: str
@@ -80,7 +80,7 @@ def _deny(settings: Settings, ask_id: str, body: DenyBody, actor: str) -> dict[s
 
 
 def _answered(answer: owner_actions.ApprovalAnswer) -> dict[str, Any]:
-    """Raises HttpProblem: 409 (decided otherwise, or refused), 503 (the provider did not answer; it stays open)."""
+    """Raise HttpProblem: 409 (decided otherwise, or refused), 503 (the provider did not answer; it stays open)."""
     found = owner_actions.approval_answer_json(answer)
     if answer.conflict or (answer.reply.outcome is ApprovalOutcome.REFUSED and answer.reply.launch is None):
         raise HttpProblem(409, answer.reply.text, more={"state": found["state"], "launch_id": found["launch_id"]})
@@ -133,7 +133,7 @@ ACTIONS = (
 
 
 def action_routes(context: WebContext) -> list[Route]:
-    """One route for each action."""
+    """Return one route for each action."""
     return [Route(PREFIX + one.path, _acts(context, one), methods=["POST"]) for one in ACTIONS]
 
 
@@ -162,7 +162,7 @@ def _run(action: ApiAction, settings: Settings, identity: str, body: Any, actor:
 
 
 def _body(given: bytes, content_type: str, kind: type[Body]) -> Body:
-    """An empty body is an empty object. Raises HttpProblem: 400, 422."""
+    """Decode the body; an empty one is an empty object. Raises HttpProblem: 400, 422."""
     if given.strip() and content_type not in {"", "application/json", *_FORMS}:
         raise HttpProblem(422, "expected Content-Type: application/json")
     try:

@@ -1,6 +1,6 @@
 """Server-sent events: one reader of the store for all clients; `Last-Event-ID` resumes.
 
-The reader is a thread that follows the events as `gpuwatch alerts --follow` does. It begins with the first client.
+The reader is a thread that follows the events like `gpuwatch alerts --follow`. The first client starts it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KEPT = 1000  # events that a client can resume from
+_KEPT = 1000  # newest events from which a client can resume
 _SINCE_S = 86_400.0
-_PING_S = 15.0  # a comment, so that proxies and clients notice a dead connection
+_PING_S = 15.0  # interval of a comment that lets proxies and clients notice a dead connection
 _AGAIN_S = 2.0  # after an error of the store
-_WAITING_MAX = 1000  # events; a client that reads none is dropped
+_WAITING_MAX = 1000  # events; a client that does not read is dropped
 MAX_CLIENTS = 200
 
 
@@ -45,11 +45,11 @@ class SentEvent(msgspec.Struct, frozen=True):
 
 
 class _Stopped(Exception):
-    """The server ends."""
+    """Marks the end of the server."""
 
 
 class EventFanout:
-    """Reads each event once and hands it to every client."""
+    """Reads each event once and sends it to every client."""
 
     def __init__(self, context: WebContext) -> None:
         self._context = context
@@ -59,13 +59,13 @@ class EventFanout:
         self._caught_up = asyncio.Event()
 
     async def join(self, last_event_id: str | None) -> tuple[asyncio.Queue[SentEvent | None], list[SentEvent]]:
-        """A queue of what happens from now on, and what the client missed. Raises HttpProblem: 503, too many."""
+        """Return a queue of future events, and the events that the client missed. Raises HttpProblem: 503, too many."""
         if len(self._clients) >= MAX_CLIENTS:
             raise HttpProblem(503, f"too many clients: {MAX_CLIENTS} are connected")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._read, name="web events", daemon=True).start()
-        with suppress(TimeoutError):  # without a store there is nothing to catch up with
+        with suppress(TimeoutError):  # without a store there are no missed events
             await asyncio.wait_for(self._caught_up.wait(), _AGAIN_S)
         queue: asyncio.Queue[SentEvent | None] = asyncio.Queue(_WAITING_MAX)
         self._clients.add(queue)
@@ -75,11 +75,11 @@ class EventFanout:
         return queue, missed
 
     def leave(self, queue: asyncio.Queue[SentEvent | None]) -> None:
-        """The client is gone."""
+        """Remove a client."""
         self._clients.discard(queue)
 
     def close(self) -> None:
-        """End every stream; from the loop's thread."""
+        """End every stream; call it from the loop's thread."""
         for queue in tuple(self._clients):
             with suppress(asyncio.QueueFull):
                 queue.put_nowait(None)
@@ -104,7 +104,7 @@ class EventFanout:
             self._context.stopping.wait(_AGAIN_S)
 
     def _sleep(self, seconds: float) -> None:
-        """Between two looks; whoever joined meanwhile may begin."""
+        """Wait between two reads; new clients may start from there."""
         self._call(self._caught_up.set)
         if self._context.stopping.wait(seconds):
             raise _Stopped
@@ -119,7 +119,7 @@ class EventFanout:
     def _hand_out(self, event: SentEvent) -> None:
         self._kept.append(event)
         if not self._caught_up.is_set():
-            return  # of the past
+            return  # an old event
         for queue in tuple(self._clients):
             try:
                 queue.put_nowait(event)
@@ -129,12 +129,12 @@ class EventFanout:
 
 def _encoded(event: StoredEvent) -> SentEvent:
     event_id, kind = event.alert.alert_id, event.alert.kind.value
-    data = msgspec.json.encode(event_with_delivery(event))  # has no line break
+    data = msgspec.json.encode(event_with_delivery(event))  # contains no line break
     return SentEvent(event_id, b"id: %s\nevent: %s\ndata: %s\n\n" % (event_id.encode(), kind.encode(), data))
 
 
 def event_routes(context: WebContext, fanout: EventFanout) -> list[Route]:
-    """The stream."""
+    """Yield the stream."""
 
     async def events(request: Request) -> Response:
         if request.method == "HEAD":

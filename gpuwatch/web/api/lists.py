@@ -25,7 +25,7 @@ _IN_QUERY = frozenset({"token", "access_token", "api_key", "authorization", "pas
 
 
 def list_routes(context: WebContext) -> list[Route]:
-    """One route for each resource."""
+    """Return one route for each resource."""
     return [Route(f"{PREFIX}/{one.name}", _reads(context, one), methods=["GET"]) for one in RESOURCES]
 
 
@@ -39,14 +39,14 @@ def _reads(context: WebContext, resource: Resource) -> Callable[[Request], Await
 
 
 def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
-    """The query, by its type. Raises HttpProblem: 400 (a secret in it), 422."""
+    """Decode the query by its type. Raises HttpProblem: 400 (it contains a secret), 422."""
     pairs = request.query_params.multi_items()
     if any(name.lower() in _IN_QUERY for name, _ in pairs):
         raise HttpProblem(400, "do not send a secret in the URL: use Authorization: Bearer TOKEN")
     given = dict(pairs)
     if len(given) < len(pairs):
         raise HttpProblem(422, "expected each parameter only once")
-    if any(value.lower() == "null" for value in given.values()):  # to the decoder it would be a value left out
+    if any(value.lower() == "null" for value in given.values()):  # the decoder would treat it as a missing value
         raise HttpProblem(422, "expected a value; omit the parameter for none")
     try:
         return msgspec.convert(given, kind, strict=False)
@@ -57,8 +57,8 @@ def parameters(request: Request, kind: type[ListParameters]) -> ListParameters:
 def _page(context: WebContext, resource: Resource, asked: ListParameters) -> bytes:
     try:
         found = resource.read(context.settings, asked)
-    except UsageError as error:  # each value is one that the document allows: there is no such GPU or provider
-        raise HttpProblem(404, str(error).removeprefix("--")) from None  # options are called so, parameters are not
+    except UsageError as error:  # each value is valid by the document: there is no such GPU or provider
+        raise HttpProblem(404, str(error).removeprefix("--")) from None  # parameters have no dashes
     end = asked.offset + asked.limit
     items = found.items[asked.offset : end]
     following = _next(resource, asked, end) if end < len(found.items) else None
@@ -66,7 +66,7 @@ def _page(context: WebContext, resource: Resource, asked: ListParameters) -> byt
 
 
 def _next(resource: Resource, asked: ListParameters, offset: int) -> str:
-    """The address of the next page."""
+    """Return the address of the next page."""
     defaults = resource.parameters()
     given: Mapping[str, Any] = msgspec.structs.asdict(msgspec.structs.replace(asked, offset=offset))
     changed = {name: value for name, value in given.items() if value != getattr(defaults, name)}
@@ -74,7 +74,7 @@ def _next(resource: Resource, asked: ListParameters, offset: int) -> str:
 
 
 def with_etag(request: Request, body: bytes, media_type: str = "application/json") -> Response:
-    """The body, or 304 if the client has it already."""
+    """Return the body, or 304 if the client already has it."""
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known:

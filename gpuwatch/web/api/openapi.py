@@ -29,7 +29,7 @@ _PROBLEM = {
 
 
 def openapi() -> dict[str, Any]:
-    """The document."""
+    """Return the document."""
     paths: dict[str, Any] = {f"{PREFIX}/{one.name}": {"get": _list(one)} for one in RESOURCES}
     paths |= {PREFIX + one.path: {"post": _action(one)} for one in ACTIONS}
     paths[f"{PREFIX}/events"] = {"get": _events()}
@@ -78,7 +78,7 @@ def _parameters(resource: Resource) -> list[dict[str, Any]]:
 
 
 def _plain(schema: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
-    """A query cannot hold null: left out means that."""
+    """Remove null from a type: a query omits a value instead."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     if choices and "$ref" in choices[0]:
         named: dict[str, Any] = components[choices[0]["$ref"].rpartition("/")[2]]

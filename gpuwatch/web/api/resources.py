@@ -1,4 +1,4 @@
-"""What can be read: each resource with its parameters, its items, and the keys that every item has."""
+"""The readable resources: each with its parameters, its items, and the keys that every item has."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ListParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class OfferParameters(ListParameters, frozen=True, kw_only=True):
-    """Offers that fit."""
+    """Parameters of offers."""
 
     gpu: _Text | None = None
     provider: _Text | None = None
@@ -52,7 +52,7 @@ class OfferParameters(ListParameters, frozen=True, kw_only=True):
 
 
 class AlertParameters(ListParameters, frozen=True, kw_only=True):
-    """Events of a time."""
+    """Parameters of events."""
 
     since: _Span = "7d"
     kind: AlertKind | None = None
@@ -60,14 +60,14 @@ class AlertParameters(ListParameters, frozen=True, kw_only=True):
 
 
 class CostParameters(ListParameters, frozen=True, kw_only=True):
-    """Costs of a month."""
+    """Parameters of costs."""
 
     by: Literal["watch", "provider", "day", "launch"] = "watch"
     month: Annotated[str, msgspec.Meta(pattern=r"^(19[7-9]|20[0-9])[0-9]-(0[1-9]|1[0-2])$")] | None = None
 
 
 class HistoryParameters(ListParameters, frozen=True, kw_only=True):
-    """Prices over time."""
+    """Parameters of prices."""
 
     gpu: _Text | None = None
     since: _Span = "7d"
@@ -76,14 +76,14 @@ class HistoryParameters(ListParameters, frozen=True, kw_only=True):
 
 
 class ResourceAnswer(msgspec.Struct, frozen=True):
-    """All items, and members beside them."""
+    """All items, and further members of the JSON."""
 
     items: Sequence[Item]
     beside: Mapping[str, Any] = {}
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """One list. `keys`: what every item has, so that clients can rely on it."""
+    """One list. `keys`: in every item, so that clients can rely on them."""
 
     name: str
     summary: str
@@ -94,7 +94,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 def _offers(settings: Settings, asked: OfferParameters) -> ResourceAnswer:
     wanted = offer_filter([asked.gpu] if asked.gpu else [], count=asked.count, spot=asked.spot, verified=asked.verified)
-    if asked.provider is not None and asked.provider not in providers.names():  # never "no offers"
+    if asked.provider is not None and asked.provider not in providers.names():  # never an empty list
         raise UsageError(f"there is no provider {asked.provider!r}; providers: {', '.join(providers.names())}")
     found = current_offers(settings, wanted, [asked.provider] if asked.provider else [])
     most = None if asked.max_price is None else round(asked.max_price * 1e6)
@@ -139,8 +139,8 @@ def _costs(settings: Settings, asked: CostParameters) -> ResourceAnswer:
 
 
 def _history(settings: Settings, asked: HistoryParameters) -> ResourceAnswer:
-    """One GPU; without one all that are watched or recorded."""
-    from gpuwatch.app.price_history import (  # noqa: PLC0415 it loads numpy: 12 MB, for whoever asks
+    """Return the prices of one GPU; without one, of all watched or recorded GPUs."""
+    from gpuwatch.app.price_history import (  # noqa: PLC0415 it loads numpy: 12 MB
         PriceHistoryRequest,
         period_json,
         price_history,
@@ -161,7 +161,7 @@ def _history(settings: Settings, asked: HistoryParameters) -> ResourceAnswer:
 
 
 def seconds_of(text: str) -> float:
-    """A duration that fits the pattern; one that is too long is the longest there is."""
+    """Parse a duration that matches the pattern; one that is too long becomes the longest."""
     try:
         return parse_duration(text)
     except ValueError:
@@ -169,7 +169,7 @@ def seconds_of(text: str) -> float:
 
 
 def kept_gpus(settings: Settings) -> list[str]:
-    """The GPUs that the settings name: of the watches and of [record]."""
+    """Return the GPUs of the settings: of the watches and of [record]."""
     named = [gpu for watch in settings.watches for gpu in watch.gpu]
     return list(dict.fromkeys([*named, *settings.record_gpus]))
 

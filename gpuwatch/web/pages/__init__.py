@@ -1,4 +1,4 @@
-"""The pages, one module and one template each. A module here that holds `PAGE` is a page: nothing else names it."""
+"""The pages, one module and one template each. A module with `PAGE` here is a page; it is registered nowhere else."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpuwatch.web.page import Page
 
 @cache
 def pages() -> tuple[Page, ...]:
-    """Every page, in the order of the links."""
+    """Return every page, in the order of the links."""
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     return tuple(sorted((module.PAGE for module in modules if hasattr(module, "PAGE")), key=lambda page: page.order))
 
 
 @cache
 def nav() -> tuple[Page, ...]:
-    """The pages that the navigation links to."""
+    """Return the pages in the navigation."""
     return tuple(page for page in pages() if page.in_nav)

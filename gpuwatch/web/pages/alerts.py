@@ -1,4 +1,4 @@
-"""Alerts: what happened, and what each channel did with it."""
+"""Alerts, and their delivery on each channel."""
 
 from __future__ import annotations
 

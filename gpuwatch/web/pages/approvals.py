@@ -1,4 +1,4 @@
-"""Approvals: the quotes that wait, and those of the last week."""
+"""Approvals: pending quotes, and those of the last week."""
 
 from __future__ import annotations
 

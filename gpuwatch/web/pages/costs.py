@@ -1,4 +1,4 @@
-"""Costs: what was spent by watch, provider, day or launch; the forecast; predicted against charged."""
+"""Costs: spending by watch, provider, day or launch; the forecast; predicted against charged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _line(line: Mapping[str, Any], by: str) -> dict[str, Any]:
 
 
 def _first_of(text: str) -> date | None:
-    """The first day of a month; None: the current one, also where the text is no month."""
+    """Return the first day of a month; None: the current one, also for text that is not a month."""
     found = _MONTH.fullmatch(text)
     if found is None or not 1 <= int(found[2]) <= 12 or not 1970 <= int(found[1]) <= 9998:
         return None

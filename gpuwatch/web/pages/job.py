@@ -19,7 +19,7 @@ from gpuwatch.errors import JobConflict, UsageError
 from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, View, is_confirmed
 
 _LOG_LINES = 200
-_SAMPLES = 600  # of a chart: as many as a screen has room for
+_SAMPLES = 600  # points of a chart: as many as fit on a screen
 _EVENTS = 200
 _RESULTS = 500
 _CHARTS: tuple[tuple[str, str, Callable[[RunSample], float | None]], ...] = (
@@ -57,7 +57,7 @@ def _show(view: View) -> Mapping[str, Any]:
 
 
 def charts(samples: Sequence[RunSample]) -> list[dict[str, Any]]:
-    """What of a run can be drawn; at most `_SAMPLES` points, the newest kept, with a gap between two runs."""
+    """Return the chart data of runs: the newest `_SAMPLES` points, with a gap between two runs."""
     step = -(-len(samples) // _SAMPLES) or 1
     chosen = list(reversed(samples[::-1][::step]))
     found = []

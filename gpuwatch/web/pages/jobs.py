@@ -1,4 +1,4 @@
-"""Jobs: the queue, what runs, and what ended lately."""
+"""Jobs: the queue, running jobs, and recently ended ones."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def _show(view: View) -> Mapping[str, Any]:
     }
 
 
-# the navigation is fixed; the page of the launches links here
+# not in the navigation: the page of the launches links here
 PAGE = Page(name="Jobs", path="/jobs", template="jobs.html", show=_show, order=32, in_nav=False)

@@ -1,4 +1,4 @@
-"""One launch: its life as a timeline, its cost so far, how busy it is; stop."""
+"""One launch: its timeline, its cost so far, its utilisation; stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches: what was rented, with state and cost."""
+"""Launches, with state and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log: the newest records of the daemon, as far as they are kept in memory."""
+"""Log: the newest records of the daemon, from memory."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _filter(asked: Mapping[str, str]) -> Any:
 
 
 def _fitting(offers: Sequence[Priced], max_price: str) -> list[Priced]:
-    """Those at or under the price; the filter has checked that it is one."""
+    """Return the offers at or under the price, which the filter has validated."""
     if not max_price or not offers:
         return list(offers)
     most = float(max_price) * MICRO

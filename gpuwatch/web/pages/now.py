@@ -1,4 +1,4 @@
-"""Now: the watches, the providers, what is spent, and what waits for you."""
+"""Now: the watches, the providers, spending, and pending decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan: what a job needs and costs on current offers, and the watch that follows from it."""
+"""Plan: the needs and the cost of a job on current offers, and a watch for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuwatch.app.plan_job import JobRequest
     from gpuwatch.domain.planning.memory_need import WorkloadRequest
 
-# The planner loads numpy and pydantic, 28 MB, for who plans.
+# The planner loads numpy and pydantic, 28 MB, only when needed.
 _ASKED = ("model", "method", "tokens", "within", "max_cost", "gpu", "count", "spot", "precision", "batch", "context")
 _METHODS = ("qlora", "lora", "full", "inference")
 _PRECISIONS = ("bf16", "fp16", "fp8", "int8", "int4")
@@ -47,7 +47,7 @@ def _asked(view: View) -> dict[str, str]:
 
 
 def _request(asked: Mapping[str, str]) -> JobRequest:
-    """As the options of `gpuwatch plan job`. Raises UsageError."""
+    """Read the options of `gpuwatch plan job`. Raises UsageError."""
     from gpuwatch.app.plan_job import JobRequest  # noqa: PLC0415
 
     job: dict[str, Any] = {"tokens": asked["tokens"]}

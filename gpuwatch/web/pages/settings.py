@@ -1,4 +1,4 @@
-"""Settings: every value in force and where it comes from; secrets masked."""
+"""Settings: every current value and its origin; secrets masked."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gpuwatch.web.page import Page, View
 
 
 def _show(view: View) -> Mapping[str, Any]:
-    from gpuwatch.app.config import settings_json  # noqa: PLC0415 pydantic, for who looks
+    from gpuwatch.app.config import settings_json  # noqa: PLC0415 pydantic, only when needed
     from gpuwatch.settings.show import origins  # noqa: PLC0415
 
     wanted = view.query.get("q", "").strip()
     try:
         found, faults = settings_json(*origins(view.owner.config)), []
-    except SettingsError as error:  # of the file as it is now; the old ones are in force
+    except SettingsError as error:  # of the file as it is now; the old settings are still in use
         found, faults = {"source_file": view.owner.config, "settings": []}, list(error.faults)
     rows = [one for one in found["settings"] if wanted.casefold() in one["key"].casefold()]
     only_set = view.query.get("all") != "yes"

@@ -1,4 +1,4 @@
-"""One watch in a form: preview on the market and backtest, the difference to the file, then save and reload."""
+"""One watch in a form: preview on the market and backtest, the diff of the file, then save and reload."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gpuwatch.web.page import Confirm, Done, FormAction, FormResult, Page, Shown
 if TYPE_CHECKING:
     from gpuwatch.app.edit_watch import WatchDraft, WatchField
 
-# The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, for who opens the form.
-_SET = "set."  # before the key of a field
+# The form's use cases load pydantic, the backtest numpy: 12 and 16 MB, only when the form is opened.
+_SET = "set."  # prefix of a field's key
 _SHOWN = 5
 _BACKTEST_DAYS = 14
 
@@ -42,7 +42,7 @@ def _is_first(field: WatchField, text: str) -> bool:
 
 
 def _name(view: View) -> str | None:
-    """The watch that is changed; None: a new one."""
+    """Return the watch to edit; None: a new one."""
     return view.form.get("name_of", view.query.get("name")) or None
 
 

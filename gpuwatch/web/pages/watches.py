@@ -1,4 +1,4 @@
-"""Watches: each with its state; the way to change one, or to write a new one."""
+"""Watches: each with its state, and links to edit one or write a new one."""
 
 from __future__ import annotations
 

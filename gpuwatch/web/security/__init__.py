@@ -1,1 +1,1 @@
-"""Who may do what through HTTP: passwords, tokens, sessions, hosts and proxies."""
+"""Authentication and authorisation over HTTP: passwords, tokens, sessions, hosts and proxies."""

@@ -1,4 +1,4 @@
-"""Who sends a request, from where, and what that allows."""
+"""Determines who sends a request, from where, and what it may do."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpuwatch.web.security.sessions import COOKIE, SessionStore, WebSession
 
 CSRF_HEADERS = ("X-CSRF-Token", "X-CSRFToken", "X-XSRF-Token")  # as common clients name it
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="gpuwatch"'}
-_WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 compared with, not bound to
+_WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 for comparison, not bound to
 
 
 class RequestOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request comes from. `is_local`: from this machine; `is_encrypted`: by TLS, here or at a proxy."""
+    """The origin of a request. `is_local`: from this machine; `is_encrypted`: by TLS, here or at a proxy."""
 
     client: str
     is_local: bool
@@ -28,7 +28,7 @@ class RequestOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request may do. `name` is None for somebody who showed nothing."""
+    """What a request may do. `name` None: not logged in."""
 
     name: str | None
     scopes: frozenset[str]
@@ -36,10 +36,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_trusted_host(connection: HTTPConnection, web: WebSettings, also: str | None = None) -> None:
-    """A page of somebody else whose name points here must get nothing (DNS rebinding).
+    """Reject a foreign name that resolves to this server (DNS rebinding).
 
     Args:
-        also: one more name that is trusted for this request.
+        also: another trusted name for this request.
 
     Raises:
         HttpProblem: 421.
@@ -54,7 +54,7 @@ def require_trusted_host(connection: HTTPConnection, web: WebSettings, also: str
 
 
 def origin_of(connection: HTTPConnection, web: WebSettings) -> RequestOrigin:
-    """Where it comes from, by the connection, and by the headers of a trusted proxy."""
+    """Return the origin, from the connection and the headers of a trusted proxy."""
     peer = connection.client.host if connection.client else ""
     is_encrypted = connection.scope.get("scheme") == "https"
     server = (connection.scope.get("server") or ("",))[0]
@@ -67,7 +67,7 @@ def origin_of(connection: HTTPConnection, web: WebSettings) -> RequestOrigin:
 
 
 def require_encryption(origin: RequestOrigin) -> None:
-    """Passwords and tokens must not cross a network readable. Raises HttpProblem: 403."""
+    """Reject plain HTTP from other machines: it would expose passwords and tokens. Raises HttpProblem: 403."""
     if not origin.is_local and not origin.is_encrypted:
         raise HttpProblem(
             403,
@@ -79,7 +79,7 @@ def require_encryption(origin: RequestOrigin) -> None:
 def access_of(
     connection: HTTPConnection, credentials: Credentials, sessions: SessionStore, origin: RequestOrigin
 ) -> Access:
-    """What the request may do. Raises HttpProblem: 401, its token is unknown."""
+    """Return what the request may do. Raises HttpProblem: 401, its token is unknown."""
     if (header := connection.headers.get("authorization")) is not None:
         kind, _, text = header.partition(" ")
         found = credentials.token(text.strip()) if kind.lower() == "bearer" and text.strip() else None
@@ -95,7 +95,7 @@ def access_of(
 
 
 def require_scope(access: Access, scope: str) -> None:
-    """Raises HttpProblem: 401 (log in first), 403 (a token without this scope)."""
+    """Raise HttpProblem without this scope: 401 (not logged in), 403 (another token)."""
     if scope in access.scopes:
         return
     if access.name is None:
@@ -105,7 +105,7 @@ def require_scope(access: Access, scope: str) -> None:
 
 
 def require_own_page(connection: HTTPConnection) -> None:
-    """A form of another site changes nothing here. Raises HttpProblem: 403."""
+    """Reject forms of other sites. Raises HttpProblem: 403."""
     origin, site = connection.headers.get("origin"), connection.headers.get("sec-fetch-site")
     host = connection.headers.get("host", "").lower()
     if (origin is not None and urlsplit(origin).netloc.lower() != host) or site in {"cross-site", "same-site"}:
@@ -113,13 +113,13 @@ def require_own_page(connection: HTTPConnection) -> None:
 
 
 def require_csrf_token(access: Access, tokens: Iterable[str | None]) -> None:
-    """A change through a session bears its token, in a header or a form. Raises HttpProblem: 403."""
+    """Require the session's token, in a header or a form, for a change. Raises HttpProblem: 403."""
     if access.session is not None and not any(one and access.session.accepts(one) for one in tokens):
         raise HttpProblem(403, f"the CSRF token is missing or wrong: send it as {CSRF_HEADERS[0]} or csrf_token")
 
 
 def _host_of(header: str) -> str:
-    """The name in a Host header, in lower case, without port and brackets; empty: it is none."""
+    """Return the name in a Host header, in lower case, without port and brackets; empty: invalid."""
     text = header.strip().lower()
     if text.startswith("["):
         host, closed, port = text[1:].partition("]")

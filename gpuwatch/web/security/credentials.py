@@ -1,4 +1,4 @@
-"""The configured password and tokens, and the one-time code that stands in for them on loopback."""
+"""The configured password and tokens, and the one-time code that replaces them on loopback."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gpuwatch.settings.web import SCOPES, WebSettings, WebToken
 from gpuwatch.web.security.passwords import is_password
 
 EVERYTHING = frozenset(SCOPES)
-_CODE_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that is mistaken for another
+_CODE_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # no characters that look alike
 _LEAST_TOKEN = 16
 _MAX_TOKEN_FILE = 4096  # bytes
 
 
 class Credentials:
-    """Answers who somebody is. Holds hashes of tokens, not the tokens.
+    """Authenticates a person or a program. Stores hashes of tokens, not the tokens.
 
     Args:
-        announce: gets each new one-time code, while neither a password nor a token is configured.
+        announce: receives each new one-time code, if neither a password nor a token is configured.
 
     Raises:
         SettingsError: the file of a token cannot be used.
@@ -33,24 +33,24 @@ class Credentials:
         self._tokens = {_digest(_text_of(one)): (one.name, frozenset(one.scopes)) for one in web.tokens}
         self._announce = announce
         self.has_password = self._hash is not None
-        self.is_open = not web.has_credentials  # reading needs nothing, on loopback
+        self.is_open = not web.has_credentials  # on loopback, reading needs no login
         self._code = ""
 
     def print_code(self) -> None:
-        """Make a new one-time code and announce it."""
+        """Create a new one-time code and announce it."""
         if self.is_open:
             parts = ("".join(secrets.choice(_CODE_LETTERS) for _ in range(4)) for _ in range(3))
             self._code = "-".join(parts)  # 59 bits
             self._announce(self._code)
 
     def token(self, text: str) -> tuple[str, frozenset[str]] | None:
-        """Name and scopes of a bearer token; None: it is unknown."""
+        """Return name and scopes of a bearer token; None: unknown."""
         return self._tokens.get(_digest(text))
 
     def login(self, text: str) -> tuple[str, frozenset[str]] | None:
-        """Name and scopes of whoever knows the one-time code, the password or a token; None: nobody.
+        """Return name and scopes for a one-time code, the password or a token; None: wrong.
 
-        A code is taken once; then a new one is announced.
+        A code works once; then a new one is announced.
         """
         if self.is_open:
             given = text.strip().lower().replace("-", "")
@@ -80,5 +80,5 @@ def _text_of(token: WebToken) -> str:
 
 
 def _digest(text: str) -> str:
-    """Random tokens need no slow hash; an equal digest is looked up without comparing secrets."""
+    """Hash a token. Random tokens need no slow hash, and looking up a digest compares no secrets."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,20 +1,20 @@
-"""Wrong passwords are slowed, and end in 429."""
+"""Delays the responses to wrong passwords; too many result in 429."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 WINDOW_S = 300.0
-PER_CLIENT = 5  # wrong ones in the window
+PER_CLIENT = 5  # wrong passwords in the window
 IN_ALL = 100
 _STEP_S, _LONGEST_S = 0.1, 1.0
 
 
 class LoginLimit:
-    """Counts wrong passwords by client address and in all.
+    """Counts wrong passwords by client address and in total.
 
     Args:
-        monotonic: seconds that never go back.
+        monotonic: monotonic seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -22,10 +22,10 @@ class LoginLimit:
         self._failures: list[tuple[float, str]] = []
 
     def attempt(self, client: str) -> float | None:
-        """Count an attempt as a wrong one until `succeeded`, so that parallel ones are not free.
+        """Count an attempt as wrong until `succeeded`, so that parallel attempts count, too.
 
         Returns:
-            How many seconds this client must wait, also with the right password; None: it may try.
+            How many seconds this client must wait, even with the right password; None: it may try.
         """
         now_s = self._monotonic()
         self._failures = [one for one in self._failures if now_s - one[0] < WINDOW_S]
@@ -38,9 +38,9 @@ class LoginLimit:
         return None
 
     def delay_s(self, client: str) -> float:
-        """How long the answer to a wrong password is held back: doubled each time."""
+        """Return the delay of the response to a wrong password: doubled each time."""
         return min(_LONGEST_S, _STEP_S * 2.0 ** (sum(who == client for _, who in self._failures) - 1))
 
     def succeeded(self, client: str) -> None:
-        """Forget its wrong ones."""
+        """Forget the client's wrong attempts."""
         self._failures = [one for one in self._failures if one[1] != client]

@@ -17,21 +17,21 @@ _MOST = 1000
 class WebSession(msgspec.Struct, frozen=True, kw_only=True):
     """One browser that has logged in."""
 
-    name: str  # how: "password", "one-time code", or the name of a token
+    name: str  # how it logged in: "password", "one-time code", or the name of a token
     scopes: frozenset[str]
     csrf_token: str
     ends_s: float  # monotonic
 
     def accepts(self, csrf_token: str) -> bool:
-        """Whether a form or a request bears this session's token."""
+        """Whether a form or a request has this session's token."""
         return hmac.compare_digest(csrf_token.encode("utf-8", "replace"), self.csrf_token.encode())
 
 
 class SessionStore:
-    """Cookie → session. Any thread may ask.
+    """Sessions by cookie. Thread-safe.
 
     Args:
-        monotonic: seconds that never go back.
+        monotonic: monotonic seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -39,7 +39,7 @@ class SessionStore:
         self._sessions: dict[str, WebSession] = {}  # by the hash of the cookie
 
     def open(self, name: str, scopes: frozenset[str]) -> tuple[str, WebSession]:
-        """The value of the cookie, and the session."""
+        """Create a session; return the value of its cookie, and the session."""
         now_s, cookie = self._monotonic(), secrets.token_urlsafe(32)
         kept = {key: one for key, one in self._sessions.items() if one.ends_s > now_s}
         while len(kept) >= _MOST:
@@ -49,17 +49,17 @@ class SessionStore:
         return cookie, session
 
     def get(self, cookie: str | None) -> WebSession | None:
-        """The session of a cookie; None: there is none, or it is over."""
+        """Return the session of a cookie; None: there is none, or it has expired."""
         found = self._sessions.get(_key(cookie)) if cookie else None
         return found if found is not None and found.ends_s > self._monotonic() else None
 
     def close(self, cookie: str | None) -> None:
-        """Log out."""
+        """End a session."""
         if cookie:
             self._sessions = {key: one for key, one in self._sessions.items() if key != _key(cookie)}
 
     def close_all(self) -> None:
-        """The credentials have changed."""
+        """End all sessions, because the credentials have changed."""
         self._sessions = {}
 
 
