@@ -142,7 +142,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
             clock.sleep(scenario.hours * 3600)
             service.stopping.set()
             searches = list(wire.searches)
-            (worker,) = service.workers.values()
+            (worker,) = service.polling.workers.values()
             ends_s = clock.unix()
     return Day(
         scenario=scenario,

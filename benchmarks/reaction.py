@@ -69,10 +69,10 @@ class Engine:
         self._store: Database = opened.enter_context(open_store(loaded))
         ahead = TimeSource(real_now, CLOCK, lambda stop, seconds: stop.wait(seconds))
         self._service = opened.enter_context(service.build_service(loaded, self._store, time_source=ahead))
-        for reconciler in self._service.reconcilers.values():
+        for reconciler in self._service.following.reconcilers.values():
             reconciler.run_if_due(real_now())
-        (self._station,) = self._service.workers.values()
-        (self._hunter,) = (station.hunter for station in self._service.workers.values())
+        (self._station,) = self._service.polling.workers.values()
+        (self._hunter,) = (station.hunter for station in self._service.polling.workers.values())
 
     def look(self) -> None:
         """One round of the hunt, whatever was polled when."""

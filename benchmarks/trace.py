@@ -158,7 +158,7 @@ def trace() -> list[Hop]:
         path.write_text(_SETTINGS.format(folder=folder, url=market.url))
         settings = load(str(path), env={"HOME": folder})
         with open_store(settings) as store, build_service(settings, store) as service:
-            for reconciler in service.reconcilers.values():
+            for reconciler in service.following.reconcilers.values():
                 reconciler.run_if_due(real_now())
             offer_id = market.publish(gpu="H100 SXM", count=1, usd_hour=0.5)
             watched = PathTrace(str(offer_id))
@@ -168,7 +168,7 @@ def trace() -> list[Hop]:
 
 
 def _poll(service: Service) -> None:
-    for worker in service.workers.values():
+    for worker in service.polling.workers.values():
         worker.hunt()
     for _ in range(1000):
         if service.launch_repository.alive() and not service.slots.in_flight():

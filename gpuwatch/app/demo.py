@@ -132,7 +132,7 @@ def play(say: Say, show_page: ShowPage | None = None) -> bool:
 def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
     say(f"1. a marketplace on {market.url}: {len(market.offers())} offers, simulated money")
     say(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
-    until(lambda: service.workers["vastai"].finished_rounds >= 3, "three polls")
+    until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
     say(f"   three polls, no alert: the cheapest is listed at {cheapest:.2f} $, {cheapest * 1.2:.2f} $ with commission")
     say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll finds it:")

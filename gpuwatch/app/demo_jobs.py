@@ -79,8 +79,8 @@ def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, ser
     say(f"1. a marketplace on {market.url}; each instance is a local folder with its own SSH server")
     (job,) = submit_jobs(settings, [_job_file(folder)])
     say(f"2. job {job.name} is queued (gpuwatch job submit): {GPU} at or under {MAX_PRICE} $ per GPU-hour")
-    polls = service.workers["vastai"].finished_rounds + 3
-    until(lambda: service.workers["vastai"].finished_rounds >= polls, "three polls")
+    polls = service.polling.workers["vastai"].finished_rounds + 3
+    until(lambda: service.polling.workers["vastai"].finished_rounds >= polls, "three polls")
     say(f"   three polls, no launch yet: {_reached(settings, job).state.value}")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
     say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed, {DROP_USD_HOUR * 1.2:.2f} $ with commission:")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuwatch.bootstrap import new_id, pace
+from gpuwatch.domain.jobs.cluster import TOOL
 from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
+from gpuwatch.engine.cluster_jobs import SETTLE_S, ClusterJobs, ClusterParts, ClusterTerms
 from gpuwatch.engine.instance_addresses import ContractEnds, InstanceAddresses
 from gpuwatch.engine.job_parts import JobParts, RunBounds
 from gpuwatch.engine.job_queue import JobQueue
 from gpuwatch.engine.job_runner import JobRunner
 from gpuwatch.engine.job_threads import JobThreads
+from gpuwatch.engine.transition_executor import TransitionExecutor
 from gpuwatch.errors import SettingsError
 from gpuwatch.remote import runner_script
+from gpuwatch.remote.dstack import Dstack
 from gpuwatch.remote.job_folder import JobFolder
 from gpuwatch.remote.rclone import Rclone
 from gpuwatch.remote.ssh import OpenSshShells
@@ -23,14 +29,13 @@ from gpuwatch.storage.checklists import SqlChecklistRepository
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuwatch.bootstrap import TimeSource
+    from gpuwatch.bootstrap.essentials import Essentials
     from gpuwatch.domain.jobs.job import Job
-    from gpuwatch.domain.watches.decide import Match
     from gpuwatch.domain.watches.watch import Watch
-    from gpuwatch.ports import Launcher, LaunchRepository
-    from gpuwatch.ports.jobs import JobQueueStore, JobStore
+    from gpuwatch.engine.launch_reconciler import LaunchReconciler
+    from gpuwatch.engine.provider_account import ProviderAccount
+    from gpuwatch.ports import Launcher
     from gpuwatch.settings import Settings
-    from gpuwatch.storage.database import Database
 
 WORKERS = 16  # concurrent rounds: a hanging machine occupies one of them until its timeout
 COPIES = 8  # concurrent copies to stores
@@ -56,40 +61,28 @@ def least_billing_h(settings: Settings) -> float:
     return min((one.commission.min_billing_s for one in settings.providers.values()), default=0.0) / 3600
 
 
-def build_job_queue(
-    settings: Settings,
-    jobs: JobQueueStore,
-    launches: LaunchRepository,
-    best_usd_gpu_hour: Callable[[str], float | None],
-) -> JobQueue:
-    """The job queue of the daemon. `best_usd_gpu_hour`: the lowest price last seen by a watch, by its name."""
+def build_job_queue(base: Essentials) -> JobQueue:
+    """The job queue of the daemon."""
 
     def price_of(job: Job) -> float | None:
-        return best_usd_gpu_hour(WATCH_PREFIX + job.name)
+        return base.observations.best_usd_gpu_hour(WATCH_PREFIX + job.name)
 
-    return JobQueue(jobs, launches, price_of=price_of, min_billing_h=least_billing_h(settings))
+    return JobQueue(base.jobs, base.launches, price_of=price_of, min_billing_h=least_billing_h(base.settings))
 
 
-def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
-    settings: Settings,
-    store: Database,
-    jobs: JobStore,
-    launches: LaunchRepository,
-    launchers: Mapping[str, Launcher],
-    time_source: TimeSource,
-    shown: Callable[[str], Sequence[Match]],
-    with_limit: Callable[[Watch, datetime], Watch],
+def build_job_runner(
+    base: Essentials, launchers: Mapping[str, Launcher], with_limit: Callable[[Watch, datetime], Watch]
 ) -> JobRunner:
     """The job runner of the daemon.
 
     Args:
-        shown: what a watch, by its name, saw last.
         with_limit: a watch with its current limit.
     """
-    checklists = SqlChecklistRepository(store)
+    settings, time_source = base.settings, base.time_source
+    checklists = SqlChecklistRepository(base.store)
     parts = JobParts(
-        jobs=jobs,
-        launches=launches,
+        jobs=base.jobs,
+        launches=base.launches,
         shells=job_shells(settings),
         files=JobFolder(jobs_folder(settings)),
         stores=Rclone(),
@@ -97,7 +90,7 @@ def build_job_runner(  # noqa: PLR0913, PLR0917 a helper of the composition root
         variables=job_variables,
         clock=time_source.now,
         bounds=RunBounds(),
-        seen=lambda job: shown(WATCH_PREFIX + job.name),
+        seen=lambda job: base.observations.shown(WATCH_PREFIX + job.name),
         ticked=lambda job: checklists.items(WATCH_PREFIX + job.name),
         contract_end=ContractEnds(launchers),
         limit_now=lambda watch, now: with_limit(watch, now).max_price_usd_gpu_hour,
@@ -128,3 +121,37 @@ def job_variables(job: Job) -> dict[str, str]:
     if faults:
         raise SettingsError(faults)
     return found
+
+
+def build_cluster_jobs(
+    base: Essentials,
+    launchers: Mapping[str, Launcher],
+    reconcilers: Mapping[str, LaunchReconciler],
+    accounts: Mapping[str, ProviderAccount],
+) -> ClusterJobs | None:
+    """The multi-node jobs of the daemon; None: no engine is configured."""
+    engine = launchers.get(TOOL)
+    if not isinstance(engine, Dstack):
+        return None
+    settings, account = base.settings, accounts[TOOL]
+    terms = ClusterTerms(
+        budget=settings.budget,
+        dry_run=settings.dry_run,
+        zone=settings.timezone,
+        settle=timedelta(seconds=max(SETTLE_S, 2 * settings.orchestrator.timeout_s) / pace()),
+    )
+    parts = ClusterParts(
+        jobs=base.jobs,
+        launches=base.launches,
+        units=base.uow_factory,
+        engine=engine,
+        transitions=TransitionExecutor(base.launches, base.launch_alerts),
+        slots=base.slots,
+        obligations=base.obligations,
+        variables=job_variables,
+        not_ready=reconcilers[TOOL].not_ready,
+        account=lambda: account.account_id,
+        new_id=new_id,
+        clock=base.time_source.now,
+    )
+    return ClusterJobs(parts, terms)

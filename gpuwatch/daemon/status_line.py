@@ -47,7 +47,7 @@ class StatusLine:
         Args:
             tick_s: now, on the monotonic clock.
         """
-        parts = [_worker_status(worker, now) for worker in self._service.workers.values()]
+        parts = [_worker_status(worker, now) for worker in self._service.polling.workers.values()]
         if self._stored is not None:
             parts.append(f"{self._stored.alive} launches alive")
             parts += [self._stored.pauses] if self._stored.pauses else []

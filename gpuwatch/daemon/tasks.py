@@ -52,7 +52,7 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
         PeriodicTask(name="remind", run=lambda: _remind(service), every_s=REMIND_EVERY_S),
         PeriodicTask(name="roll-up", run=_at_now(service, service.history.roll_up), every_s=ROLL_UP_EVERY_S),
         PeriodicTask(
-            name="price ranks", run=_at_now(service, service.price_ranks.refresh_if_due), every_s=RANKS_EVERY_S
+            name="price ranks", run=_at_now(service, service.polling.price_ranks.refresh_if_due), every_s=RANKS_EVERY_S
         ),
         PeriodicTask(name="auto price", run=lambda: _renew_auto_prices(service), every_s=AUTO_PRICE_EVERY_S),
     ]
@@ -67,7 +67,7 @@ def periodic_tasks(service: Service) -> list[PeriodicTask]:
 
 
 def _polling_tasks(service: Service) -> Iterator[PeriodicTask]:
-    for name, worker in service.workers.items():
+    for name, worker in service.polling.workers.items():
         sweep_s = worker.settings.sweep_every_s
         check_s = SWEEP_CHECK_EVERY_S if sweep_s is None else min(sweep_s, SWEEP_CHECK_EVERY_S)
         yield _hunt_task(service, name, worker)
@@ -92,12 +92,13 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
     """Return the hunt of a provider. Its first round waits briefly for the first instance list and the prerequisites:
     before them, nothing can be rented there.
     """
-    source, reconciler, gate = service.time_source, service.reconcilers.get(name), service.gates.get(name)
+    source, following = service.time_source, service.following
+    reconciler, gate = following.reconcilers.get(name), following.gates.get(name)
 
     def is_alive() -> bool:
         if reconciler is None or reconciler.reconciled:
             return True
-        return service.accounts[name].account_id is not None and not reconciler.list_failed
+        return following.accounts[name].account_id is not None and not reconciler.list_failed
 
     first = FirstRequestGate(
         started_s=source.monotonic(),
@@ -107,15 +108,15 @@ def _hunt(service: Service, name: str, worker: ProviderWorker) -> Callable[[], N
         rents=service.rents,
     )
     if reconciler is not None and not service.settings.dry_run:
-        service.gathering.starts(name)
+        service.polling.gathering.starts(name)
 
     def run() -> None:
         while not first.is_due(source.monotonic()):
             if service.stopping.is_set():
                 return
             source.wait(service.stopping, 0.05)
-        if service.gathering.is_starting(name):
-            service.gathering.started(name, source.now() if first.is_ready() else None)
+        if service.polling.gathering.is_starting(name):
+            service.polling.gathering.started(name, source.now() if first.is_ready() else None)
         worker.hunt()
 
     return run
@@ -128,14 +129,14 @@ def _if_rents(service: Service, task: Callable[[], object]) -> Callable[[], obje
 
 def _launch_tasks(service: Service) -> Iterator[PeriodicTask]:
     if not service.settings.dry_run:
-        for name, balance in service.balances.items():
+        for name, balance in service.following.balances.items():
             yield PeriodicTask(name=f"balance {name}", run=_if_rents(service, balance.refresh), every_s=REFRESH_S)
-    for name, gate in service.gates.items():
+    for name, gate in service.following.gates.items():
         run = _at_now(service, gate.run_if_due)
         yield PeriodicTask(name=f"prerequisites {name}", run=run, every_s=PREREQUISITES_EVERY_S / pace())
-    for name, guard in service.guards.items():
+    for name, guard in service.following.guards.items():
         yield _following(service, f"guard {name}", name, _at_now(service, guard.refresh), GUARD_EVERY_S)
-    for name, reconciler in service.reconcilers.items():
+    for name, reconciler in service.following.reconcilers.items():
         if name == TOOL:
             run = _follow_clusters(service, reconciler)
             yield _following(service, f"follow {name}", name, run, CLUSTERS_EVERY_S / pace())
@@ -155,7 +156,7 @@ def _following(service: Service, name: str, provider: str, run: Callable[[], obj
 
 def _charge_tasks(service: Service) -> Iterator[PeriodicTask]:
     """Yield one task per provider that rents: it fetches the charges, at most once an hour."""
-    for name, launcher in service.launchers.items():
+    for name, launcher in service.following.launchers.items():
         collector = InvoiceCollector(
             name, launcher, service.launch_repository.all, service.invoices, service.time_source.monotonic
         )
@@ -174,12 +175,14 @@ def _remind(service: Service) -> int:
     now = service.time_source.now()
     if service.settings.rescue:
         service.launch_repository.enqueue(rescue_alert(service.settings.rescue, now=now))
-    return send_reminders(service.launch_repository, service.launch_alerts, frozenset(service.reconcilers), now)
+    return send_reminders(
+        service.launch_repository, service.launch_alerts, frozenset(service.following.reconcilers), now
+    )
 
 
 def _renew_auto_prices(service: Service) -> None:
     watches = (*service.settings.watches, *service.job_queue.watches)
-    service.auto_prices.update(watches, service.time_source.now())
+    service.polling.auto_prices.update(watches, service.time_source.now())
 
 
 def _follow_clusters(service: Service, reconciler: LaunchReconciler) -> Callable[[], bool]:

@@ -13,7 +13,7 @@ from gpuwatch.domain.launches.checklist import checklist_warning
 from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
 from gpuwatch.domain.launches.watch_limits import free_slot
 from gpuwatch.domain.market.offer import Offer
-from gpuwatch.domain.market.pricing import MICRO, threshold_microusd
+from gpuwatch.domain.market.pricing import threshold_microusd
 from gpuwatch.domain.watches.decide import Decision, DecisionReason, Match, Observation, WatchMemory, decide
 from gpuwatch.domain.watches.index import WatchIndex
 from gpuwatch.domain.watches.match import is_near, matches
@@ -35,6 +35,7 @@ from gpuwatch.engine.gather import QuoteGathering
 from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
 from gpuwatch.engine.launch_commands import command_summary
 from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.newest_observations import NewestObservations
 from gpuwatch.engine.offer_alerts import offer_alert
 from gpuwatch.ports import Answer, Completeness, UnitOfWork, UnitOfWorkFactory
 
@@ -82,10 +83,12 @@ class Evaluator:
         new_id: Callable[[], str],
         gathering: QuoteGathering | None = None,
         *,
+        observations: NewestObservations | None = None,
         commands: StartsLaunches | None = None,  # for action "command"
     ) -> None:
         self._commands = commands
         self._gathering = gathering or QuoteGathering()
+        self.observations = observations or NewestObservations()
         self._uow_factory = uow_factory
         self._rules = rules
         self._launcher = launcher
@@ -93,7 +96,6 @@ class Evaluator:
         self._new_id = new_id
         self._stock = StockProofs()
         self._memories = dict(uow_factory.memories())
-        self._observed: dict[str, dict[tuple[str, bool], Observation]] = {}  # watch → (provider, spot) → the newest
         self._cycles: dict[str, PollCycle] = {}
         self._indexes: dict[tuple[str, bool, tuple[str, ...]], tuple[tuple[Watch, ...], WatchIndex]] = {}
         self._reasons: dict[str, DecisionReason] = {}
@@ -108,18 +110,6 @@ class Evaluator:
     def will_rent(self, watch: Watch) -> bool:
         """Whether it wants more, and nothing, such as a pause or an empty balance, blocked its last launch."""
         return self.wants_more_launches(watch) and not self._slots.is_held(watch.name)
-
-    def best_usd_gpu_hour(self, watch: str) -> float | None:
-        """Return the lowest GPU price in a watch's newest observations; None: no offers, or not polled."""
-        return min((match.price_microusd_gpu_hour for match in self.shown(watch)), default=0.0) / MICRO or None
-
-    def shown(self, watch: str) -> list[Match]:
-        """Return the matches in a watch's newest observations."""
-        return [match for one in list(self._observed.get(watch, {}).values()) for match in one.matches]
-
-    def newest(self, watch: str, provider: str, spot: bool) -> Observation | None:
-        """Return a watch's newest observation at a provider; None: it has not answered yet."""
-        return self._observed.get(watch, {}).get((provider, spot))
 
     def observe(self, watches: Sequence[Watch], answer: Answer, spot: bool, now: datetime) -> Mapping[str, Observation]:
         """Return the observation of each watch, by name: the offers that it accepts, cheapest first."""
@@ -149,17 +139,24 @@ class Evaluator:
             observed: by the watch's name, from `observe` or, without an answer, from `unanswered`.
         """
         with self._lock:
-            for name, observation in observed.items():
-                self._observed.setdefault(name, {})[provider, spot] = observation
+            self.observations.note(provider, spot, observed)
             decided = [(watch, self._decide(watch, ((provider, spot),), now)) for watch in watches]
             self._act([(watch, decision) for watch, decision in decided if not self._waits(watch, decision, now)], now)
         return [decision for _, decision in decided]
 
-    def decide_gathered(self, now: datetime) -> None:
-        """Decide for watches that have waited long enough for quotes. Raises StoreError."""
+    def decide_gathered(self, now: datetime) -> float:
+        """Decide for watches that have waited long enough for quotes.
+
+        Returns:
+            Seconds until the next watch will have waited long enough; infinity: none waits.
+
+        Raises:
+            StoreError: a decision cannot be stored.
+        """
         with self._lock:
             due = self._gathering.due(now)
             self._act([(watch, self._decide(watch, (), now)) for watch in due], now)
+            return self._gathering.next_due_s(now)
 
     def _decide(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Decision:
         observed = self._stock.added_to(self._merged(watch, just_polled, now), watch, now)
@@ -182,7 +179,7 @@ class Evaluator:
         rents = self._wants_launch(watch, decision) or (watch.action is Action.ASK and decision.fires)
         if not rents or self._slots.is_full(watch.name) or self._slots.is_held(watch.name):
             return False
-        return self._gathering.waits(watch, self._rentable_views(watch), self._observed.get(watch.name, {}), now)
+        return self._gathering.waits(watch, self._rentable_views(watch), self.observations.of(watch.name), now)
 
     def _rentable_views(self, watch: Watch) -> frozenset[tuple[str, bool]]:
         if watch.action is Action.ALERT:
@@ -218,7 +215,7 @@ class Evaluator:
     def _merged(self, watch: Watch, just_polled: Collection[tuple[str, bool]], now: datetime) -> Observation:
         """Merge a watch's recent observations: best offers of any provider first, old quotes behind young ones."""
         age_of = self._rules.age_of
-        every = self._observed.get(watch.name, {})
+        every = self.observations.of(watch.name)
         recent = {key: one for key, one in every.items() if now - one.observed_at <= age_of(key[0])}
         found = self._gathering.in_order(watch, self._rentable_views(watch), recent, now)
         found = [match for match in found if _is_under(watch, match)]
@@ -360,7 +357,7 @@ class Evaluator:
             others=tuple(others),
             accounts=self._rules.accounts(),
             label_lengths=self._rules.label_lengths,
-            compared=self._gathering.compared(watch, self._rentable_views(watch), self._observed.get(watch.name, {})),
+            compared=self._gathering.compared(watch, self._rentable_views(watch), self.observations.of(watch.name)),
         )
 
     def _alert(  # noqa: PLR0913 each is a part of the alert

@@ -7,8 +7,11 @@ first query to a provider: it could not have answered earlier.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+import math
+import queue
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,9 +20,16 @@ from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.watches.choice import in_order
 from gpuwatch.domain.watches.decide import Match, Observation
 from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.newest_observations import View
 
-View = tuple[str, bool]  # provider and rental type
 _STARTS_SOON_S = 0.25  # how often to check for the first query to a provider
+
+
+class QuoteRequest(NamedTuple):
+    """A query that an open window needs: watch and provider, by name."""
+
+    provider: str
+    watch: str
 
 
 class _GatherWindow(msgspec.Struct, frozen=True):
@@ -31,25 +41,37 @@ class _GatherWindow(msgspec.Struct, frozen=True):
 
 
 class QuoteGathering:
-    """Tracks which watches wait, since when, and for which providers. Not thread-safe: the evaluator's lock guards it.
+    """Tracks which watches wait, since when, and for which providers.
+
+    The evaluator's lock guards it, except where a method says that it is thread-safe.
 
     Args:
         gather: longest wait; zero: no wait.
-        ask: requests a query to a provider for a watch (both by name) as soon as it is permitted.
-        wake: schedules the decision of waiting watches after some seconds, even if no other answer arrives.
     """
 
-    def __init__(
-        self,
-        gather: timedelta = timedelta(0),
-        ask: Callable[[str, str], None] = lambda provider, watch: None,
-        wake: Callable[[float], None] = lambda seconds: None,
-    ) -> None:
+    def __init__(self, gather: timedelta = timedelta(0)) -> None:
         self._gather = gather
-        self._ask = ask
-        self._wake = wake
         self._open: dict[str, _GatherWindow] = {}
         self._first_asked: dict[str, datetime | None] = {}  # None: not queried yet
+        self._requests: queue.SimpleQueue[Sequence[QuoteRequest]] = queue.SimpleQueue()
+        self.is_over = False
+
+    @property
+    def longest_s(self) -> float:
+        """The longest wait of a decision."""
+        return self._gather.total_seconds()
+
+    def next_requests(self, within_s: float) -> Sequence[QuoteRequest]:
+        """Wait for a window to open and return its requests; empty: none opened in time. Thread-safe."""
+        try:
+            return self._requests.get(timeout=None if math.isinf(within_s) else max(within_s, 0.0))
+        except queue.Empty:
+            return ()
+
+    def end(self) -> None:
+        """End: no more requests are served. Thread-safe."""
+        self.is_over = True
+        self._requests.put(())
 
     def starts(self, provider: str) -> None:
         """Note that it will soon be queried for the first time. This method and the next two are thread-safe."""
@@ -67,7 +89,7 @@ class QuoteGathering:
             self._first_asked[provider] = asked_at
 
     def waits(self, watch: Watch, views: Set[View], observed: Mapping[View, Observation], now: datetime) -> bool:
-        """Whether the watch's decision waits for more quotes. Requests them when the wait begins.
+        """Whether its decision waits for more quotes. Requests them when that begins.
 
         Args:
             views: all views that the watch can rent from.
@@ -83,9 +105,7 @@ class QuoteGathering:
         is_new = watch.name not in self._open
         self._open[watch.name] = window
         if is_new:
-            for provider in sorted(window.missing):
-                self._ask(provider, watch.name)
-            self._wake(self._gather.total_seconds())
+            self._requests.put([QuoteRequest(provider, watch.name) for provider in sorted(window.missing)])
         return True
 
     def close(self, watch: Watch) -> None:
@@ -93,13 +113,14 @@ class QuoteGathering:
         self._open.pop(watch.name, None)
 
     def due(self, now: datetime) -> list[Watch]:
-        """Return the watches whose wait is over. Schedules the decision of the others."""
-        over = [one for one in self._open.values() if one.opened > now or self._is_over(one, now)]
-        left = [self._ends_at(one) for one in self._open.values() if one not in over]
-        if left:
-            ends_at = min((at for at in left if at is not None), default=now)
-            self._wake(_STARTS_SOON_S if None in left else (ends_at - now).total_seconds())
-        return [one.watch for one in over]
+        """Watches that have waited long enough."""
+        return [one.watch for one in self._open.values() if one.opened > now or self._is_over(one, now)]
+
+    def next_due_s(self, now: datetime) -> float:
+        """Return the seconds until the next watch will have waited long enough; infinity: none waits."""
+        ends = [self._ends_at(one) for one in self._open.values()]
+        soon = [_STARTS_SOON_S if at is None else max((at - now).total_seconds(), 0.0) for at in ends]
+        return min(soon, default=math.inf)
 
     def _is_over(self, window: _GatherWindow, now: datetime) -> bool:
         ends_at = self._ends_at(window)

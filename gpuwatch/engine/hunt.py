@@ -105,7 +105,7 @@ class Hunter:
         ]
         asked = False
         for query, watch in slow:
-            before = self._evaluator.newest(name, self.market.name, query.spot)
+            before = self._evaluator.observations.newest(name, self.market.name, query.spot)
             best = next(iter(before.matches), None) if before is not None else None
             if best is not None:
                 self._ask_for(query, watch, best, clock)
@@ -121,7 +121,7 @@ class Hunter:
             log.info("no quote in time: %s", error, extra={"provider": name, "watch": watch.name})
             return
         shown = self._evaluator.observe([watch], answer, query.spot, clock())[watch.name]
-        before = self._evaluator.newest(watch.name, name, query.spot)
+        before = self._evaluator.observations.newest(watch.name, name, query.spot)
         observed = {watch.name: about_a_part(shown, before, offer)}
         with _store_errors_logged(name):
             self._evaluator.evaluate([watch], name, query.spot, observed, clock())

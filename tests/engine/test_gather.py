@@ -44,8 +44,6 @@ class Race:
     def __init__(self, *providers: str, watch: Watch = RENTS, gather_s: float = 3.0, **rules: Any) -> None:
         self.watch, self.now = watch, NOON
         self.store, self.executor = MemoryUnitOfWork(), FakeExecutor()
-        self.asked: list[str] = []
-        self.wakes: list[float] = []
         ids = (f"id{n:010d}" for n in itertools.count())
         plain = EvaluationRules(
             commissions={},
@@ -56,9 +54,7 @@ class Race:
             max_age=timedelta(minutes=2),
             links={},
         )
-        self.gathering = QuoteGathering(
-            timedelta(seconds=gather_s), lambda provider, watch: self.asked.append(provider), self.wakes.append
-        )
+        self.gathering = QuoteGathering(timedelta(seconds=gather_s))
         self.slots = LaunchSlots()
         self.evaluator = Evaluator(
             self.store,
@@ -85,8 +81,16 @@ class Race:
         watches = (self.watch,)
         self.evaluator.evaluate(watches, provider, False, unanswered(watches, self.now), self.now)
 
-    def wake(self) -> None:
-        self.evaluator.decide_gathered(self.now)
+    def wake(self) -> float:
+        """Decide what is due; after how many seconds something else is."""
+        return self.evaluator.decide_gathered(self.now)
+
+    def asked(self) -> list[str]:
+        """The providers to ask, since the last call."""
+        found: list[str] = []
+        while requests := self.gathering.next_requests(0.0):
+            found += [one.provider for one in requests]
+        return found
 
     def rented(self) -> list[tuple[str, list[str]]]:
         return [(one.launch.provider, [m.offer.provider for m in one.candidates]) for one in self.executor.started]
@@ -95,7 +99,7 @@ class Race:
 def test_the_cheapest_of_three_wins_though_another_answered_first() -> None:
     race = Race(*THREE)
     race.sees("vastai", 2.669)
-    assert (race.rented(), race.asked, race.wakes) == ([], ["lambda", "runpod"], [3.0])
+    assert (race.rented(), race.asked(), race.gathering.next_due_s(race.now)) == ([], ["lambda", "runpod"], 3.0)
     race.after(0.4).sees("lambda", 2.4)
     assert race.rented() == []
     race.after(0.4).sees("runpod", 1.99)
@@ -146,7 +150,8 @@ def test_quotes_younger_than_the_window_need_no_waiting() -> None:
 def test_who_rents_at_one_provider_never_waits(providers: tuple[str, ...], changes: dict[str, Any]) -> None:
     race = Race(*providers, **changes)
     race.sees("vastai", 2.669)
-    assert (race.rented(), race.asked, race.wakes) == ([("vastai", ["vastai"])], [], [])
+    assert (race.rented(), race.asked()) == ([("vastai", ["vastai"])], [])
+    assert race.wake() == NEVER
 
 
 def test_zero_seconds_is_the_first_that_answers() -> None:
@@ -180,7 +185,7 @@ def test_what_is_gone_before_the_window_closes_is_not_rented() -> None:
     race.after(2).wake()
     assert race.rented() == []
     race.after(5).sees("vastai", 2.5)
-    assert race.asked == ["runpod", "runpod"], "a new window"
+    assert race.asked() == ["runpod", "runpod"], "a new window"
 
 
 def test_the_launch_says_what_was_compared() -> None:
@@ -199,9 +204,8 @@ def test_a_provider_that_was_never_asked_is_waited_for_from_its_first_question()
     race = Race("runpod", "vastai")
     race.gathering.starts("runpod")
     race.sees("vastai", 2.669)
-    race.after(4).wake()
+    assert race.after(4).wake() == 0.25
     assert race.rented() == [], "runpod had no chance to answer"
-    assert race.wakes == [3.0, 0.25]
     race.gathering.started("runpod", race.now)
     race.after(2.5).sees("vastai", 2.669)
     assert race.rented() == []
@@ -214,9 +218,8 @@ def test_its_first_question_is_waited_for_no_longer_than_any_other() -> None:
     race.gathering.starts("runpod")
     race.sees("vastai", 2.669)
     race.gathering.started("runpod", race.after(1).now)
-    race.after(2.9).wake()
+    assert race.after(2.9).wake() == pytest.approx(0.1)
     assert race.rented() == []
-    assert race.wakes[-1] == pytest.approx(0.1)
     race.after(0.1).wake()
     assert race.rented() == [("vastai", ["vastai"])]
 
@@ -338,7 +341,7 @@ class SlowRace(Race):
 def test_a_slow_provider_is_asked_for_its_best_offer_alone() -> None:
     race = SlowRace()
     race.sees("vastai", 2.669)
-    assert (race.rented(), race.asked) == ([], ["runpod"])
+    assert (race.rented(), race.asked()) == ([], ["runpod"])
     assert race.ask()
     assert [(one.count_min, one.count_max, one.gpus) for one in race.market.asked[1:]] == [(1, 1, ("H100 SXM",))]
     (launch,) = race.executor.started

@@ -1,0 +1,83 @@
+"""What every part of the daemon is built from: settings, repositories, adapters, shared state."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.bootstrap import TimeSource, build_adapters, new_id
+from gpuwatch.bootstrap.keeper import obligation_file
+from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_slots import LaunchSlots
+from gpuwatch.engine.newest_observations import NewestObservations
+from gpuwatch.storage.job_repository import SqlJobRepository
+from gpuwatch.storage.launch_repository import SqlLaunchRepository
+from gpuwatch.storage.provider_holds import SqlHolds
+from gpuwatch.storage.unit_of_work import SqlDecisionStore
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.watches.watch import Watch
+    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.ports.http import HttpClient
+    from gpuwatch.settings import Settings
+    from gpuwatch.storage.database import Database
+    from gpuwatch.storage.obligation_file import ObligationFile
+
+
+class Essentials(msgspec.Struct, frozen=True, kw_only=True):
+    """Complete before any part is built.
+
+    Attributes:
+        stopping: set when the daemon stops.
+        observations: what each provider showed each watch last.
+    """
+
+    settings: Settings
+    store: Database
+    time_source: TimeSource
+    stopping: threading.Event
+    adapters: Mapping[str, Adapter]
+    uow_factory: SqlDecisionStore
+    obligations: ObligationFile
+    launches: SqlLaunchRepository
+    jobs: SqlJobRepository
+    holds: SqlHolds
+    launch_alerts: LaunchAlerts
+    slots: LaunchSlots
+    observations: NewestObservations
+
+    @property
+    def watches(self) -> dict[str, Watch]:
+        """The watches of the settings, by name."""
+        return {watch.name: watch for watch in self.settings.watches}
+
+
+def build_essentials(
+    settings: Settings, store: Database, http: HttpClient, run_now: Callable[[str], None], time_source: TimeSource
+) -> Essentials:
+    """The essentials over an open store.
+
+    Args:
+        run_now: runs a periodic task, by name, before its next scheduled time.
+    """
+    stopping, holds = threading.Event(), SqlHolds(store)
+    obligations = obligation_file(settings, time_source.now)
+    adapters = build_adapters(settings, http, stop=stopping, time_source=time_source, holds=holds)
+    return Essentials(
+        settings=settings,
+        store=store,
+        time_source=time_source,
+        stopping=stopping,
+        adapters=adapters,
+        uow_factory=SqlDecisionStore(store),
+        obligations=obligations,
+        launches=SqlLaunchRepository(store, obligations),
+        jobs=SqlJobRepository(store),
+        holds=holds,
+        launch_alerts=LaunchAlerts(new_id, adapters),
+        slots=LaunchSlots(run_now, ("deliver", *(f"hunt {name}" for name in adapters))),
+        observations=NewestObservations(),
+    )

@@ -1,0 +1,161 @@
+"""Builds what follows rented instances, for each provider where gpuwatch can rent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from gpuwatch.bootstrap import build_adapters, new_id
+from gpuwatch.bootstrap.accounts import provider_account, with_previous_keys
+from gpuwatch.bootstrap.clusters import cluster_states, orchestrator
+from gpuwatch.bootstrap.jobs import job_shells
+from gpuwatch.bootstrap.keeper import obligations_at
+from gpuwatch.bootstrap.prerequisites import build_gates
+from gpuwatch.bootstrap.provider_access import has_credentials, label_lengths
+from gpuwatch.engine.balance_cache import BalanceCache
+from gpuwatch.engine.candidate_loop import ProviderContext
+from gpuwatch.engine.guard import ProviderGuard
+from gpuwatch.engine.launch_reconciler import LaunchReconciler
+from gpuwatch.remote.ssh_probe import SshProbe
+from gpuwatch.storage.skipped_scopes import SqlSkippedScopes
+from gpuwatch.storage.utilisation import SqlUtilisationRepository
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuwatch.bootstrap.essentials import Essentials
+    from gpuwatch.domain.launches.launch import Launch
+    from gpuwatch.engine.provider_account import ProviderAccount
+    from gpuwatch.ports import Launcher
+    from gpuwatch.ports.http import HttpClient
+
+
+class Following:
+    """Launchers, accounts, balances, guards, reconcilers and prerequisite gates, by provider.
+
+    Args:
+        may_destroy: called before a destroy; False: not yet.
+        rents: whether anything may be rented at this moment.
+    """
+
+    def __init__(
+        self,
+        base: Essentials,
+        http: HttpClient,
+        may_destroy: Callable[[Launch, datetime], bool],
+        rents: Callable[[], bool],
+    ) -> None:
+        self._base = base
+        self._may_destroy = may_destroy
+        self._rents = rents
+        settings, time_source = base.settings, base.time_source
+        self.launchers = self._build_launchers()
+        self.accounts = {name: provider_account(settings, base.store, one) for name, one in self.launchers.items()}
+        self.balances = {name: BalanceCache(one, time_source.monotonic) for name, one in self.launchers.items()}
+        self.guards = {name: self._guard(launcher) for name, launcher in self.launchers.items()}
+        self.reconcilers = {
+            name: self._reconciler(launcher, self.accounts[name], self.guards[name])
+            for name, launcher in self.launchers.items()
+        }
+        self._follow_previous_keys(http)
+        self.gates = build_gates(
+            settings, base.adapters, self.launchers, base.holds, base.launches.enqueue, time_source
+        )
+
+    def contexts(self) -> dict[str, ProviderContext]:
+        """What a launch needs of its provider; a cluster engine rents by itself."""
+        return {
+            name: self._context(name, launcher)
+            for name, launcher in self.launchers.items()
+            if name in self._base.adapters
+        }
+
+    def known_accounts(self) -> Mapping[str, str]:
+        """The accounts known so far, by provider."""
+        return {name: one.account_id for name, one in self.accounts.items() if one.account_id is not None}
+
+    def reaches(self, launch: Launch) -> bool:
+        """Whether a configured key is known to reach it."""
+        account = self.accounts.get(launch.provider)
+        if account is None:
+            return False
+        return account.owns(launch) or (account.beside is not None and account.beside.owns(launch))
+
+    def _build_launchers(self) -> dict[str, Launcher]:
+        """Where gpuwatch can rent: a launcher and credentials."""
+        base = self._base
+        found: dict[str, Launcher] = {
+            name: adapter.launcher
+            for name, adapter in base.adapters.items()
+            if adapter.launcher is not None and has_credentials(base.settings.providers[name])
+        }
+        engine = orchestrator(base.settings, alive=partial(cluster_states, base.launches))
+        return found if engine is None else {**found, engine.name: engine}
+
+    def _follow_previous_keys(self, http: HttpClient) -> None:
+        """Follow and end launches under a provider's previous key; nothing is rented with it."""
+        base = self._base
+        former = with_previous_keys(base.settings)
+        adapters = build_adapters(former, http, stop=base.stopping, time_source=base.time_source)
+        for name, adapter in adapters.items():
+            if adapter.launcher is None or name not in self.accounts:
+                continue
+            account = provider_account(former, base.store, adapter.launcher)
+            account.beside, self.accounts[name].beside = self.accounts[name], account
+            known_as = f"{name} (previous key)"
+            self.guards[known_as] = self._guard(adapter.launcher)
+            self.reconcilers[known_as] = self._reconciler(adapter.launcher, account, self.guards[known_as])
+
+    def _context(self, name: str, launcher: Launcher) -> ProviderContext:
+        base, account = self._base, self.accounts[name]
+        return ProviderContext(
+            launcher,
+            base.adapters[name].market,
+            base.settings.providers[name].commission,
+            self.balances[name],
+            self.reconcilers[name],
+            base.obligations,
+            why_nothing=base.settings.rescue,
+            label_length=label_lengths([name])[name],
+            account_id=lambda: account.account_id,
+            scopes=SqlSkippedScopes(base.store),
+            gate=self.gates.get(name),
+            public_key=job_shells(base.settings).public_key,
+        )
+
+    def _reconciler(self, launcher: Launcher, account: ProviderAccount, guard: ProviderGuard) -> LaunchReconciler:
+        base = self._base
+        return LaunchReconciler(
+            base.launches,
+            launcher,
+            base.launch_alerts,
+            watches=base.watches,
+            in_flight=base.slots.in_flight,
+            monotonic=base.time_source.monotonic,
+            market=base.adapters[launcher.name].market if launcher.name in base.adapters else None,
+            freed=base.slots.launch_over,
+            guard=guard,
+            may_destroy=self._may_destroy,
+            watch_ended=timedelta(seconds=base.settings.watch_ended_s),
+            owner=account,
+            rents=self._rents,
+            obligations=partial(obligations_at, launcher.name, base.obligations, base.store),
+        )
+
+    def _guard(self, launcher: Launcher) -> ProviderGuard:
+        base = self._base
+        return ProviderGuard(
+            base.launches,
+            SqlUtilisationRepository(base.store),
+            launcher,
+            SshProbe(),
+            base.launch_alerts,
+            watches=base.watches,
+            budget=base.settings.budget,
+            zone=ZoneInfo(base.settings.timezone),
+            new_id=new_id,
+            shown=base.observations.shown,
+        )

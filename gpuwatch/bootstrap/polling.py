@@ -1,0 +1,152 @@
+"""Builds what polls the marketplaces and evaluates their answers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuwatch.bootstrap import new_id, real_monotonic
+from gpuwatch.bootstrap.provider_access import is_polled_for
+from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
+from gpuwatch.engine.answer_recorder import AnswerRecorder
+from gpuwatch.engine.auto_prices import AutoPrices
+from gpuwatch.engine.current_limits import CurrentLimits
+from gpuwatch.engine.drift_detector import DriftDetector
+from gpuwatch.engine.evaluator import Evaluator
+from gpuwatch.engine.forecast_scores import ForecastLedger
+from gpuwatch.engine.gather import QuoteGathering
+from gpuwatch.engine.health_monitor import HealthMonitor
+from gpuwatch.engine.hunt import Hunter
+from gpuwatch.engine.machine_reputations import MachineReputations
+from gpuwatch.engine.past_limits import PastLimits
+from gpuwatch.engine.price_ranks import PriceRanks
+from gpuwatch.engine.prices_on_sale import PricesOnSale
+from gpuwatch.engine.provider_worker import ProviderWorker
+from gpuwatch.engine.query_planner import QueryPlanner
+from gpuwatch.engine.quote_collector import QuoteCollector
+from gpuwatch.engine.sweep import Sweeper, sweep_targets
+from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
+from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
+from gpuwatch.storage.forecasts import SqlForecasts
+from gpuwatch.storage.hourly_lows import SqlHourlyLows
+from gpuwatch.storage.machine_notes import SqlMachineNoteRepository
+from gpuwatch.storage.poll_queries import last_sweep
+from gpuwatch.storage.prices_on_sale import prices_on_sale
+
+if TYPE_CHECKING:
+    from gpuwatch.bootstrap.essentials import Essentials
+    from gpuwatch.bootstrap.following import Following
+    from gpuwatch.engine.job_queue import JobQueue
+    from gpuwatch.engine.launch_commands import LaunchCommands
+    from gpuwatch.engine.launch_executor import LaunchExecutor
+    from gpuwatch.ports.declarations import Adapter
+    from gpuwatch.storage.history_recorder import SqlHistoryRecorder
+
+LAUNCH_FIRST_S = 0.2  # how long the history waits at most for launches that have just started
+
+
+class Polling:
+    """The evaluation of answers, and a worker for each provider; none in rescue mode, where a filter may be missing.
+
+    Attributes:
+        quotes: collects the quotes that a decision waits for; its thread is not started.
+    """
+
+    def __init__(
+        self,
+        base: Essentials,
+        history: SqlHistoryRecorder,
+        following: Following,
+        executor: LaunchExecutor,
+        commands: LaunchCommands,
+        job_queue: JobQueue,
+    ) -> None:
+        settings, store = base.settings, base.store
+        self._base, self._history, self._executor = base, history, executor
+        self._launchers, self._job_queue = following.launchers, job_queue
+        self.auto_prices = _auto_prices(base)
+        self.price_ranks = PriceRanks(SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB)
+        self.limits = CurrentLimits(
+            self.auto_prices,
+            PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB),
+            MachineReputations(SqlMachineNoteRepository(store).records),
+        )
+        self.gathering = QuoteGathering(timedelta(seconds=settings.gather_s))
+        self._evaluator = Evaluator(
+            base.uow_factory,
+            build_rules(settings, tuple(base.adapters), self.price_ranks.rank_of, following.known_accounts),
+            executor,
+            base.slots,
+            new_id,
+            self.gathering,
+            observations=base.observations,
+            commands=commands,
+        )
+        polled = {} if settings.rescue else base.adapters
+        self.workers = {name: self._worker(name, adapter) for name, adapter in polled.items()}
+        hunters = {name: worker.hunter for name, worker in self.workers.items() if worker.hunter is not None}
+        self.quotes = QuoteCollector(
+            self.gathering, self._evaluator, hunters, base.slots.run_now, base.time_source.now, real_monotonic
+        )
+
+    def _worker(self, name: str, adapter: Adapter) -> ProviderWorker:
+        base = self._base
+        provider, now = base.settings.providers[name], base.time_source.now
+        health_monitor = HealthMonitor(name, base.uow_factory, new_id, now(), provider.base_url)
+        prices = PricesOnSale(adapter.info.default_disk_gb) if adapter.info.joins_gpus else None
+        recorder = AnswerRecorder(
+            name,
+            self._history,
+            health_monitor,
+            DriftDetector(name, base.uow_factory, new_id),
+            partial(self._executor.wait_for_started, name, LAUNCH_FIRST_S),
+            prices,
+        )
+        swept = last_sweep(base.store, name)
+        return ProviderWorker(
+            provider,
+            self._history,
+            health_monitor,
+            recorder,
+            now,
+            hunter=self._hunter(name, adapter, recorder, prices),
+            sweeper=self._sweeper(name, adapter, recorder, swept.rows if swept else None),
+            swept_at=swept.at if swept else None,
+        )
+
+    def _hunter(
+        self, name: str, adapter: Adapter, recorder: AnswerRecorder, prices: PricesOnSale | None
+    ) -> Hunter | None:
+        base = self._base
+        mine = [watch for watch in base.settings.watches if is_polled_for(name, watch)]
+        if not mine and name not in self._launchers:
+            return None
+        if prices is not None and len(mine) > 1:
+            prices.begin_with(prices_on_sale(base.store, name))
+        return Hunter(
+            adapter.market,
+            mine,
+            base.settings.providers[name].commission,
+            self._evaluator,
+            recorder.record_hunt,
+            base.stopping,
+            current_limit=self.limits.of,
+            job_watches=lambda: [watch for watch in self._job_queue.watches if is_polled_for(name, watch)],
+            planner=self._planner(name, prices) if prices is not None else None,
+        )
+
+    def _planner(self, name: str, prices: PricesOnSale) -> QueryPlanner:
+        return QueryPlanner(prices, partial(self.price_ranks.arrivals, name), self.limits.deadline)
+
+    def _sweeper(self, name: str, adapter: Adapter, recorder: AnswerRecorder, rows: int | None) -> Sweeper:
+        base = self._base
+        named = [watch for watch in base.settings.watches if watch.providers is None or name in watch.providers]
+        targets = sweep_targets(named, base.settings.record_gpus)  # including list prices, for watches that rent
+        return Sweeper(adapter.market, targets, recorder.record_sweep, base.stopping, rows)
+
+
+def _auto_prices(base: Essentials) -> AutoPrices:
+    commissions, watches = commissions_of(base.settings), base.settings.watches
+    ledger = ForecastLedger(SqlForecasts(base.store, commissions, watches))
+    return AutoPrices(SqlAutoPriceWaits(base.store, commissions), ledger=ledger, new_id=new_id)

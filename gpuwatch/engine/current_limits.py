@@ -1,0 +1,31 @@
+"""The limits of a watch at a given moment: its automatic limit, past prices, and the records of machines.
+
+The settings say how a limit is computed; hunts and jobs need the computed limit.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gpuwatch.domain.watches.watch import Watch
+from gpuwatch.engine.auto_prices import AutoPrices
+from gpuwatch.engine.machine_reputations import MachineReputations
+from gpuwatch.engine.past_limits import PastLimits
+
+
+class CurrentLimits:
+    """Computes the current limits of watches. Thread-safe: the hunts of several providers call it."""
+
+    def __init__(self, auto_prices: AutoPrices, past_limits: PastLimits, reputations: MachineReputations) -> None:
+        self._auto_prices = auto_prices
+        self._past_limits = past_limits
+        self._reputations = reputations
+
+    def of(self, watch: Watch, now: datetime) -> Watch:
+        """Return the watch with its current limits. Raises StoreError."""
+        limited = self._past_limits.with_past(self._auto_prices.with_current_limit(watch, now), now)
+        return self._reputations.with_records(limited, now)
+
+    def deadline(self, watch: Watch, now: datetime) -> datetime | None:
+        """Return the deadline of an automatic limit; None: the watch has none. Raises StoreError."""
+        return self._auto_prices.standing(watch, now).deadline if watch.auto is not None else None
