@@ -11,7 +11,6 @@ from gpuwatch.bootstrap.provider_access import is_polled_for
 from gpuwatch.bootstrap.rules import all_commissions, build_rules, commissions_of, watched_gpus
 from gpuwatch.engine.answer_recorder import AnswerRecorder
 from gpuwatch.engine.auto_prices import AutoPrices
-from gpuwatch.engine.current_limits import CurrentLimits
 from gpuwatch.engine.drift_detector import DriftDetector
 from gpuwatch.engine.evaluator import Evaluator
 from gpuwatch.engine.forecast_scores import ForecastLedger
@@ -26,6 +25,7 @@ from gpuwatch.engine.provider_worker import ProviderWorker
 from gpuwatch.engine.query_planner import QueryPlanner
 from gpuwatch.engine.quote_collector import QuoteCollector
 from gpuwatch.engine.sweep import Sweeper, sweep_targets
+from gpuwatch.engine.watch_limits import WatchLimits
 from gpuwatch.storage.answer_changes import REFERENCE_DISK_GB
 from gpuwatch.storage.auto_prices import SqlAutoPriceWaits, SqlPastPrices
 from gpuwatch.storage.forecasts import SqlForecasts
@@ -67,7 +67,7 @@ class Polling:
         self._launchers, self._job_queue = following.launchers, job_queue
         self.auto_prices = _auto_prices(base)
         self.price_ranks = PriceRanks(SqlHourlyLows(store), watched_gpus(settings), REFERENCE_DISK_GB)
-        self.limits = CurrentLimits(
+        self.limits = WatchLimits(
             self.auto_prices,
             PastLimits(SqlPastPrices(store, all_commissions(settings)), REFERENCE_DISK_GB),
             MachineReputations(SqlMachineNoteRepository(store).records),

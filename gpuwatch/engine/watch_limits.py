@@ -13,7 +13,7 @@ from gpuwatch.engine.machine_reputations import MachineReputations
 from gpuwatch.engine.past_limits import PastLimits
 
 
-class CurrentLimits:
+class WatchLimits:
     """Computes the current limits of watches. Thread-safe: the hunts of several providers call it."""
 
     def __init__(self, auto_prices: AutoPrices, past_limits: PastLimits, reputations: MachineReputations) -> None:
