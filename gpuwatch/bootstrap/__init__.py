@@ -194,7 +194,7 @@ def open_store(settings: Settings, prepare: Callable[[Database], object] | None 
         prepare: called first. None: an older schema is an error, because a daemon of an older version may be using it;
             `run`, `import` and `demo` upgrade it (docs/decisions/0061).
 
-    StoreNotReady: its schema is older; the message names the command to run.
+    Raises:
         StoreNotReady: its schema is older; the message says what to run.
         StoreError: it cannot be opened, or a newer gpuwatch wrote it.
     """

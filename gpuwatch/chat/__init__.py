@@ -1,1 +1,1 @@
-"""Commands and buttons for the owner's chat: `actions` know no messenger, `telegram/` is the first face of them."""
+"""Commands and buttons for the owner's chat: `actions` is independent of messengers, `telegram/` is the first one."""

@@ -1,4 +1,4 @@
-"""Every command and every button, by name: what a messenger calls with what a person typed or pressed."""
+"""Every command and button, by name: a messenger calls them with what a person typed or pressed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILED = "That failed; see gpuwatch's log for the reason. Current state: /status
 
 
 class ChatCommand(msgspec.Struct, frozen=True):
-    """One command: what it does, in a line, and who does it."""
+    """One command: its help line, and the function that carries it out."""
 
     about: str
     run: CommandHandler
@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, ChatCommand] = {
 
 
 def run_command(context: ChatContext, name: str, argument: str) -> ChatReply:
-    """Carry out a command; an unknown one gets the list. Never raises."""
+    """Carry out a command; an unknown one returns the list. Never raises."""
     command = COMMANDS.get(name)
     if command is None:
         return said(f"Unknown command {name!r}. See /help.")
@@ -58,14 +58,14 @@ def run_command(context: ChatContext, name: str, argument: str) -> ChatReply:
 
 
 def run_press(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Carry out what a button says. Never raises."""
+    """Carry out a button press. Never raises."""
     what = f"{button.action.name.lower()} {button.subject}"
     is_change = button.action in _CHANGING_PRESSES
     return _guarded(lambda: _recorded(context, what, is_change, _PRESSES[button.action](context, button)))
 
 
 def _recorded(context: ChatContext, what: str, is_change: bool, reply: ChatReply) -> ChatReply:
-    """The reply; what may have changed something leaves an audit event with what came of it."""
+    """Return the reply; an action that may change something stores an audit event with its result."""
     if is_change and not reply.is_question:
         outcome = reply.notice or "".join(piece.text for piece in reply.lines[0].pieces)
         try:
@@ -124,8 +124,8 @@ _PRESSES: Mapping[ButtonAction, PressHandler] = {
     ButtonAction.JOB_RETRY_NOW: jobs.retry_confirmed,
 }
 _CHANGING = frozenset({"pause", "resume"})
-_CHANGING_WHAT = frozenset({"approve", "deny", "silence"})  # of a name or id; without one they list
-# what is done about a job leaves its event itself, as from the page and the API
+_CHANGING_WHAT = frozenset({"approve", "deny", "silence"})  # with a name or id; without one they list
+# actions on a job store their own event, as they do for the page and the API
 _CHANGING_PRESSES = frozenset(
     {
         ButtonAction.APPROVE, ButtonAction.DENY, ButtonAction.SILENCE, ButtonAction.STOP_NOW, ButtonAction.EXTEND_NOW,

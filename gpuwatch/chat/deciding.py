@@ -1,4 +1,4 @@
-"""Actions that change something: approve, stop, extend, pause, silence. What is dangerous asks once more."""
+"""Actions that change something: approve, stop, extend, pause, silence. Dangerous ones ask for confirmation."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from gpuwatch.ports.buttons import ButtonRows
 
 _EXTENSIONS = ("1h", "2h", "6h")
 _EVERYTHING = "all"
-_SUBJECT = 18  # characters that a button's subject may have
+_SUBJECT = 18  # characters of a button's subject
 _FROM = "from the chat"
 
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
 def approve(context: ChatContext, argument: str) -> ChatReply:
-    """Rent what was quoted, or nothing; without an id, what waits."""
+    """Rent the quoted offer, or nothing; without an id, list the pending approvals."""
     return _answer(context, argument) if argument else _open_approvals(context)
 
 
 def deny(context: ChatContext, argument: str) -> ChatReply:
-    """Do not rent it; without an id, what waits."""
+    """Deny it; without an id, list the pending approvals."""
     if not argument:
         return _open_approvals(context)
     ask_id, _, reason = argument.partition(" ")
@@ -69,7 +69,7 @@ def _answer(context: ChatContext, ask_id: str) -> ChatReply:
 
 
 def approve_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Approve what this button was offered for, and nothing else."""
+    """Approve exactly what this button was offered for."""
     _require_same_quote(context, button)
     return _answer(context, button.subject)
 
@@ -111,7 +111,7 @@ def _quote(ask: Approval) -> str:
 
 
 def stop(context: ChatContext, argument: str) -> ChatReply:
-    """End a launch, after asking once more; without an id, those that can be ended."""
+    """End a launch, after a confirmation; without an id, list those that can be ended."""
     if not argument:
         return _alive_launches(context, "Which launch should end?", "Stop", ButtonAction.STOP)
     launch = _alive(context, argument)
@@ -130,7 +130,7 @@ def stop_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def extend(context: ChatContext, argument: str) -> ChatReply:
-    """Give a launch more time, after asking once more; without an id, those that run."""
+    """Extend a launch, after a confirmation; without an id, list the running ones."""
     launch_id, _, by = argument.partition(" ")
     if not launch_id:
         return _alive_launches(context, "Which launch should run longer?", "Extend", ButtonAction.EXTEND)
@@ -146,14 +146,14 @@ def extend(context: ChatContext, argument: str) -> ChatReply:
 
 
 def extend_by_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Ask whether to extend by the pressed time."""
+    """Ask for confirmation of the pressed extension."""
     launch_id, _, by = button.subject.partition("-")
     launch = _same_end(context, launch_id, button.bound)
     return _extend_question(context, launch, _duration(by))
 
 
 def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Extend it; its end must still be the one that was shown, so that a second press adds nothing."""
+    """Extend it, provided that its end is still the displayed one, so that a second press adds nothing."""
     launch_id, _, by = button.subject.partition("-")
     launch = _same_end(context, launch_id, button.bound)
     found = extend_launch(context.settings, launch.launch_id, float(_duration(by)))
@@ -164,7 +164,7 @@ def extend_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def cancelled(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Nothing was done; what can be done about a living launch or a job is offered again."""
+    """Report that nothing was done, and offer the actions on an active launch or a job again."""
     launch_id = button.subject.partition("-")[0]
     alive = [one.launch_id for one in all_launches(context.settings) if not one.is_over]
     rows = [context.launch_buttons(launch_id)] if launch_id in alive else []
@@ -236,7 +236,7 @@ def _alive_launches(context: ChatContext, title: str, label: str, action: Button
 
 
 def pause(context: ChatContext, argument: str) -> ChatReply:
-    """Rent nothing new: everything, one watch, or for a while. It is at once, for it only saves money."""
+    """Pause renting: everything, or one watch, perhaps for a while. Needs no confirmation: it only saves money."""
     watch, for_s = _watch_and_time(context, argument)
     found = pause_renting(context.settings, watch, for_s, _FROM)
     return _pauses_reply(context, pause_lines(found, context.now, context.settings.timezone))
@@ -248,7 +248,7 @@ def pause_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def resume(context: ChatContext, argument: str) -> ChatReply:
-    """Rent again: everything, or one watch, which also closes its circuit breaker."""
+    """Resume renting: everything, or one watch, which also closes its circuit breaker."""
     name = None if argument.lower() in {"", _EVERYTHING} else argument
     lifted, left = resume_renting(context.settings, name)
     whose = "everything" if name is None else f"watch {name}"
@@ -257,12 +257,12 @@ def resume(context: ChatContext, argument: str) -> ChatReply:
 
 
 def resume_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Rent again what this button names."""
+    """Resume what this button names."""
     return resume(context, _watch_of(context, button.subject) or _EVERYTHING)
 
 
 def silence(context: ChatContext, argument: str) -> ChatReply:
-    """No alerts about a watch's offers for a while; launches and money are still reported."""
+    """Silence a watch's offers for a while; launches and money are still reported."""
     if not argument:
         buttons = [
             context.button(f"{one.name}, 6 h", ButtonAction.SILENCE, subject_key(one.name))
@@ -299,7 +299,7 @@ def _pauses_reply(context: ChatContext, lines: Sequence[str]) -> ChatReply:
 
 
 def _watch_and_time(context: ChatContext, argument: str) -> tuple[str | None, float | None]:
-    """`NAME 6h`, `NAME`, `6h`, `all`, or nothing: a watch (None: all) and seconds (None: not said)."""
+    """Parse `NAME 6h`, `NAME`, `6h`, `all`, or nothing: a watch (None: all) and seconds (None: not given)."""
     text = argument.strip()
     head, _, last = text.rpartition(" ")
     for_s = _duration_or_none(last)
@@ -331,7 +331,7 @@ def _require_watch(context: ChatContext, name: str) -> None:
 
 
 def _watch_of(context: ChatContext, key: str) -> str | None:
-    """The watch that a button stands for; None: everything."""
+    """Return the watch that a button stands for; None: everything."""
     if key == _EVERYTHING:
         return None
     held = pauses(context.settings)

@@ -1,4 +1,4 @@
-"""Chats beside a running daemon: one folder a messenger, named as its channel, found by that name."""
+"""Chats beside a running daemon: one folder per messenger, with the name of its channel, by which it is found."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpuwatch.ports.buttons import ButtonChannel
 
 
 class ChatInterface:
-    """Takes commands and presses while a service runs (see `daemon.process.Interface`).
+    """Accepts commands and presses while a service runs (see `daemon.process.Interface`).
 
     A folder's `chat.py` holds `open_chat(settings, store, channel)`, a context manager.
 
     Args:
-        webhooks: what the web server beside the same daemon serves.
+        webhooks: served by the web server beside the same daemon.
     """
 
     def __init__(self, webhooks: Webhooks) -> None:
@@ -27,7 +27,7 @@ class ChatInterface:
 
     @contextmanager
     def __call__(self, service: Service, _progress: TaskProgress) -> Iterator[None]:
-        """While the service runs."""
+        """Run the chats while the service runs."""
         webhooks = self._webhooks if service.settings.web.enabled else None
         with ExitStack() as chats:
             for name, channel in service.channels.items():

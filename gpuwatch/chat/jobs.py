@@ -1,4 +1,4 @@
-"""`/jobs`: the queue, what runs, what ended within a day; one job with its log; cancel and retry, asked once more."""
+"""`/jobs`: the queue, running jobs, those ended within a day; one job with its log; cancel and retry, confirmed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOG_LINE = 200  # characters
 
 
 def jobs(context: ChatContext, argument: str) -> ChatReply:
-    """Jobs on an instance first, then the queue in its order, then what ended lately; with a name that one."""
+    """List jobs on an instance first, then the queue in its order, then recently ended ones; or show the named one."""
     if argument:
         return _one(context, job_of(context.settings, argument))
     found = listed_jobs(context.settings)
@@ -47,7 +47,7 @@ def jobs(context: ChatContext, argument: str) -> ChatReply:
 
 
 def job_buttons(context: ChatContext, one: Job, of: str = "") -> list[MessageButton]:
-    """What can be done about a job. `of`: which one, where a message has several."""
+    """Return the buttons of a job. `of`: which job, in a message with several."""
     found = []
     if one.state in RETRIABLE:
         found.append(context.button(f"Retry {of}".strip(), ButtonAction.JOB_RETRY, one.job_id))
@@ -74,11 +74,11 @@ def _line(one: Job) -> str:
     return f"{one.state.value}{done}{cost}{why}"
 
 
-# --- what a press does ------------------------------------------------------------------------------------------------
+# --- presses ----------------------------------------------------------------------------------------------------------
 
 
 def log_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """The end of the log of its newest run."""
+    """Show the end of the log of its newest run."""
     part = log_part(context.settings, button.subject)
     lines = [line for line in part.lines if line.strip()][-_LOG_LINES:]
     if not lines:
@@ -89,7 +89,7 @@ def log_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def cancel_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Cancel a job, after asking once more."""
+    """Cancel a job, after a confirmation."""
     job = job_of(context.settings, button.subject)
     if job.is_over:
         raise UsageError(f"job {job.name} is {job.state.value}; it cannot be cancelled")
@@ -99,7 +99,7 @@ def cancel_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def cancel_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Cancel it; its instance is being ended, by this process and the daemon."""
+    """Cancel it; this process and the daemon end its instance."""
     job, changed = request_cancel(context.settings, button.subject, actor=context.actor)
     text = f"Job {job.name} is cancelled" + (", and its instance is being ended." if job.launch_id else ".")
     text = text if changed else f"Job {job.name} was already cancelled; nothing changed."
@@ -107,7 +107,7 @@ def cancel_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def retry_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Queue it again, after asking once more: it may rent."""
+    """Queue it again, after a confirmation, because it may rent."""
     job = job_of(context.settings, button.subject)
     if job.state not in RETRIABLE:
         raise UsageError(f"job {job.name} is {job.state.value}; nothing was done")
@@ -121,7 +121,7 @@ def retry_pressed(context: ChatContext, button: SignedButton) -> ChatReply:
 
 
 def retry_confirmed(context: ChatContext, button: SignedButton) -> ChatReply:
-    """Queue it, if it is as it was when this was asked."""
+    """Queue it again, unless it has changed since the question."""
     job = job_of(context.settings, button.subject)
     if _binding(job) != button.bound:
         raise UsageError(f"job {job.name} has changed in the meantime; nothing was done. See: /jobs {job.name}")

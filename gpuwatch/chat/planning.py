@@ -1,4 +1,4 @@
-"""`/plan`: which GPUs are enough for a model, cheapest first, as last polled."""
+"""`/plan`: which GPUs are big enough for a model, cheapest first, as last polled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARAMETERS = re.compile(r"\d+(?:\.\d+)?[bmt]", re.IGNORECASE)
 
 
 def plan(context: ChatContext, argument: str) -> ChatReply:
-    """The cheapest GPUs that hold a model of this size, or have this much memory."""
+    """List the cheapest GPUs that hold a model of this size, or have this much memory."""
     if not argument:
         buttons = [context.button(size, ButtonAction.PLAN, size) for size in _SIZES]
         return said(f"What is it for? You can {_USAGE}", rows_of(buttons))
@@ -65,7 +65,7 @@ def _request(argument: str) -> FitRequest:
 
 
 def _workload(params: str | None) -> WorkloadRequest:
-    """As `gpuwatch plan fit --size-of` without further options."""
+    """Parse the size, as `gpuwatch plan fit --size-of` does without further options."""
     usual = Workload(model=model_of(params or "7b"))
     return WorkloadRequest(
         params=params,

@@ -1,4 +1,4 @@
-"""Actions that only read: what runs, what is watched, what is on offer, what it costs."""
+"""Actions that only read: launches, watches, offers, costs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WHY_BACK = timedelta(days=9)
 
 
 def status(context: ChatContext, argument: str) -> ChatReply:
-    """Providers, what waits for an answer, what runs and what it costs an hour."""
+    """Show providers, pending approvals, launches and their cost per hour."""
     settings, now = context.settings, context.now
     zone = ZoneInfo(settings.timezone)
     report = cost_report(settings, "provider")
@@ -65,7 +65,7 @@ def status(context: ChatContext, argument: str) -> ChatReply:
 
 
 def watches(context: ChatContext, argument: str) -> ChatReply:
-    """Every watch with its limit and what it does."""
+    """List every watch with its limit and action."""
     settings = context.settings
     items = [(one.name, f": {_wants(one)}; {one.action.value}") for one in settings.watches]
     if not items:
@@ -90,7 +90,7 @@ def _wants(watch: Watch) -> str:
 
 
 def offers(context: ChatContext, argument: str) -> ChatReply:
-    """The cheapest offers of a GPU, as last polled."""
+    """List the cheapest offers of a GPU, as last polled."""
     if not argument:
         return said("Which GPU? For example: /offers H100", _gpu_rows(context, ButtonAction.OFFERS))
     found = current_offers(context.settings, offer_filter((argument,), spot="any"))
@@ -112,7 +112,7 @@ def offers(context: ChatContext, argument: str) -> ChatReply:
 
 
 def history(context: ChatContext, argument: str) -> ChatReply:
-    """The price of a GPU over the last month, as a picture."""
+    """Show a GPU's price over the last month, as a picture."""
     if not argument:
         return said("Which GPU? For example: /history H100", _gpu_rows(context, ButtonAction.HISTORY))
     zone = ZoneInfo(context.settings.timezone)
@@ -160,13 +160,13 @@ def _gpu_rows(context: ChatContext, action: ButtonAction) -> list[Sequence[Messa
 
 
 def known_gpus(context: ChatContext) -> list[str]:
-    """The GPUs that are watched or recorded, as buttons name them."""
+    """Return the watched and recorded GPUs, as buttons."""
     named = [name for watch in context.settings.watches for name in sorted(watch.gpu_names)]
     return list(dict.fromkeys([*context.settings.record_gpus, *named]))[:12]
 
 
 def launches(context: ChatContext, argument: str) -> ChatReply:
-    """What is alive, and what ended today."""
+    """List active launches, and those that ended today."""
     now = context.now
     shown = [
         one
@@ -186,7 +186,7 @@ def launches(context: ChatContext, argument: str) -> ChatReply:
 
 
 def launch_text(launch: Launch, now: datetime, timezone: str) -> str:
-    """One launch in a line."""
+    """Describe one launch in a line."""
     ends_at = None if launch.is_over else latest_end(launch)
     parts = [
         f"{launch.state.value}{' (dry run)' if launch.dry_run else ''}",
@@ -203,7 +203,7 @@ def launch_text(launch: Launch, now: datetime, timezone: str) -> str:
 
 
 def costs(context: ChatContext, argument: str) -> ChatReply:
-    """The month: by watch, the forecast, and the budgets."""
+    """Show the month: by watch, the forecast, and the budgets."""
     report = cost_report(context.settings, "watch")
     items = [(one.key, f": {dollars(usd(one.cost.effective))}") for one in report.lines]
     items.append(("Total", f": {dollars(usd(report.total.cost.effective))}"))
@@ -217,7 +217,7 @@ def costs(context: ChatContext, argument: str) -> ChatReply:
 
 
 def cost_of(context: ChatContext, launch_id: str) -> ChatReply:
-    """What one launch has cost, and what it may still cost."""
+    """Show what one launch has cost, and what it may still cost."""
     launch = next((one for one in all_launches(context.settings) if one.launch_id == launch_id), None)
     if launch is None:
         raise UsageError(f"there is no launch {launch_id}; see: /launches")
@@ -227,7 +227,7 @@ def cost_of(context: ChatContext, launch_id: str) -> ChatReply:
 
 
 def why(context: ChatContext, alert_id: str) -> ChatReply:
-    """What led to an alert."""
+    """Explain the cause of an alert."""
     wanted = EventFilter(since=context.now - _WHY_BACK)
     found = next((one.alert for one in stored_events(context.settings, wanted) if one.alert.alert_id == alert_id), None)
     if found is None:

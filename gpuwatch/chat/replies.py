@@ -1,4 +1,4 @@
-"""What a command or a press answers: lines and buttons, laid out by each messenger in its own way. Pure."""
+"""Replies to commands and presses: lines and buttons that each messenger lays out. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpuwatch.ports.buttons import ButtonRows, MessageButton
 from gpuwatch.settings import Settings
 
 CONFIRM_WITHIN = timedelta(minutes=5)
-_A_ROW = 3  # buttons that a phone shows side by side
-_MOST = 24  # buttons under one message
+_A_ROW = 3  # buttons that fit side by side on a phone
+_MOST = 24  # maximum number of buttons under one message
 _LABEL = 40
 
 
 class ChatContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What every action gets. `actor`: who typed or pressed, and by what way, for the audit event."""
+    """The input of every action. `actor`: who typed or pressed, and by which interface, for the audit event."""
 
     settings: Settings
     signer: ButtonSigner
@@ -28,11 +28,11 @@ class ChatContext(msgspec.Struct, frozen=True, kw_only=True):
     actor: str = "chat"
 
     def button(self, label: str, action: ButtonAction, subject: str, bound: str = "") -> MessageButton:
-        """One that works for a week."""
+        """Return a button that is valid for a week."""
         return self.signer.button(cleaned(label, _LABEL), action, subject, self.now + LIVES_FOR, bound)
 
     def launch_buttons(self, launch_id: str) -> list[MessageButton]:
-        """What can be done about a living launch."""
+        """Return the buttons of an active launch."""
         return [
             self.button("Stop", ButtonAction.STOP, launch_id),
             self.button("Extend", ButtonAction.EXTEND, launch_id),
@@ -42,7 +42,7 @@ class ChatContext(msgspec.Struct, frozen=True, kw_only=True):
     def confirming(
         self, label: str, action: ButtonAction, subject: str, bound: str = "", *, otherwise: str = "Cancel"
     ) -> ButtonRows:
-        """The question "are you sure?" under a message; it is open for some minutes."""
+        """Return the buttons of a confirmation, valid for some minutes."""
         until = self.now + CONFIRM_WITHIN
         sure = self.signer.button(cleaned(label, _LABEL), action, subject, until, bound)
         return [[sure, self.signer.button(otherwise, ButtonAction.CANCEL, subject, until)]]
@@ -52,9 +52,9 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
     """One message.
 
     Attributes:
-        notice: a few words for the one who pressed; empty: the first line.
+        notice: a few words shown to the person who pressed; empty: the first line.
         picture: PNG; the lines are its caption.
-        is_question: the press asks once more: the message it came from gets these buttons, and keeps its text.
+        is_question: a confirmation is needed: the original message gets these buttons, and keeps its text.
     """
 
     lines: tuple[Line, ...]
@@ -65,23 +65,23 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def said(text: str, rows: ButtonRows = (), *, notice: str = "") -> ChatReply:
-    """A reply of plain text, one line for each of its lines. Foreign text in it is cleaned here, escaped later."""
+    """Return a reply of plain text, with the same lines. Foreign text is cleaned here, and escaped later."""
     return ChatReply(lines=tuple(plain_line(line) for line in text.splitlines()), rows=rows, notice=notice)
 
 
 def question(text: str, rows: ButtonRows) -> ChatReply:
-    """Ask once more before something that costs money or ends something."""
+    """Ask for confirmation before something that costs money or ends something."""
     return ChatReply(lines=tuple(plain_line(line) for line in text.splitlines()), rows=rows, is_question=True)
 
 
 def listing(title: str, items: Iterable[tuple[str, str]], rows: ButtonRows = ()) -> ChatReply:
-    """A heading, and items of a bold head and the rest."""
+    """Return a reply with a heading, and items with a bold start."""
     body = (Line(Role.ITEM, (Piece(cleaned(head), bold=True), Piece(cleaned(rest, 600)))) for head, rest in items)
     return ChatReply(lines=(Line(Role.TITLE, (Piece(cleaned(title), bold=True),)), *body), rows=rows)
 
 
 def plain_line(text: str) -> Line:
-    """One line; what is behind ": gpuwatch " can be copied."""
+    """Return one line; text after ": gpuwatch " becomes a command to copy."""
     what, found, command = cleaned(text, 900).partition(": gpuwatch ")
     if not found:
         return Line(Role.ITEM, (Piece(what),))
@@ -89,6 +89,6 @@ def plain_line(text: str) -> Line:
 
 
 def rows_of(buttons: Sequence[MessageButton], a_row: int = _A_ROW) -> ButtonRows:
-    """Buttons in rows."""
+    """Arrange buttons in rows."""
     shown = buttons[:_MOST]
     return [shown[start : start + a_row] for start in range(0, len(shown), a_row)]

@@ -1,4 +1,4 @@
-"""Where messengers hand in what came for a bot, instead of being polled: addresses below gpuwatch's own web server."""
+"""Registers paths of gpuwatch's web server to which messengers send a bot's updates, as an alternative to polling."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import Protocol
 
 
 class WebhookHandler(Protocol):
-    """Takes the requests of one messenger at one path.
+    """Accepts the requests of one messenger at one path.
 
     Attributes:
         path: of the request, such as "/telegram/8123456789".
-        host: the name by which the messenger calls this server.
+        host: the host name by which the messenger calls this server.
     """
 
     path: str
     host: str
 
     def is_genuine(self, headers: Mapping[str, str]) -> bool:
-        """Whether the request bears what only the messenger knows."""
+        """Whether the request contains the messenger's secret."""
 
     def take(self, body: bytes) -> None:
-        """Store what came; after that the messenger may forget it. Raises ValueError (no update), StoreError."""
+        """Store the update; then the messenger may delete it. Raises ValueError (no update), StoreError."""
 
 
 class Webhooks:
-    """The paths that are open now. Chats open and close them, the web server asks; any thread may."""
+    """The currently open paths: chats open and close them, the web server reads them. Thread-safe."""
 
     def __init__(self) -> None:
         self._takers: dict[str, WebhookHandler] = {}
 
     def open(self, taker: WebhookHandler) -> Callable[[], None]:
-        """From now on requests at its path are its own; call what is returned to end that."""
+        """Register the target at its path; call the returned function to remove it."""
         self._takers = {**self._takers, taker.path: taker}
         return lambda: self._close(taker)
 
     def at(self, path: str) -> WebhookHandler | None:
-        """Who takes requests at this path; None: nobody does."""
+        """Return the target at this path, or None."""
         return self._takers.get(path)
 
     def _close(self, taker: WebhookHandler) -> None:

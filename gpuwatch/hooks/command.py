@@ -95,7 +95,7 @@ class _ProcessPipes:
         os.set_blocking(self._stdout.fileno(), False)
 
     def until(self, ends_at: float, stopping: threading.Event, monotonic: Callable[[], float]) -> bytes:
-        """Wait until the process has ended, its time is over, or gpuwatch stops. Ignores processes it left behind."""
+        """Wait until the process ends, its time is over, or gpuwatch stops. Ignores processes that it left behind."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             selector.register(self._stdin, selectors.EVENT_WRITE)
@@ -108,7 +108,7 @@ class _ProcessPipes:
                             self._stdin.close()
                 if not selector.get_map():
                     stopping.wait(_LOOK_EVERY_S)  # it closed its pipes and continues
-        for _ in range(_LAST_READS):  # processes it left behind may write forever
+        for _ in range(_LAST_READS):  # processes that it left behind may write forever
             if not self._hear(waits=False):
                 break
         return self._tail

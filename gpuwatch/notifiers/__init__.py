@@ -1,7 +1,7 @@
-"""The alert channels, one file or folder each, named as the channel. Adding one edits no other file.
+"""The alert channels, one file or folder each, named like the channel. Adding one changes no other file.
 
-A channel's module holds `INFO`, a `ChannelInfo`, and `build`, which gets its `ChannelSettings` and an `HttpClient` and
-returns a `Channel`. The keys of its `[notify.NAME]` are the options of its `INFO`. Other packages add theirs by the
+A channel's module has `INFO`, a `ChannelInfo`, and `build`, which gets its `ChannelSettings` and an `HttpClient` and
+returns a `Channel`. The keys of its `[notify.NAME]` are the options of its `INFO`. Other packages add channels by the
 entry point `gpuwatch.notifiers`: a module or object with the same two names.
 """
 
@@ -25,7 +25,7 @@ names, info, broken, stamps = _REGISTRY.names, _REGISTRY.info, _REGISTRY.broken,
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> Channel:
-    """The channel of one `[notify.NAME]`. A plugin's that cannot be built refuses every alert with the reason.
+    """Return the channel of one `[notify.NAME]`. If a plugin's cannot be built, it rejects every alert with the reason.
 
     Raises:
         KeyError: there is no channel of that name.
@@ -40,7 +40,7 @@ def build(settings: ChannelSettings, http: HttpClient) -> Channel:
 
 
 class IsolatedChannel:
-    """A plugin's channel: whatever it raises becomes a DeliveryError."""
+    """A plugin's channel: every error that it raises becomes a DeliveryError."""
 
     def __init__(self, name: str, inner: Channel) -> None:
         self.name = name
@@ -52,17 +52,17 @@ class IsolatedChannel:
             self._inner.send(alert)
         except DeliveryError:
             raise
-        except Exception as error:  # its text may hold a secret
+        except Exception as error:  # its text may contain a secret
             raise DeliverLater(f"{self.name}: {type(error).__name__} in its plugin") from error
 
 
 class UnusableChannel:
-    """Stands for a plugin's channel that cannot be built: it refuses every alert with the reason."""
+    """Replaces a plugin's channel that cannot be built: it rejects every alert with the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name
         self._why = why
 
     def send(self, alert: Alert) -> None:
-        """Raises DeliveryRefused."""
+        """Raise DeliveryRefused."""
         raise DeliveryRefused(f"{self.name}: its plugin cannot be used: {self._why}")

@@ -1,4 +1,4 @@
-"""Apprise: a hundred other services, with the extra `apprise`. Apprise does not say why it failed."""
+"""Apprise: a hundred other services, with the extra `apprise`. Apprise does not report why a delivery failed."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ INFO = ChannelInfo(
     doctor=lambda settings, http: checked("apprise", build(settings, http).check),
 )
 
-_TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}  # as Apprise names them
+_TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}  # Apprise's names
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> AppriseChannel:
-    """The channel of `[notify.apprise]`. Apprise has its own way to the network."""
+    """Build the channel of `[notify.apprise]`. Apprise uses its own HTTP client."""
     options: dict[str, Any] = dict(settings.options)
     return AppriseChannel(AppriseSettings(**options))
 
 
 class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`[notify.apprise]`. Every URL is a secret: most hold a token."""
+    """`[notify.apprise]`. Every URL is a secret: most contain a token."""
 
     urls: tuple[str, ...]
     templates: Mapping[str, str] | None = None
@@ -59,7 +59,7 @@ class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppriseChannel:
-    """Any number of services, each by its URL. A URL is a secret: texts name it by its number and scheme.
+    """Any number of services, each with its URL. Because URLs are secret, texts identify one by number and scheme.
 
     Args:
         load: imports a module by name.
@@ -78,16 +78,16 @@ class AppriseChannel:
         self.send_remaining(alert, ())
 
     def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
-        """Deliver to those services that have not taken the alert yet.
+        """Deliver to those services that have not accepted the alert yet.
 
         Raises:
-            DeliverLater: some did not take it; `taken` names the others.
-            DeliveryRefused: Apprise is not installed, or does not know an address.
+            DeliverLater: some did not accept it; `taken` names the others.
+            DeliveryRefused: Apprise is not installed, or does not support an address.
         """
         self._send(alert, taken, _TYPES[alert.severity])
 
     def send_silently(self, alert: Alert, taken: Sequence[str] = ()) -> None:
-        """`send_remaining`, as plain information: what a service does without a sound, if it knows the difference."""
+        """Like `send_remaining`, but as plain information, which some services deliver without a sound."""
         self._send(alert, taken, _TYPES[Severity.INFO])
 
     def _send(self, alert: Alert, taken: Sequence[str], kind: str) -> None:
@@ -106,7 +106,7 @@ class AppriseChannel:
         settle(self.name, later, f"unknown service: {', '.join(unknown)}" if unknown else "", done)
 
     def check(self) -> str:
-        """Whether Apprise knows each service; it cannot try one without a message. Raises DeliveryRefused."""
+        """Check that Apprise supports each service; testing one would send a message. Raises DeliveryRefused."""
         apprise = self._apprise()
         unknown = [_place(number, url) for number, url in enumerate(self._urls, 1) if not _knows(apprise, url)]
         if unknown:
@@ -118,18 +118,18 @@ class AppriseChannel:
             apprise = self._load("apprise")
         except ImportError:
             raise DeliveryRefused(f"apprise is not installed: {install_hint('apprise')}") from None
-        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its lines hold URLs, and so tokens
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log lines contain URLs, and so tokens
         return apprise
 
 
 def _notify(apprise: Any, url: str, title: str, text: str, kind: str) -> bool | None:
-    """Whether it was sent; None: Apprise knows no such service."""
+    """Return whether it was sent; None: Apprise does not support this service."""
     service = apprise.Apprise()
     try:
         if not service.add(url):
             return None
         return bool(service.notify(title=f"[gpuwatch] {title}", body=text, body_format="text", notify_type=kind))
-    except Exception:  # a hundred plugins; their texts may hold the URL, so none is kept
+    except Exception:  # from a hundred plugins; their texts may contain the URL, so none is kept
         return False
 
 

@@ -1,4 +1,4 @@
-"""A webhook: each event as JSON, signed, to an address of the owner; the receiver is described in docs/alerts.md."""
+"""A webhook: each event as signed JSON, to an address of the owner; docs/alerts.md describes the receiver."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from gpuwatch.ports.http import HttpClient
 
 _DEADLINE_S = 10.0
-_ANSWER_MAX = 4096  # bytes of a refusal that are read, for its last line
+_ANSWER_MAX = 4096  # bytes of an error response that are read, for its last line
 _SECRET_LENGTH = 16
-# The owner has to change something: the address, the receiver's access rules, or the secret.
+# Statuses that require a change by the owner: the address, the receiver's access rules, or the secret.
 _GONE = 410
 _REFUSALS = frozenset({401, 403, 404, 405, _GONE})
 _NOBODY_BEHIND = frozenset({502, 503, 504})
@@ -78,13 +78,13 @@ INFO = ChannelInfo(
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> WebhookChannel:
-    """The channel of `[notify.webhook]`."""
+    """Build the channel of `[notify.webhook]`."""
     options: dict[str, Any] = dict(settings.options)
     return WebhookChannel(WebhookSettings(**options), http)
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`[notify.webhook]`. `url` may hold a token, so both are secrets."""
+    """`[notify.webhook]`. `url` may contain a token, so both are secrets."""
 
     url: str
     secret: str
@@ -94,10 +94,10 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhookChannel:
-    """One receiver. It is sent one event at a time, never several put together.
+    """One receiver. It receives one event at a time; events are never combined.
 
     Args:
-        unix: the moment of sending, in seconds since 1970: the receiver compares it with its own clock.
+        unix: returns the current time in seconds since 1970, which the receiver compares with its own clock.
     """
 
     name = "webhook"
@@ -112,13 +112,13 @@ class WebhookChannel:
         self._unix = unix
 
     def send(self, alert: Alert) -> None:
-        """Deliver once: any 2xx; redirects are not followed.
+        """Deliver once: any 2xx is success; redirects are not followed.
 
         Raises:
-            DeliverLater: no answer (it may have arrived), or an answer that may change.
-            DeliveryRefused: the address or the signature is not accepted.
+            DeliverLater: no response (it may have arrived), or one that may change.
+            DeliveryRefused: the address or the signature is rejected.
         """
-        # a lone surrogate has no UTF-8: it arrives as "?"
+        # a lone surrogate has no UTF-8 form: it is sent as "?"
         body = json.dumps(event_json(alert), ensure_ascii=False).encode("utf-8", "replace")
         timestamp = str(int(self._unix()))
         headers = {
@@ -136,26 +136,26 @@ class WebhookChannel:
         raise DeliverLater(words, _retry_after_s(retry_after, self._unix()))
 
     def check(self) -> str:
-        """Whether anything answers there; no event is sent. Raises DeliverLater, DeliveryRefused."""
+        """Check that anything answers there; sends no event. Raises DeliverLater, DeliveryRefused."""
         status, words, _ = self._ask("HEAD", CHECK_S, {}, b"")
         if status in _NOBODY_BEHIND:
             raise DeliverLater(words)
         if status == _GONE:
             raise DeliveryRefused(words)
-        return f"{self._host} answers"  # many a receiver of POST says 404, 405 or 501 to a HEAD
+        return f"{self._host} answers"  # many receivers of POST return 404, 405 or 501 to a HEAD
 
     def _ask(self, method: str, deadline_s: float, headers: dict[str, str], body: bytes) -> tuple[int, str, str]:
-        """The status, a line about it, and the header Retry-After."""
+        """Return the status, a line about it, and the header Retry-After."""
         try:
             with self._http.stream(
                 method, self._settings.url, headers=headers, content=body, deadline_s=deadline_s
             ) as answer:
                 if 200 <= answer.status < 300:
-                    return answer.status, "", ""  # the body of a success does not matter
+                    return answer.status, "", ""  # the body of a success is ignored
                 said = answer.read(_ANSWER_MAX).decode("utf-8", "replace").strip().splitlines()
                 retry_after = answer.headers.get("retry-after", "")
         except NetError as error:
-            reason = str(error).partition(": ")[2]  # before it stands the address
+            reason = str(error).partition(": ")[2]  # the address precedes it
             raise DeliverLater(f"webhook: {self._host}: {redact(reason)}") from None
         moved = "; redirects are not followed" if 300 <= answer.status < 400 else ""
         words = f": {cleaned(said[-1], 200)}" if said else ""
@@ -163,7 +163,7 @@ class WebhookChannel:
 
 
 def _retry_after_s(header: str, now_unix: float) -> float | None:
-    """Seconds, from a number or a date; None: the header says neither."""
+    """Parse seconds from a number or a date; None: the header is neither."""
     if header.isdecimal():
         return float(header)
     try:

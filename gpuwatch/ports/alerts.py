@@ -240,7 +240,7 @@ class DeliveryQueue(UndeliveredAlerts, Protocol):
         """Start a sender with these channels; returns how many deliveries it takes over from removed channels."""
 
     def has_work(self) -> bool:
-        """Is any delivery new, waiting, or expired and not yet reported?"""
+        """Whether any delivery is new, waiting, or expired and not yet reported."""
 
     def unrouted(self) -> Sequence[UnroutedAlert]:
         """Alerts stored since the last `route`, oldest first; only some of them if there are many."""

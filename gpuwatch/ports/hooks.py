@@ -67,7 +67,7 @@ class HookRunRepository(Protocol):
         """Lease a hook that runs now or never; None: it was already started."""
 
     def is_held(self, launch_id: str, event: str, now: datetime) -> bool:
-        """Is it running at the moment?"""
+        """Whether it is running at the moment."""
 
     def done(self, run: HookRun) -> None:
         """Mark as done: it ran, or there is nothing to run."""

@@ -1,4 +1,4 @@
-"""The ports of jobs: where they are kept, and what their queue needs besides."""
+"""The ports of jobs: where they are stored, and what their queue needs in addition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class JobStore(Protocol):
 
 
 class JobQueueStore(JobStore, Protocol):
-    """Jobs, as the queue reads and keeps them. Every method may raise StoreError."""
+    """Jobs, as the queue reads and stores them. Every method may raise StoreError."""
 
     def save_spent(self, job_id: str, spent_microusd: int) -> None:
-        """Keep what a job has cost so far; its version stays."""
+        """Store the cost of a job so far; its version stays."""

@@ -58,7 +58,7 @@ class UnitOfWork(Protocol):
         """Items that the watch requires before it rents, and that are not ticked."""
 
     def has_lapsed_approval(self, watch: str, now: datetime) -> bool:
-        """Did the owner recently approve a quote that was no longer valid, and has not been asked again since?"""
+        """Whether the owner recently approved a quote that was no longer valid, and was not asked again since."""
 
     def enqueue(self, news: OutboxAlert) -> bool:
         """Store an alert in the outbox; False: there is already an alert with this `once_key`."""
@@ -145,7 +145,7 @@ class LaunchRepository(Protocol):
             hook: the owner's hook to run afterwards.
         """
 
-    def retarget(  # noqa: PLR0913 the two last are what the row says beside
+    def retarget(  # noqa: PLR0913 the last two are further fields of the row
         self,
         launch: Launch,
         match: Match,

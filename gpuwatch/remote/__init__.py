@@ -4,5 +4,5 @@ from importlib import resources
 
 
 def runner_script() -> bytes:
-    """The runner: a POSIX-sh program that is copied to the machine."""
+    """Return the runner: a POSIX-sh program that is copied to the machine."""
     return resources.files("gpuwatch.remote").joinpath("runner.sh").read_bytes()

@@ -1,4 +1,4 @@
-"""Runs a client of ours (ssh, rsync, rclone): bounded in time and output, killed with everything it started."""
+"""Runs a client program (ssh, rsync, rclone): limited in time and output, killed with all its children."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _GONE_S = 2.0  # after it was killed, or its output was closed at the end of its
 
 
 class BoundedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process ended. `exit_code` None: its time was over, and it was killed."""
+    """The result of a process. `exit_code` None: it was killed at the end of its time."""
 
     exit_code: int | None
-    received: int  # bytes that were written to `into`
+    received: int  # bytes written to `into`
     stderr: bytes
     cut: bool
 
@@ -39,11 +39,11 @@ def run_bounded(  # noqa: PLR0913 each bounds it
     folder: str | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> BoundedResult:
-    """Run a process, and write its output to a file as it comes.
+    """Run a process, and write its output to a file as it arrives.
 
     Args:
-        env: variables besides the few that every client gets.
-        folder: where it runs; None: where gpuwatch does.
+        env: variables in addition to the few that every client gets.
+        folder: working directory; None: gpuwatch's own.
 
     Raises:
         OSError: it cannot be started, or `into` cannot be written.
@@ -79,7 +79,7 @@ def run_bounded(  # noqa: PLR0913 each bounds it
 
 
 class _Pipes:
-    """Writes a process its input, and takes its output up to a bound."""
+    """Writes a process's input, and reads its output up to a limit."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, into: BinaryIO, max_bytes: int) -> None:
         assert process.stdin is not None
@@ -93,7 +93,7 @@ class _Pipes:
         self.cut = False
 
     def until(self, ends_at: float, monotonic: Callable[[], float]) -> bool:
-        """Until both outputs are closed (True), the bound is reached (True), or the time is over (False)."""
+        """Read until both outputs are closed (True), the limit is reached (True), or the time is over (False)."""
         os.set_blocking(self._stdin.fileno(), False)
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ, self._take)
@@ -145,7 +145,7 @@ class _Pipes:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill it and what it started, and reap it."""
+    """Kill it and its children, and reap it."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
-"""dstack by its command line: `apply`, `ps`, `run get`, `stop`. It rents the machines of a job.
+"""dstack through its command line: `apply`, `ps`, `run get`, `stop`. It rents the machines of a job.
 
-source: dstack 0.22.5. Its words were read in the package (`RunStatus`, `JobTerminationReason`, `Run.cost`) and its
-answers recorded from a server of that version. A name has one run: `apply -y` of the same task under the name of an
-active run changes nothing ("Detected no changes"), and its server refuses what was planned before that run was there.
+Source: dstack 0.22.5. Its values were read in the package (`RunStatus`, `JobTerminationReason`, `Run.cost`), and its
+answers were recorded from a server of that version. A name has one run: `apply -y` of the same task under the name of
+an active run changes nothing ("Detected no changes"), and the server rejects a plan made before that run existed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpuwatch.remote.bounded_process import run_bounded
 _LIST_MAX: Final = 99  # "must be less than 100"
 _ANSWER_MAX: Final = 32 << 20
 _ENV: Final = ("DSTACK_", "SSL_CERT", "REQUESTS_CA", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_", "https_", "no_p")
-_PLAIN: Final = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}  # what it prints is not wrapped
+_PLAIN: Final = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}  # its output is not wrapped
 _OVER: Final = frozenset({"terminated", "failed", "done"})
 _STARTING: Final = frozenset({"pending", "submitted"})
 _ALIVE: Final = frozenset({"provisioning", "running", "terminating"})
@@ -83,9 +83,9 @@ class Dstack:
 
     Args:
         program: its path, or a name on PATH.
-        project: empty: the user's default one.
-        env: where its own settings and the variables of jobs stand.
-        alive: the states of living launches, by label. What is over is listed for those alone: its end is news to them.
+        project: empty: the user's default project.
+        env: contains its own settings and the variables of jobs.
+        alive: returns the states of active launches, by label; ended runs are listed only for those.
     """
 
     name = TOOL
@@ -109,31 +109,31 @@ class Dstack:
     # --- as a cluster engine ------------------------------------------------------------------------------------------
 
     def submit(self, name: str, task: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
-        """Submit a run, once."""
+        """Submit a run once."""
         code, said = self._call(["apply", "-f", "-", "-y", "-d"], json.dumps(task).encode(), secrets)
         if code != 0:
             raise OutcomeUnknown(f"dstack apply: {self._shown(said, secrets) or code}")
 
     def run(self, name: str) -> ClusterRun | None:
-        """A run, over or not; None: a list and the answer to its name say that there is none."""
+        """Return a run, active or ended; None: neither a list nor a query by its name finds one."""
         found = self._found(name)
         return None if found is None else _cluster_run(found)
 
     def account_id(self) -> str:
-        """The project: a run of another one is in no list of this one."""
+        """Return the project: lists contain no runs of other projects."""
         return self._list().project
 
     # --- as a launcher ------------------------------------------------------------------------------------------------
 
     def create(self, order: Order) -> Created:
-        """It takes whole clusters alone."""
+        """Refuse: it rents only whole clusters."""
         raise OrderRefused("dstack runs only jobs with several nodes")
 
     def list_instances(self) -> Sequence[Instance]:
-        """Its runs that are not over, of anybody, and those that are over while their launch does not know it."""
+        """Return all active runs, and ended runs whose launch is still active."""
         alive = self._alive()
         listed = {run.run_spec.run_name: run for run in self._list().runs}
-        for label, state in alive.items():  # an old one is behind a hundred newer ones
+        for label, state in alive.items():  # an old one may be behind a hundred newer ones
             if label not in listed and state in {LaunchState.STARTING, LaunchState.RUNNING, LaunchState.STOPPING}:
                 found = self._got(label)
                 listed |= {} if found is None else {label: found}
@@ -141,40 +141,40 @@ class Dstack:
         return [one for one in shown if one is not None]
 
     def get(self, instance_id: str) -> Instance | None:
-        """One run; None: it is over, or there is none."""
+        """Return one run; None: it is over, or there is none."""
         found = self._found(instance_id)
         return None if found is None else _instance(found, self._alive().get(instance_id))
 
     def destroy(self, instance_id: str) -> None:
-        """Ask for its end; the list says when that came."""
+        """Request its end; the list shows when it has ended."""
         code, said = self._call(["stop", "-y", instance_id])
         if code != 0 and not _is_not_found(said, instance_id):
             raise ProviderDown(f"dstack stop: {self._shown(said) or code}")
 
     def credit_usd(self) -> None:
-        """It does not say."""
+        """Return None: it is not reported."""
         return
 
     def change_bid(self, instance_id: str, bid_usd_hour: float) -> None:
-        """It takes none."""
+        """Refuse: bids are not supported."""
         raise OrderRefused("dstack does not support bids")
 
     def price_increases(self) -> Sequence[PriceIncrease]:
-        """It names none."""
+        """Return none: they are not reported."""
         return ()
 
     def answer_increase(self, increase_id: str, accept: bool) -> None:
-        """It names none."""
+        """Refuse: there are no increases."""
         raise OrderRefused("dstack does not report price increases")
 
     def charges(self, since: date, until: date) -> Sequence[ProviderCharge] | None:
-        """It names the cost of a run, and not by day."""
+        """Return None: it reports the cost of a run, but not by day."""
         return None
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     def _list(self) -> _ListedRuns:
-        """The newest runs, over or not, and every one that is not over. Raises ProviderError."""
+        """Return the newest runs, active or ended, and every active one. Raises ProviderError."""
         listed = self._asked(["ps", "--all", "--last", str(_LIST_MAX), "--json"])
         if len(listed.runs) >= _LIST_MAX:
             active = self._asked(["ps", "--json"])
@@ -210,11 +210,11 @@ class Dstack:
     def _call(
         self, words: Sequence[str], stdin: bytes = b"", secrets: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Its exit code, and what it printed.
+        """Return the exit code and the output.
 
         Raises:
             ProviderUnreachable: it did not run.
-            ProviderDown, OutcomeUnknown: it did not end in time; the second one after an order.
+            ProviderDown, OutcomeUnknown: it did not end in time; OutcomeUnknown for an order.
         """
         program = shutil.which(self._program, path=self._env.get("PATH"))
         if program is None:
@@ -232,7 +232,7 @@ class Dstack:
                 max_bytes=_ANSWER_MAX,
                 stdin=stdin,
                 env={**kept, **dict(secrets or {}), **_PLAIN},
-                folder="/",  # where no project's own profile lies
+                folder="/",  # contains no project's own profile
             )
         except OSError as error:
             raise ProviderUnreachable(f"dstack: {self._program}: {error.strerror}") from None
@@ -242,7 +242,7 @@ class Dstack:
         return done.exit_code, into.getvalue() + (done.stderr if done.exit_code != 0 else b"")
 
     def _shown(self, said: bytes, secrets: Mapping[str, str] | None = None) -> str:
-        """The last lines of what it printed, without what a job keeps secret."""
+        """Return the last lines of the output, without a job's secrets."""
         text = " ".join(said.decode("utf-8", "replace").split())
         for part in _parts_of(secrets or {}):
             text = text.replace(part, "***")
@@ -250,7 +250,7 @@ class Dstack:
 
 
 def _parts_of(secrets: Mapping[str, str]) -> list[str]:
-    """What to look for in a text of one line: each secret, and each line of one such as a key; the longest first."""
+    """Return the secrets to remove from a text of one line, and each line of multi-line ones; longest first."""
     found = {" ".join(one.split()) for text in secrets.values() for one in (text, *text.splitlines())}
     return sorted(found - {""}, key=len, reverse=True)
 
@@ -290,7 +290,7 @@ _CAUSED: Final = frozenset({"terminated_by_server", "done_by_runner"})  # by the
 
 
 def _usd_hour(run: _Run, machines: Sequence[_Machine]) -> float | None:
-    """Of the machines that it has, and their cap for those that it has not."""
+    """Return the price of its machines, with the price cap for those not rented yet."""
     cap, prices = run.run_spec.configuration.max_price, [one.price for one in machines]
     nodes = run.run_spec.configuration.nodes or 1
     prices += [None] * (nodes - len(prices))
@@ -299,7 +299,7 @@ def _usd_hour(run: _Run, machines: Sequence[_Machine]) -> float | None:
 
 
 def _instance(run: _Run, state: LaunchState | None) -> Instance | None:
-    """As an instance list shows it; None: it is over, and no launch waits to hear of that."""
+    """Return it as an item of an instance list; None: it is over, and no active launch needs to know."""
     shown = _cluster_run(run)
     if shown.is_over and (state is None or state is LaunchState.STOPPING):
         return None
@@ -314,7 +314,7 @@ def _instance(run: _Run, state: LaunchState | None) -> Instance | None:
 
 
 def _state(run: ClusterRun, launch: LaunchState | None) -> InstanceState:
-    """Billed from the first machine on. A run that was over before anybody saw it begin is shown running once."""
+    """Return the state. A run that ended unobserved is shown as running once, because its machines were billed."""
     if run.is_over:
         if run.is_placed and launch in _BEFORE_RUNNING:
             return InstanceState.RUNNING

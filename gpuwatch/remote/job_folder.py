@@ -1,8 +1,8 @@
-"""The files of jobs on this machine: logs, results and checkpoints, each fetched, verified and then shown whole.
+"""The files of jobs on this machine: logs, results and checkpoints; each is fetched, verified, then published.
 
-JOB/runs/N/log           what the command printed
-JOB/runs/N/fetched/…     results on their way: verified, not yet at their place
-JOB/checkpoints/SEQUENCE/…, manifest.json      the manifest is written last: without it nothing is whole
+JOB/runs/N/log           the output of the command
+JOB/runs/N/fetched/…     results that are verified, but not published yet
+JOB/checkpoints/SEQUENCE/…, manifest.json      the manifest is written last: a folder without it is incomplete
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JobFolder:
     """Implements `ports.remote.RunFiles`.
 
     Args:
-        root: of all jobs; made when it is needed.
+        root: folder of all jobs; created when needed.
         monotonic: seconds.
     """
 
@@ -42,16 +42,16 @@ class JobFolder:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def log_path(self, job_id: str, run_number: int) -> Path:
-        """Where the log of a run is kept."""
+        """Return the path of a run's log."""
         return self._run(job_id, run_number) / "log"
 
     def log_size(self, job_id: str, run_number: int) -> int:
-        """Bytes that are known of it."""
+        """Return the number of stored bytes."""
         path = self.log_path(job_id, run_number)
         return path.stat().st_size if path.exists() else 0
 
     def append_log(self, job_id: str, run_number: int, offset: int, part: bytes) -> None:
-        """Add what came; written twice, nothing changes. What is beyond 200 MB is left on the machine."""
+        """Write a part of the log; idempotent. Anything beyond 200 MB stays on the machine."""
         path = self.log_path(job_id, run_number)
         path.parent.mkdir(parents=True, exist_ok=True)
         if part and offset < _LOG_MAX:
@@ -60,7 +60,7 @@ class JobFolder:
                 file.write(part)
 
     def log_tail(self, job_id: str, run_number: int, lines: int) -> list[str]:
-        """Its last lines, not cleaned."""
+        """Return its last lines, not cleaned."""
         path = self.log_path(job_id, run_number)
         if not path.exists():
             return []
@@ -73,9 +73,9 @@ class JobFolder:
     def fetch(
         self, shell: RemoteShell, folder: str, files: Sequence[MachineFile], target: Path, within_s: float
     ) -> list[MachineFile]:
-        """Fetch files that are not there yet, and return those that are verified: of this size and hash.
+        """Fetch missing files; return those that are verified: size and hash match.
 
-        A file that is not whole when the time is over goes on at the next call where it stopped.
+        If the time is over, the next call continues an incomplete file.
         """
         ends_at = self._monotonic() + within_s
         verified: list[MachineFile] = []
@@ -97,12 +97,12 @@ class JobFolder:
             command = f"tail -c +{done + 1} {shlex.quote(source)}"
             with part.open("ab") as into:
                 came = shell.read(command, into, timeout_s=left_s, max_bytes=one.size - done)
-            if not came:  # it is shorter now than it was listed
+            if not came:  # it is now shorter than it was listed
                 break
         if not one.size:
             part.touch()
         if not _is_whole(part, one):
-            if part.stat().st_size >= one.size:  # torn, or changed meanwhile: begin anew
+            if part.stat().st_size >= one.size:  # torn, or changed meanwhile: start again
                 part.unlink()
             return False
         _durable(part)
@@ -110,7 +110,7 @@ class JobFolder:
         return True
 
     def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
-        """Put verified results at their places, each whole; a place that a later run filled keeps what it has."""
+        """Copy verified results to their targets, each atomically; never over those of a later run."""
         fetched = self.results_of(job_id, run_number)
         for source, target in files:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,17 +125,17 @@ class JobFolder:
             copied.replace(target)
 
     def input_of(self, job_id: str, number: int) -> Path:
-        """Where an input out of a store waits."""
+        """Return the folder for an input from a store."""
         return self._job(job_id) / "inputs" / str(number)
 
     def results_of(self, job_id: str, run_number: int) -> Path:
-        """Where the results of a run wait."""
+        """Return the folder for the results of a run."""
         return self._run(job_id, run_number) / "fetched"
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def checkpoints(self, job_id: str) -> list[StoredCheckpoint]:
-        """Those that are whole, oldest first."""
+        """Return complete checkpoints, oldest first."""
         found = []
         for manifest in sorted((self._job(job_id) / "checkpoints").glob(f"*/{_MANIFEST}")):
             try:
@@ -150,11 +150,11 @@ class JobFolder:
         return all(_is_whole(folder / file.path, file) for file in one.files)
 
     def checkpoint_files(self, job_id: str, sequence: int) -> Path:
-        """Where the files of a checkpoint lie, as they lie below the work folder."""
+        """Return the folder of a checkpoint's files, with the same layout as in the work folder."""
         return self._job(job_id) / "checkpoints" / f"{sequence:06d}" / "files"
 
     def save_checkpoint(self, job_id: str, one: StoredCheckpoint) -> None:
-        """All files of it are verified: from now on it is whole."""
+        """Mark it as complete, because all its files are verified."""
         path = self.checkpoint_files(job_id, one.sequence).parent / _MANIFEST
         new = path.with_suffix(".new")
         new.write_bytes(msgspec.json.encode(one))
@@ -162,7 +162,7 @@ class JobFolder:
         new.replace(path)
 
     def drop_checkpoint(self, job_id: str, sequence: int) -> None:
-        """Delete one: its manifest first, so that no half of it counts."""
+        """Delete one: its manifest first, so that an incomplete one does not count."""
         folder = self.checkpoint_files(job_id, sequence).parent
         (folder / _MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Object stores by the system's rclone, run here. Keys come from its own settings or the environment, never by argv."""
+"""Object stores through the system's rclone, run here. Keys come from its settings or the environment, never argv."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuwatch.ports.remote import ObjectMissing, StoreUnreachable
 from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import run_bounded
 
-_S3 = "GPUWATCHS3"  # a remote that the environment defines, for this process alone
+_S3 = "GPUWATCHS3"  # a remote that the environment defines for this process alone
 _ENV = ("RCLONE_", "AWS_", "XDG_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT", "http", "no_proxy")
 _BOUNDED = ("--retries", "1", "--low-level-retries", "3", "--contimeout", "15s", "--timeout", "60s", "-q")
 _MISSING = frozenset({3, 4})  # rclone: directory not found, file not found
@@ -36,14 +36,14 @@ class Rclone:
     """Implements `ports.remote.ObjectStores`.
 
     Args:
-        env: where keys and rclone's settings stand.
+        env: contains keys and rclone's settings.
     """
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._env = env
 
     def put(self, folder: Path, names: Sequence[str], target: str, *, timeout_s: float) -> None:
-        """Copy files, then ask the store for the size and MD5 of each; where it has no MD5, read it back."""
+        """Copy files, then compare size and MD5 of each with the store's; without MD5, read the file back."""
         chosen = ("--files-from-raw", "-")
         self._call(["copy", *chosen, str(folder), _path(target)], timeout_s, names)
         asked = ["lsjson", "-R", "--files-only", "--hash", "--hash-type", "md5", *chosen, _path(target)]
@@ -65,15 +65,15 @@ class Rclone:
                     raise StoreUnreachable(f"{name} at {target} differs from the original")
 
     def get(self, source: str, folder: Path, names: Sequence[str] = (), *, timeout_s: float) -> None:
-        """Copy a file or a folder here, or the named files below it; what is there already is left alone."""
+        """Copy a file or a folder here, or the named files below it; existing equal files are kept."""
         chosen = ("--files-from-raw", "-") if names else ()
         folder.mkdir(parents=True, exist_ok=True)
         self._call(["copy", *chosen, _path(source), str(folder)], timeout_s, names)
-        if not any(folder.iterdir()):  # S3 has no folders: what is not there is empty
+        if not any(folder.iterdir()):  # S3 has no folders: a missing one looks empty
             raise ObjectMissing(f"no file at {source}")
 
     def folders(self, target: str, *, timeout_s: float) -> list[str]:
-        """Names of the folders below it, sorted; none where nothing is."""
+        """Return the names of the folders below it, sorted; empty if there are none."""
         try:
             said = self._call(["lsjson", "--dirs-only", _path(target)], timeout_s)
         except ObjectMissing:
@@ -81,14 +81,14 @@ class Rclone:
         return sorted(one.Path for one in _parsed(said))
 
     def read(self, source: str, *, timeout_s: float) -> bytes:
-        """The text of a small file."""
+        """Return the content of a small file."""
         said = self._call(["cat", _path(source)], timeout_s)
-        if not said:  # so rclone says of a key that S3 does not have
+        if not said:  # rclone's answer for a key that S3 does not have
             raise ObjectMissing(f"no file at {source}")
         return said
 
     def drop(self, target: str, first: str, *, timeout_s: float) -> None:
-        """Delete a folder with all that is in it, one file of it first."""
+        """Delete a folder with its contents, beginning with one file."""
         for words in (["deletefile", _path(below(target, first))], ["purge", _path(target)]):
             with suppress(ObjectMissing):
                 self._call(words, timeout_s)
@@ -116,7 +116,7 @@ class Rclone:
         raise kind(f"rclone: {why or result.exit_code}")
 
     def _settings(self) -> dict[str, str]:
-        """The environment of rclone: what the S3 clients of the ecosystem read, without all else that is set here."""
+        """Return rclone's environment: the usual variables of S3 clients, and nothing else."""
         kept = {name: text for name, text in self._env.items() if name.startswith(_ENV)}
         endpoint = self._env.get("AWS_ENDPOINT_URL_S3") or self._env.get("AWS_ENDPOINT_URL")
         made = {"TYPE": "s3", "ENV_AUTH": "true", "PROVIDER": "Other" if endpoint else "AWS"}
@@ -128,7 +128,7 @@ class Rclone:
 
 
 def _path(address: str) -> str:
-    """As rclone spells it. A connection string could carry a key: it is refused."""
+    """Return the path in rclone's syntax. Connection strings are rejected, because they may contain keys."""
     if not is_store(address):
         raise StoreUnreachable(f"{address!r} is not a store address")
     if address.startswith("s3://"):

@@ -1,7 +1,7 @@
-"""A shell on a rented machine, by the system's OpenSSH; a key pair per launch, and the host key that was pinned.
+"""A shell on a rented machine, through the system's OpenSSH; a key pair per launch, and a pinned host key.
 
-The host of a machine is hostile as far as anybody knows (`ssh_client`), and every call is bounded in time and output.
-There is no shared connection: each call stands alone, so that nothing lives on when gpuwatch dies.
+The machine's host counts as hostile (`ssh_client`), and every call is limited in time and output. There is no shared
+connection: each call is independent, so that nothing survives the end of gpuwatch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
 from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_refusal, ssh_command
 
 _LAUNCH = re.compile(r"[a-z2-7]{1,32}")
-_KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # the best first
+_KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512", "ssh-rsa")  # in order of preference
 _OTHER_KEY = ("host key verification failed", "remote host identification has changed")
 _ANOTHER_MACHINE = "its host key differs from the first contact: it may be another machine"
 _CONNECTION_LOST = 255  # the client's own code
@@ -34,19 +34,19 @@ class OpenSshShells:
     """Opens shells on machines.
 
     Args:
-        folder: where the key pairs and the known hosts of launches are kept; made when it is needed.
+        folder: stores the key pairs and known hosts of launches; created when needed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def public_key(self, launch_id: str) -> str:
-        """The launch's public key; the pair is made at the first call. Raises RemoteRefused if it cannot be made."""
+        """Return the launch's public key; the first call creates the pair. Raises RemoteRefused: that failed."""
         private = self._of(launch_id) / "id_ed25519"
         public = private.with_suffix(".pub")
         if not public.exists():
             private.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            private.unlink(missing_ok=True)  # a half of a pair, made while gpuwatch was killed
+            private.unlink(missing_ok=True)  # half of a pair, left by a killed process
             argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"gpuwatch-{launch_id}", "-f", str(private)]
             result, _ = _call(argv, timeout_s=CONNECT_S, max_bytes=1000)
             if result.exit_code != 0:
@@ -54,7 +54,7 @@ class OpenSshShells:
         return public.read_text(encoding="ascii").strip()
 
     def host_key(self, address: SshAddress) -> str:
-        """The host key that the machine shows now. Raises RemoteUnreachable."""
+        """Return the host key that the machine presents now. Raises RemoteUnreachable."""
         _check(address)
         argv = ["ssh-keyscan", "-T", str(CONNECT_S // 2), "-p", str(address.port), "--", address.host]
         result, said = _call(argv, timeout_s=CONNECT_S, max_bytes=16_384)
@@ -64,7 +64,7 @@ class OpenSshShells:
         return found[0]
 
     def open(self, launch_id: str, address: SshAddress, host_key: str) -> OpenSshShell:
-        """A shell that accepts this host key alone."""
+        """Open a shell that accepts only this host key."""
         _check(address)
         self.public_key(launch_id)
         known = self._of(launch_id) / "known_hosts"
@@ -108,26 +108,26 @@ class OpenSshShell:
         return RemoteAnswer(exit_code=code, stdout=said, stderr=_line(result.stderr), cut=result.cut)
 
     def read(self, command: str, into: BinaryIO, *, timeout_s: float, max_bytes: int) -> int:
-        """Write a command's output to a file; what came before the connection was lost counts."""
+        """Write a command's output to a file; return the bytes received, even if the connection was lost."""
         result = _start(self._argv(command), into, timeout_s=timeout_s, max_bytes=max_bytes)
         if not result.received:
             self._checked(result, timeout_s)
         return result.received
 
     def send(self, local: Path, remote: str, *, timeout_s: float) -> None:
-        """Copy by rsync where the machine has it, else as a tar archive."""
+        """Copy with rsync if the machine has it, else as a tar archive."""
         quoted = shlex.quote(remote)
         found = self.run(f"mkdir -p {quoted} && command -v rsync", timeout_s=CONNECT_S * 2)
         if found.exit_code == 0:
             shell = shlex.join(self._client)
             source = f"{local}/" if local.is_dir() else str(local)
-            # --no-o and --no-g: the machine's user owns what is sent; --partial: a broken transfer goes on
+            # --no-o and --no-g: the machine's user owns the files; --partial: an interrupted transfer is resumed
             argv = ["rsync", "-a", "--no-o", "--no-g", "--partial", f"--timeout={CONNECT_S * 3}", "-e", shell]
             target = f"[{self._host}]" if ":" in self._host else self._host
             result, _ = _call([*argv, "--", source, f"{target}:{remote}/"], timeout_s=timeout_s, max_bytes=65_536)
             if result.exit_code == 0:
                 return
-            if result.exit_code not in {1, 12, 127}:  # 12, 127: the machine's rsync does not work; 1: nor does ours
+            if result.exit_code not in {1, 12, 127}:  # 12, 127: the machine's rsync does not work; 1: ours does not
                 raise RemoteUnreachable(f"cannot send {local.name}: {_why(result, timeout_s)}")
         answer = self.run(f"mkdir -p {quoted} && tar -xf - -C {quoted}", timeout_s=timeout_s, stdin=_archive(local))
         if answer.exit_code != 0:
@@ -145,7 +145,7 @@ class OpenSshShell:
 
 
 def parse_host_keys(text: str) -> list[str]:
-    """The host keys of `ssh-keyscan`, the best kind first; what is no key is left out."""
+    """Return the host keys of `ssh-keyscan`, in order of preference; other lines are ignored."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         words = line.split()

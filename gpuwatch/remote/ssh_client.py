@@ -1,6 +1,6 @@
-"""How the system's `ssh` is called on a machine that is hostile as far as anybody knows.
+"""Calls the system's `ssh` on a machine that counts as hostile.
 
-Its address cannot become an option of the client, and nothing of this machine takes part: no configuration, agent,
+Its address cannot become an option of the client, and nothing of this machine is used: no configuration, agent,
 forwarding or shared connection.
 """
 
@@ -32,16 +32,16 @@ _OPTIONS = (
 
 
 def ssh_command(key_file: str, user: str, port: int, options: Sequence[str], client: str = "ssh") -> list[str]:
-    """The client's words before `--`, the host and the command; `options` say how the host key is checked."""
+    """Return the client's arguments before `--`, host and command; `options` set how the host key is checked."""
     words = [part for option in (*_OPTIONS, *options) for part in ("-o", option)]
     return [client, "-F", "none", "-T", "-i", key_file, "-l", user, "-p", str(port), *words]
 
 
 def is_address(host: str, port: int, user: str = "root") -> bool:
-    """Whether it may be handed to a client."""
+    """Whether it may be passed to a client."""
     return bool(_HOST.fullmatch(host) and 0 < port < 65_536 and _USER.fullmatch(user))
 
 
 def is_refusal(complaint: str) -> bool:
-    """Whether the machine answered, and does not let this key in."""
+    """Whether the machine answered, but rejected this key."""
     return any(sign in complaint.lower() for sign in _REFUSED)

@@ -1,7 +1,7 @@
 """Checks a rented instance through its SSH port, with the system's own `ssh` client.
 
-The host of an instance is untrusted (`ssh_client`): the command is fixed, a few kilobytes of the output are read as
-text, and nothing in it is executed. The host key is not checked: nobody could know it.
+The host of an instance is untrusted (`ssh_client`): the command is fixed, a few kilobytes of the output are parsed as
+text, and nothing in it is executed. The host key is not checked, because it is unknown.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gpuwatch.ports.probing import InstanceUnreachable, LoginRefused
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
 from gpuwatch.remote.ssh_client import is_address, is_refusal, ssh_command
 
-# Cloudflare's own speed test: it has servers near to hosts everywhere, is made to be downloaded, needs no account, and
-# takes the size as a parameter. A file at one place of the world would measure the distance to it.
+# Cloudflare's speed test: it has servers near hosts everywhere, is intended for downloads, needs no account, and takes
+# the size as a parameter. A file on one server would measure the distance to that server.
 DOWNLOAD_URL = "https://speed.cloudflare.com/__down?bytes=100000000"
 BANNER_S = 5.0
 INSIDE_S = 30.0
 _DOWNLOAD_S = 10
-_STREAMS = 4  # one stream rarely fills a line
+_STREAMS = 4  # one stream rarely uses a whole connection
 _ANSWER_MAX = 16_384
 _BANNER_MAX = 255  # RFC 4253 §4.2
 _OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
@@ -42,7 +42,7 @@ class SshProbe:
 
     Args:
         client: the `ssh` to run; found on PATH.
-        url: what the instance downloads to measure its line; without quotes.
+        url: the download by which the instance measures its connection; without quotes.
         monotonic: seconds.
     """
 
@@ -59,7 +59,7 @@ class SshProbe:
         self._inside_s = inside_s
 
     def banner(self, host: str, port: int) -> str:
-        """The banner of the SSH server, within five seconds. Raises NoAnswer."""
+        """Return the banner of the SSH server, within five seconds. Raises NoAnswer."""
         _check(host, port)
         deadline_s = self._monotonic() + BANNER_S
         try:
@@ -79,7 +79,7 @@ class SshProbe:
         result = self._run([*ssh_command(key_file, user, port, _OPTIONS, self._client), "--", host, command], said)
         if result.exit_code is None:
             raise InstanceUnreachable(f"no answer within {self._inside_s:g} s")
-        if result.exit_code == 255:  # the client's own code: whatever ran there ended with another
+        if result.exit_code == 255:  # the client's own code: the remote command returns other codes
             raise _why(result.stderr.decode("utf-8", "replace"), host, port)
         return parse_probe_output(said.getvalue().decode("utf-8", "replace"))
 
@@ -107,7 +107,7 @@ class SshProbe:
 
 
 def parse_probe_output(said: str) -> MeasuredInstance:
-    """Parse the output of the fixed command. One GPU that cannot be read makes the GPUs unknown, never fewer."""
+    """Parse the output of the fixed command. One unreadable GPU makes all GPUs unknown, never fewer."""
     gpus: list[tuple[str, float] | None] = []
     bits: list[float] = []
     for line in said.splitlines():

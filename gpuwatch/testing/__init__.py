@@ -18,7 +18,7 @@ from gpuwatch.testing.bench import Bench, ProviderDouble
 
 __all__ = ["Bench", "ProviderDouble"]
 
-if "pytest" in sys.modules:  # a failed assertion of the suites shows its values, like one in a test file
+if "pytest" in sys.modules:  # so that failed assertions of the suites show values, as in test files
     sys.modules["pytest"].register_assert_rewrite(
         "gpuwatch.testing.launcher", "gpuwatch.testing.lookup", "gpuwatch.testing.market", "gpuwatch.testing.ordered"
     )

@@ -1,4 +1,4 @@
-"""The account of a key: the same whenever it is asked for, and never made up from an answer that cannot be read."""
+"""The account of a key: the same at every query, and never derived from an unreadable answer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ UNREADABLE = (b"", b"{}", b"[]", b"null", b"17", b'{"id": null}', b"<html>", b"[
 
 
 class AccountSuite(Suite):
-    """For launchers that are an `AccountLookup`; skipped for the others. `LauncherSuite` contains it."""
+    """For launchers that are an `AccountLookup`; skipped for others. `LauncherSuite` includes it."""
 
     @pytest.fixture
     def lookup(self, adapter: Adapter) -> AccountLookup:
-        """The renting side, if it can name the account."""
+        """The launcher, if it can report the account."""
         if not isinstance(adapter.launcher, AccountLookup):
             pytest.skip(f"{self.bench.name} does not report an account")
         return adapter.launcher

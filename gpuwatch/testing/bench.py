@@ -1,4 +1,4 @@
-"""`Bench`: what the conformance suites have to know about a provider."""
+"""`Bench`: what the conformance suites need to know about a provider."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """One provider and its stand-in. `tests/providers/NAME/bench.py` holds one as `BENCH`.
 
     Args:
-        place: a new stand-in with a small market of at least three offers on demand, two of them of `gpu`.
+        place: starts a new stand-in with a small market of at least three offers on demand, two of them of `gpu`.
         gpu: canonical name of that GPU.
-        key: accepted by the stand-in; None: it needs none.
-        options: of `[providers.NAME.options]`, on top of the defaults.
-        sell_out: (place, offer id) → that offer can no longer be rented, though a search may still show it.
+        key: accepted by the stand-in; None: it requires none.
+        options: for `[providers.NAME.options]`, in addition to the defaults.
+        sell_out: (place, offer id) → that offer can no longer be rented, although a search may still show it.
         renders: statuses with another meaning at this provider: status → the error's class name, for the suites'
             table. One name for reads and one for orders, with "|" between: "RateLimited|OfferGone".
         order: values for the orders of the suite, such as its image.
         leaves_out: parts of the suites (`PARTS`) that do not apply → why; they are skipped, with the reason shown.
         creates: a regular expression for "METHOD /target body": the request that rents.
-        ends: the same for the request that ends an instance.
-        many: instances to rent so that their list has more than one page.
-        disk_gb: of an order, in GB: a size that appears nowhere else in a request; that and 100 more are ordered.
-        later: (place) → time has passed there: an end that takes a while is done.
-        relaying: (address of the stand-in) → a relay in front of it: another one where a provider speaks no HTTP/1.
+        ends: the same for the request that destroys an instance.
+        many: how many instances to rent so that their list has more than one page.
+        disk_gb: disk of an order, in GB: a number that appears nowhere else in a request; 100 more are also ordered.
+        later: (place) → lets time pass there, until a slow end is complete.
+        relaying: (address of the stand-in) → a relay in front of it; override it if a provider does not use HTTP/1.
     """
 
     name: str
@@ -89,18 +89,18 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def info(self) -> providers.ProviderInfo:
-        """What the provider declares. Raises LookupError: its package is not installed."""
+        """The provider's declaration. Raises LookupError: its package is not installed."""
         if self.name not in providers.names():
             raise LookupError(f"there is no provider {self.name!r} here: install its package first")
         return providers.info(self.name)
 
     @contextmanager
     def pointed_at(self, url: str, key: str | None = "", timeout_s: float = 20.0) -> Iterator[providers.Adapter]:
-        """The adapter with another address. No real time passes: its clock runs only while it waits.
+        """Build the adapter with another address. No real time passes: its clock advances only while it waits.
 
         Args:
             key: "": the bench's own.
-            timeout_s: of one request; long, because a busy machine must not decide. A test of silence names its own.
+            timeout_s: per request; long, so that a busy machine causes no failure. Tests of silence set their own.
         """
         clock = _BenchClock()
         secret = self.key if key == "" else key
@@ -123,7 +123,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ImpatientHttp(PooledHttpClient):
-    """Waits no longer than the test allows, whatever the adapter asks for."""
+    """Waits no longer than the test allows, whatever the adapter requests."""
 
     def __init__(self, longest_s: float, secrets: list[str]) -> None:
         super().__init__(secrets=secrets)
@@ -137,7 +137,7 @@ class _ImpatientHttp(PooledHttpClient):
 
 
 class _BenchClock:
-    """Runs only while the adapter waits."""
+    """Advances only while the adapter waits."""
 
     def __init__(self) -> None:
         self._seconds = 0.0

@@ -1,4 +1,4 @@
-"""Spoils JSON like a hostile or broken server: values that are no numbers, missing keys, endless nesting."""
+"""Spoils JSON like a hostile or broken server: values of wrong types, missing keys, endless nesting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JUNK: Final[tuple[Any, ...]] = (None, 17, "x", [], True)
 
 
 def spoiled(body: bytes, seed: int, rate: float) -> bytes:
-    """The answer with hostile values in about `rate` of its places; what is not JSON stays as it is."""
+    """Return the answer with hostile values in about `rate` of its places; anything but JSON stays unchanged."""
     value = _read(body)
     if value is None:
         return body
@@ -26,7 +26,7 @@ def spoiled(body: bytes, seed: int, rate: float) -> bytes:
 
 
 def with_junk(body: bytes) -> bytes:
-    """The answer with entries that are no rows among the rows of its lists."""
+    """Return the answer with invalid entries added to its lists of rows."""
     value = _read(body)
     if value is None:
         return body

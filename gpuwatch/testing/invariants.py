@@ -1,4 +1,4 @@
-"""The invariants of offers, answers and instances, whatever a server sent. Pure."""
+"""The invariants of offers, answers and instances, whatever a server sends. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.ports import Answer, Instance
 from gpuwatch.ports.declarations import ProviderInfo
 
-_ID_LENGTH: Final = 64  # the store's columns
+_ID_LENGTH: Final = 64  # as in the store's columns
 _AT_LEAST_0: Final = (
     "quoted_disk_gb", "disk_usd_gb_month", "min_bid_usd_hour", "fee_rate", "vcpu", "ram_gib", "disk_free_gb",
     "download_mbps", "upload_mbps", "download_usd_gb", "upload_usd_gb", "cuda_max", "ports", "nvlink_gbps", "dlperf",
@@ -23,12 +23,12 @@ _TERM_TEXTS: Final = ("seller", "instance_type", "interconnect", "note")
 
 
 def offer_problems(offer: Offer, info: ProviderInfo) -> list[str]:
-    """The invariants that an offer breaks; empty: none."""
+    """Return the invariants that an offer breaks; empty: none."""
     return list(_of_offer(offer, info)) + list(_of_terms(offer.terms)) + _texts(offer, _TEXTS)
 
 
 def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
-    """The invariants that an answer breaks, with its first broken offers."""
+    """Return the invariants that an answer breaks, with its first broken offers."""
     found = [f"{offer.offer_id!r}: {odd}" for offer in answer.offers for odd in offer_problems(offer, info)][:5]
     identities = [offer.identity for offer in answer.offers]
     prices = [offer.quoted_usd_hour for offer in answer.offers]
@@ -45,7 +45,7 @@ def answer_problems(answer: Answer, info: ProviderInfo) -> list[str]:
 
 
 def instance_problems(instance: Instance) -> list[str]:
-    """The invariants that an instance breaks."""
+    """Return the invariants that an instance breaks."""
     numbers = ("listed_usd_hour", "stopped_usd_hour", "bid_usd_hour", "min_bid_usd_hour", "gpu_utilisation", "disk_gb")
     found = [f"{name} is {getattr(instance, name)!r}" for name in numbers if not _is_0_or_more(getattr(instance, name))]
     if not isinstance(instance.instance_id, str) or not 0 < len(instance.instance_id) <= _ID_LENGTH:
@@ -91,7 +91,7 @@ def _of_terms(terms: OfferTerms) -> Iterator[str]:
 
 
 def _texts(holder: object, names: tuple[str, ...]) -> list[str]:
-    """Texts that are not clean, or empty."""
+    """Return the names of texts that are not clean, or empty."""
     return [f"{name} is not clean: {value!r:.80}" for name in names if not _is_clean(value := getattr(holder, name))]
 
 

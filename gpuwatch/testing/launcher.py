@@ -34,7 +34,7 @@ from gpuwatch.testing.ordered import OrderedSuite
 from gpuwatch.testing.relay import Relay, carries, relaying
 from gpuwatch.testing.suite import case, part
 
-SECRET = "kit-secret-value-7391"  # noqa: S105 no secret of anybody
+SECRET = "kit-secret-value-7391"  # noqa: S105 not a real secret
 NOTHING_MADE = (OrderRefused, OfferGone)
 ORDERING: tuple[tuple[int, bytes, tuple[type[Exception], ...]], ...] = (
     (400, b"{}", NOTHING_MADE),
@@ -60,7 +60,7 @@ LISTING: tuple[tuple[int, type[ProviderError]], ...] = (
     (500, ProviderDown),
     (502, ProviderDown),
     (404, ProviderError),
-    (429, RateLimited),  # the last: it holds back what comes after it
+    (429, RateLimited),  # last, because it delays later requests
 )
 WISHES: dict[str, dict[str, Any]] = {
     "ports": {"ports": ("8000", "53/udp")},
@@ -74,7 +74,7 @@ WISHES: dict[str, dict[str, Any]] = {
 
 
 class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
-    """`class TestMine(LauncherSuite): bench = BENCH` runs it."""
+    """To run it: `class TestMine(LauncherSuite): bench = BENCH`."""
 
     # --- rent, list, end ---------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
             launcher.create(self.order(offers[0].offer_id))
         assert list(launcher.list_instances()) == []
 
-    # --- a create that fails -----------------------------------------------------------------------------------------
+    # --- failing creates ---------------------------------------------------------------------------------------------
 
     @part("ordering")
     def test_a_create_that_fails_is_sent_once(self, offers: Sequence[Offer], relay: Relay) -> None:
@@ -238,7 +238,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
                 adapter.launcher.create(self.order(offers[0].offer_id))
             assert refused.value.kind is RefusalKind.NOT_SENT
 
-    # --- what cannot be done -----------------------------------------------------------------------------------------
+    # --- unsupported operations --------------------------------------------------------------------------------------
 
     @part("bids")
     def test_a_bid_where_nothing_is_rented_by_bids_is_not_sent(
@@ -264,7 +264,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
                 assert relay.count(self.bench.creates) == (0 if refused else 1)
                 assert refused is None or refused.kind is RefusalKind.BAD_ORDER
                 assert SECRET not in str(refused)
-                if isinstance(launcher, OrderCheck):  # `rehearse` says before the rent what a rent would
+                if isinstance(launcher, OrderCheck):  # `rehearse` reports before the rent what a rent would report
                     relay.requests.clear()
                     assert str(self._checked(launcher, order)) == str(refused)
                     assert relay.requests == []
@@ -273,7 +273,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
                 self.ended(place)
 
     def test_what_ends_itself_is_declared(self, launcher: Launcher, offers: Sequence[Offer]) -> None:
-        """`ProviderInfo.self_destruct` says what an order with it does; without one such an order is refused."""
+        """`ProviderInfo.self_destruct` describes an order with it; without that, such an order is refused."""
         wish = WISHES["self-destruction"] | WISHES["onstart"]
         refused = self._refused(launcher, self.order(offers[0].offer_id, **wish))
         assert (refused is None) == (self.bench.info.self_destruct is not None), refused
@@ -323,7 +323,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
     @part("lists")
     def test_an_odd_list_is_never_an_empty_one(self, launcher: Launcher, relay: Relay) -> None:
         assert list(launcher.list_instances()) == []
-        plain_array = relay.bodies[-1].lstrip().startswith(b"[")  # there, [] is an empty list
+        plain_array = relay.bodies[-1].lstrip().startswith(b"[")  # an empty list is then []
         for body in ODD_LISTS:
             if plain_array and body == b"[]":
                 continue
@@ -361,7 +361,7 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
         assert found == set(made)
 
     def _many(self, launcher: Launcher, offers: Sequence[Offer], count: int = 0) -> dict[str, str]:
-        """Rent several; their ids → labels."""
+        """Rent several; return their ids → labels."""
         made = {}
         machines = _of_each_machine(offers)
         for n in range(count or self.bench.many):
@@ -371,5 +371,5 @@ class LauncherSuite(AccountSuite, OrderedSuite, MoneySuite):
 
 
 def _of_each_machine(offers: Sequence[Offer]) -> list[Offer]:
-    """One offer of each machine: where hosts sell, a rented machine has no second offer."""
+    """Return one offer of each machine: if hosts sell, a rented machine has no second offer."""
     return list({offer.machine_id or offer.offer_id: offer for offer in offers}.values())

@@ -1,4 +1,4 @@
-"""One instance by its id: evidence that something is gone, so never "gone" from an answer that does not say so."""
+"""The lookup of one instance: evidence of absence, so never "gone" unless the answer says so."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ NO_WORD_ABOUT_IT = (
     *((200, body) for body in ODD_LISTS),
     (200, b'{"data": null}'),
     (200, b'{"data": {}}'),
-    (429, b"{}"),  # the last: it holds back what comes after it
+    (429, b"{}"),  # last, because it delays later requests
 )
 
 
 class LookupSuite(Suite):
-    """For launchers that are an `InstanceLookup`; the others say why not. `LauncherSuite` contains it."""
+    """For launchers that are an `InstanceLookup`; others state why not. `LauncherSuite` includes it."""
 
     @pytest.fixture
     def launcher(self, adapter: Adapter) -> Launcher:
-        """The renting side, through the relay."""
+        """The launcher, through the relay."""
         assert adapter.launcher is not None, "INFO.launches is set, but there is no launcher"
         return adapter.launcher
 
     @pytest.fixture
     def offers(self, adapter: Adapter, relay: Relay) -> Sequence[Offer]:
-        """What can be rented on demand now; the recorded requests are cleared."""
+        """Return offers on demand that can be rented now; clears the recorded requests."""
         found = adapter.market.search(Query()).offers
         relay.requests.clear()
         return found
 
     def order(self, offer_id: str, label: str = LABEL, **values: Any) -> Order:
-        """An order of the bench."""
+        """Return an order of the bench."""
         plain: dict[str, Any] = {"offer_id": offer_id, "label": label, "image": "x/y", "disk_gb": 20.0}
         return Order(**(plain | dict(self.bench.order) | values))
 
     def ended(self, place: Any) -> None:
-        """Let time pass at the stand-in until an end is done."""
+        """Let time pass at the stand-in until an end is complete."""
         if self.bench.later is not None:
             self.bench.later(place)
 

@@ -38,7 +38,7 @@ class ReceivedRequest:
 
 
 class ReplyWriter:
-    """Writes the answer of one connection."""
+    """Writes the response on one connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -48,7 +48,7 @@ class ReplyWriter:
         self._connection.sendall(data)
 
     def answer(self, status: int = 200, body: object = b"", **headers: str) -> None:
-        """A whole answer; a body that is not bytes is sent as JSON. `content_encoding="gzip"` is a header."""
+        """Send a complete response; a body other than bytes is sent as JSON. `content_encoding="gzip"` is a header."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         lines = [
@@ -63,7 +63,7 @@ class ReplyWriter:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def reset(self) -> None:
-        """Break the connection: the other side reads "connection reset"."""
+        """Reset the connection: the other side gets "connection reset"."""
         self.open = False
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._connection.close()
@@ -74,7 +74,7 @@ Answer = Callable[[ReceivedRequest, ReplyWriter], None]
 
 @dataclass
 class Server:
-    """`requests` holds all that arrived, in order; `connections` counts the opened ones."""
+    """`requests` has all received requests, in order; `connections` counts the opened ones."""
 
     url: str
     requests: list[ReceivedRequest] = field(default_factory=list)

@@ -43,7 +43,7 @@ GARBAGE = {
 
 
 class MarketSuite(Suite):
-    """`class TestMine(MarketSuite): bench = BENCH` runs it."""
+    """To run it: `class TestMine(MarketSuite): bench = BENCH`."""
 
     def test_what_it_says_of_itself_is_sound(self) -> None:
         info = self.bench.info
@@ -169,7 +169,7 @@ class MarketSuite(Suite):
                 wire.close()
             elif fault == "reset":
                 wire.reset()
-            # silent: nothing at all
+            # empty: no bytes at all
 
         with serving(answer) as server:
             url = "http://127.0.0.1:1" if fault == "refused" else server.url
@@ -211,7 +211,7 @@ def _raised(bench: Bench, status: int, body: bytes, error: type[Exception]) -> s
 
 
 def _odd_options(info: ProviderInfo) -> list[str]:
-    """Options whose default does not match their kind, or that nobody could set."""
+    """Return options whose default does not match their kind, or that cannot be set."""
     kinds = {"text": str, "number": int | float, "integer": int, "switch": bool, "texts": tuple}
     odd = []
     for spec in info.options:

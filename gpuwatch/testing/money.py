@@ -1,4 +1,4 @@
-"""What a provider reports of money: credit, charges, raised prices. Never a figure from what cannot be read."""
+"""A provider's reports of money: credit, charges, raised prices. Never a figure from an unreadable answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DAY = date(2026, 11, 20)
 
 
 class MoneySuite(Suite):
-    """`LauncherSuite` contains it, and its fixture `launcher`."""
+    """`LauncherSuite` includes it, and its fixture `launcher`."""
 
     def test_reported_money_is_sound(self, launcher: Launcher) -> None:
         credit = launcher.credit_usd()

@@ -1,4 +1,4 @@
-"""What was priced is what is ordered, and a list that lags behind ends nothing. `LauncherSuite` contains it."""
+"""An order matches the priced offer, and a list that lags ends nothing. `LauncherSuite` includes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A relay on loopback between an adapter and its stand-in: it loses answers, replaces them, spoils them."""
+"""A relay on loopback between an adapter and its stand-in: it loses, replaces or spoils answers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from gpuwatch.testing.loopback import ReceivedRequest, ReplyWriter, serving
 
-MOST_REQUESTS: Final = 300  # in one test: an adapter that sends more runs in a circle
+MOST_REQUESTS: Final = 300  # per test: an adapter that sends more is in a loop
 _NOT_PASSED_ON: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 _DEEPEST: Final = 4
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]{12,}={0,2}")
-Ending = Callable[[ReplyWriter], None]  # what the adapter gets
+Ending = Callable[[ReplyWriter], None]  # writes the adapter's answer
 
 
 class RelayRule(NamedTuple):
-    """What happens to the requests that match."""
+    """How matching requests are handled."""
 
     matching: re.Pattern[str]
     ending: Ending
-    carried_out: bool  # the request reaches the stand-in all the same
-    spared: list[int]  # so many requests pass first; one value, counted down
+    carried_out: bool  # the request still reaches the stand-in
+    spared: list[int]  # number of requests that pass first; one value, counted down
 
 
 class Relay:
-    """Passes requests on to `to`, except as the tests say. `requests` holds all that came, in order."""
+    """Passes requests on to `to`, except as the test sets. `requests` has all of them, in order."""
 
     def __init__(self, to: str) -> None:
         self.url = ""
         self.requests: list[ReceivedRequest] = []
-        self.bodies: list[bytes] = []  # of the answers that were passed on
-        self.spoil: Callable[[bytes], bytes] | None = None  # done to every 2xx body
+        self.bodies: list[bytes] = []  # of the forwarded answers
+        self.spoil: Callable[[bytes], bytes] | None = None  # applied to every 2xx body
         self._to = to
         self._rules: list[RelayRule] = []
 
     def fail(self, matching: str, status: int, body: bytes = b"", *, spare: int = 0, **headers: str) -> None:
-        """From now on, requests that match "METHOD /target body" get this answer and do not reach the stand-in."""
+        """From now on, answer requests that match "METHOD /target body" with this, without the stand-in."""
         self._rules.append(
             RelayRule(
                 re.compile(matching, re.DOTALL), lambda wire: wire.answer(status, body, **headers), False, [spare]
@@ -48,19 +48,19 @@ class Relay:
         )
 
     def lose(self, matching: str, ending: Ending = ReplyWriter.close, *, carried_out: bool = True) -> None:
-        """From now on, the answers to requests that match are lost."""
+        """From now on, lose the answers to matching requests."""
         self._rules.append(RelayRule(re.compile(matching, re.DOTALL), ending, carried_out, [0]))
 
     def mend(self) -> None:
-        """Pass everything again."""
+        """Pass everything on again."""
         self._rules.clear()
 
     def count(self, matching: str) -> int:
-        """The number of requests that match."""
+        """Return the number of matching requests."""
         return sum(1 for request in self.requests if re.search(matching, line_of(request), re.DOTALL))
 
     def answer(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
-        """One request."""
+        """Handle one request."""
         if len(self.requests) >= MOST_REQUESTS:
             return wire.answer(429, b"the test allows no more requests")
         self.requests.append(request)
@@ -81,7 +81,7 @@ class Relay:
 
     def _pass_on(self, request: ReceivedRequest, wire: ReplyWriter) -> None:
         status, headers, body = self._asked(request)
-        body = body.replace(self._to.encode(), self.url.encode())  # links to a next page lead here, too
+        body = body.replace(self._to.encode(), self.url.encode())  # so that links to a next page lead here, too
         self.bodies.append(body)
         if self.spoil is not None and 200 <= status < 300:
             body = self.spoil(body)
@@ -101,12 +101,12 @@ class Relay:
 
 
 def line_of(request: ReceivedRequest) -> str:
-    """A request as the patterns of `Bench.creates` and `Relay.fail` see it."""
+    """Return a request as text for the patterns of `Bench.creates` and `Relay.fail`."""
     return f"{request.method} {request.target} {request.body.decode('utf-8', 'replace')}"
 
 
 def carries(request: ReceivedRequest, text: str) -> bool:
-    """Whether a text was sent: as it is, quoted for a form, or in Base64, even in a script that holds Base64."""
+    """Whether a request contains a text: plain, quoted for a form, or in Base64, even nested."""
     line = line_of(request).replace("\\/", "/").replace("\\n", "\n")
     left = [line, unquote(line), unquote_plus(line)]
     for _ in range(_DEEPEST):
@@ -125,7 +125,7 @@ def _decoded(word: str) -> str:
 
 @contextmanager
 def relaying(to: str) -> Iterator[Relay]:
-    """A relay to a stand-in's address, until the block ends."""
+    """Run a relay to a stand-in's address, until the block ends."""
     relay = Relay(to)
     with serving(relay.answer) as server:
         relay.url = server.url

@@ -1,4 +1,4 @@
-"""The base of both suites: the bench, its stand-in, a relay in front of it, and the parts that are left out."""
+"""The base of both suites: the bench, its stand-in, a relay in front of it, and the skipped parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 def part(name: str) -> Callable[[T], T]:
-    """Marks a test as belonging to a part of the suites that a bench may leave out."""
+    """Mark a test as belonging to a part of the suites that a bench may skip."""
     assert name in PARTS, name
 
     def marked(test: T) -> T:
@@ -29,10 +29,10 @@ def part(name: str) -> Callable[[T], T]:
 
 @contextmanager
 def case(what: object) -> Iterator[None]:
-    """One of several cases of a test; a failure names it. A test for each would start a stand-in for each."""
+    """Run one of several cases of a test; a failure names it. A test per case would start a stand-in per case."""
     try:
         yield
-    except BaseException as error:  # pytest's own outcomes are no Exceptions
+    except BaseException as error:  # pytest's own outcomes are not Exceptions
         error.add_note(f"the case: {what}")
         raise
 
@@ -62,12 +62,12 @@ class Suite:
 
     @pytest.fixture
     def adapter(self, relay: Relay) -> Iterator[Adapter]:
-        """The adapter, sending through the relay."""
+        """The adapter, connected through the relay."""
         with self.bench.pointed_at(relay.url) as adapter:
             yield adapter
 
     def rendered(self, status: int, usual: type[Exception], side: type[Exception]) -> type[Exception]:
-        """The error of a status: as the bench says for this side (reads or orders), else the usual one."""
+        """Return the error class of a status: the bench's for this side (reads or orders), else the usual one."""
         for name in self.bench.renders.get(status, "").split("|"):
             found = getattr(errors, name.strip(), None)
             if found is not None and issubclass(found, side):

@@ -1,1 +1,1 @@
-"""Telegram's face of the chat: long polling, buttons, pictures."""
+"""The chat on Telegram: long polling, buttons, pictures."""

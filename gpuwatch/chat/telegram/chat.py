@@ -1,4 +1,4 @@
-"""One bot: its poller or its webhook, its inbox, its messages, joined and run on a thread of their own."""
+"""One bot: its poller or webhook, its inbox and its messages, connected and run on a thread of their own."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
     webhooks: Webhooks | None = None,
     answer_within_s: float = ANSWER_WITHIN_S,
 ) -> Iterator[None]:
-    """Take commands and presses while the block runs; nothing else ever waits for it.
+    """Accept commands and presses while the block runs; nothing else ever waits for this.
 
     Args:
-        store: open and upgraded.
+        store: opened and upgraded.
         poll_s: how long Telegram may hold a request open.
-        answer_within_s: then a press is answered with what is known by then.
-        webhooks: where updates can be handed in; None: nowhere, so the bot is polled.
+        answer_within_s: after this a press is answered, even without a result.
+        webhooks: accepts updates from Telegram; None: unavailable, so the bot is polled.
 
     Raises:
         StoreError: the installation cannot be read.
@@ -65,7 +65,7 @@ def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
             run, stop = poller.run, stopping.set
 
         def work() -> None:
-            with suppress(Exception):  # the store and the network go away at the end
+            with suppress(Exception):  # the store and the network may be gone at the end
                 run()
             http.close()
 
@@ -76,13 +76,13 @@ def open_chat(  # noqa: PLR0913, PLR0917 each is a separate port
         finally:
             stop()
             receiver.close()
-            with suppress(StoreError):  # else another daemon waits for the end of the lease
+            with suppress(StoreError):  # otherwise another daemon waits for the end of the lease
                 inbox.release(clock())
             thread.join(0.2)
 
 
 def _members(channel: TelegramChannel, store: Database) -> ChatMembers:
-    """The configured chat, and where Telegram has moved it."""
+    """Return the configured chat, and the id to which Telegram has moved it."""
     chats = {channel.address}
     with suppress(StoreError):
         moved = Outbox(store).new_address(channel.name, channel.address)

@@ -1,4 +1,4 @@
-"""What goes wrong with one bot: each fault is logged once, and tried again after longer and longer pauses."""
+"""Faults of one bot: each is logged once, and retried with increasing pauses."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpuwatch.errors import StoreError
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
-REFUSED_S = 300.0  # the token: the alerts' own check says so, too
+REFUSED_S = 300.0  # rejected token: the check of the alert channel reports it, too
 
 
 class ChatFaults:
     """Counts the failures of one bot.
 
     Args:
-        well: the line for when it works again.
+        well: the log line for the recovery.
     """
 
     def __init__(self, well: str) -> None:
@@ -26,20 +26,20 @@ class ChatFaults:
         self._fault = ""
 
     def report(self, fault: str) -> None:
-        """Log it, unless it was the last that was logged; its text may hold what changes from try to try, in (…)."""
+        """Log it unless it was logged last; parts of the text that change between attempts are in parentheses."""
         kind = fault.partition("(")[0]
         if kind != self._fault:
             log.warning("%s", fault)
         self._fault = kind
 
     def failed(self, fault: str) -> float:
-        """Report it; how many seconds to wait before the next try."""
+        """Log a failure; return the seconds to wait before the next attempt."""
         self.report(fault)
         self._failures += 1
         return min(2.0 ** min(self._failures - 1, 6), LONGEST_WAIT_S)
 
     def wait_after(self, step: Callable[[], float]) -> float:
-        """Do a step of the bot's thread, whatever happens in it; how many seconds to wait before the next."""
+        """Run a step of the bot's thread and contain its errors; return the seconds to wait before the next step."""
         try:
             return step()
         except StoreError as error:
@@ -49,7 +49,7 @@ class ChatFaults:
             return LONGEST_WAIT_S
 
     def recovered(self) -> None:
-        """It works."""
+        """Note that it works again."""
         if self._fault:
             log.info("%s", self._well)
         self._failures, self._fault = 0, ""

@@ -1,4 +1,4 @@
-"""Long polling: one daemon of several, by lease; what comes is stored before Telegram may forget it."""
+"""Long polling by one of several daemons, with a lease; updates are stored before Telegram may delete them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gpuwatch.storage.chat_inbox import ChatInbox, PollingLease
 log = logging.getLogger(__name__)
 
 POLL_S = 20.0  # how long Telegram holds an empty request open
-LEASE_S = 40.0  # longer than a request may take; after a crash another daemon waits so long
+LEASE_S = 40.0  # longer than a request may take; after a crash another daemon waits that long
 _DEADLINE_S = POLL_S + 8.0
 _LEASED_ELSEWHERE_S = 5.0
 _CONFLICT_S = 10.0
 _LIMIT = 50
-# After a week without updates Telegram may begin anywhere (core.telegram.org/bots/api#update): the offset of before
-# could confirm what never came.
+# After a week without updates Telegram chooses a random id for the next one (core.telegram.org/bots/api#update): the
+# old offset could confirm updates that were never received.
 _OFFSET_HOLDS = timedelta(days=6)
 
 
@@ -58,7 +58,7 @@ class UpdatePoller:
             self._stopping.wait(self._faults.wait_after(self.poll))
 
     def poll(self) -> float:
-        """Ask once; how many seconds to wait then. Raises StoreError."""
+        """Poll once; return the seconds to wait before the next time. Raises StoreError."""
         lease = self._inbox.lease(self._clock(), LEASE_S)
         if lease is None:
             self._is_begun = False
@@ -69,7 +69,7 @@ class UpdatePoller:
             self._receiver.begin()
         reply = self._api.call("getUpdates", self._request(lease), _DEADLINE_S)
         if self._stopping.is_set():
-            return 0.0  # unconfirmed: it comes again
+            return 0.0  # unconfirmed: Telegram sends it again
         if not reply.ok:
             return self._refused(reply)
         try:
@@ -96,7 +96,7 @@ class UpdatePoller:
         for stored in self._inbox.receive(accepted, read.next_id, self._clock()) or ():
             self._receiver.carry_out(stored)
 
-    # --- what goes wrong --------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------------------------
 
     def _refused(self, reply: BotApiReply) -> float:
         if reply.status == 409 and "webhook" in reply.description.lower():
@@ -111,10 +111,10 @@ class UpdatePoller:
         return max(wait_s, reply.retry_after_s or 0.0) if reply.status == 429 else wait_s
 
     def _end_webhook(self) -> float:
-        """Updates go to a webhook. One of gpuwatch is from before, when the settings named it; others stay."""
+        """Handle a webhook that gets the updates: remove one that earlier settings of gpuwatch created, keep others."""
         found = read_webhook_info(self._api)
         if found is not None and found.url.endswith(self._api.webhook_path):
-            reply = self._api.call("deleteWebhook", {}, 5.0)  # what waits there comes by polling
+            reply = self._api.call("deleteWebhook", {}, 5.0)  # its pending updates come by polling
             if reply.ok:
                 log.info("removed gpuwatch's webhook from the bot; polling from now on")
                 return 0.0

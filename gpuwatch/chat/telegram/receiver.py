@@ -1,4 +1,4 @@
-"""Carries out what came from Telegram: who may do it, is it ours, once. Every press is answered within two seconds."""
+"""Carries out updates from Telegram: authorised, genuine, and once. Every press is answered within two seconds."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from gpuwatch.storage.chat_inbox import ChatInbox, ReceivedUpdate, StoredUpdate
 
 log = logging.getLogger(__name__)
 
-ANSWER_WITHIN_S = 1.0  # of the two that are promised; the way to Telegram takes the rest
-INTERRUPTED_FOR = timedelta(hours=1)  # what was interrupted longer ago is not done any more
-_WORKERS = 4  # a stop waits for its provider; the others do not wait for it
+ANSWER_WITHIN_S = 1.0  # of the two promised seconds; the way to Telegram takes the rest
+INTERRUPTED_FOR = timedelta(hours=1)  # interrupted work that is older is dropped
+_WORKERS = 4  # a stop waits for its provider; other presses do not wait for it
 FOREIGN = "You are not authorised to use this gpuwatch. Nothing was done."
 AGAIN = "This button was already pressed. Nothing more was done."
 WORKING = "Working on it; the result will appear in this message."
@@ -33,7 +33,7 @@ _DECIDED = {ButtonAction.APPROVE, ButtonAction.DENY}
 
 
 class ChatMembers(msgspec.Struct, frozen=True):
-    """Who may use the bot, and where."""
+    """Who may use the bot, and in which chats."""
 
     chats: frozenset[str]
     users: frozenset[str]
@@ -44,7 +44,7 @@ class ChatMembers(msgspec.Struct, frozen=True):
 
 
 class PressAnswer:
-    """Answers one press, once, in time: with what is known by then."""
+    """Answers one press exactly once and in time, even without a result."""
 
     def __init__(self, press_id: str, send: Callable[[str, str], None], within_s: float = ANSWER_WITHIN_S) -> None:
         self._press_id = press_id
@@ -56,11 +56,11 @@ class PressAnswer:
         self._timer.start()
 
     def cancel(self) -> None:
-        """Say nothing."""
+        """Do not answer."""
         self._timer.cancel()
 
     def say(self, notice: str) -> None:
-        """Say it, unless something was said already."""
+        """Answer, unless an answer was already sent."""
         with self._lock:
             if self._is_answered.is_set():
                 return
@@ -70,7 +70,7 @@ class PressAnswer:
 
 
 class UpdateReceiver:
-    """What becomes of updates. Storing is done by the caller; this decides what is stored, and carries it out."""
+    """Decides which updates the caller stores, and carries them out."""
 
     def __init__(  # noqa: PLR0913 each is a separate port
         self,
@@ -91,30 +91,30 @@ class UpdateReceiver:
         self._sender = sender
         self._clock = clock
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="chat")
-        self._in_order = ThreadPoolExecutor(1, thread_name_prefix="chat")  # what is typed, one after the other
+        self._in_order = ThreadPoolExecutor(1, thread_name_prefix="chat")  # typed commands, in order
         self._answers: dict[int, PressAnswer] = {}
         self._foreign: set[int | None] = set()
 
     def begin(self) -> None:
-        """This daemon takes the updates from now on: finish what was interrupted, and give the app its menu."""
+        """Finish interrupted updates, and send the menu, because this daemon takes the updates from now on."""
         for stored in self._inbox.unfinished(self._clock() - INTERRUPTED_FOR):
             self.carry_out(stored)
         self.show_menu()
 
     def show_menu(self) -> None:
-        """Tell Telegram's app the commands."""
+        """Send the list of commands to Telegram's app."""
         menu = [{"command": name, "description": one.about} for name, one in COMMANDS.items()]
         self._in_background(lambda: self._sender.try_once("setMyCommands", {"commands": menu}))
 
     def close(self) -> None:
-        """Begin nothing more; what runs goes on, and what waits is done after the next start."""
+        """Start nothing more; running work continues, and waiting work follows after the next start."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._in_order.shutdown(wait=False, cancel_futures=True)
 
-    # --- what came --------------------------------------------------------------------------------------------------
+    # --- incoming updates -------------------------------------------------------------------------------------------
 
     def accepted(self, update: ChatUpdate) -> ReceivedUpdate | None:
-        """What is to be stored and carried out; None: nothing is, and a press has its answer."""
+        """Return what to store and carry out; None: nothing, and a press has its answer."""
         if update.callback_query is not None:
             return self._accepted_press(update, update.callback_query)
         message = update.message
@@ -148,19 +148,19 @@ class UpdateReceiver:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def carry_out(self, stored: StoredUpdate) -> None:
-        """Do it in the background: presses beside each other, what is typed in its order."""
+        """Carry it out in the background: presses in parallel, typed commands in order."""
         update = msgspec.json.decode(stored.body, type=ChatUpdate)
         pool = self._in_order if update.callback_query is None else self._pool
         self._in_background(lambda: self._carry_out(stored, update), pool)
 
     def leave(self, update_id: int) -> None:
-        """Another daemon carries it out; a press is answered here, in time."""
+        """Leave it to another daemon, but answer a press here, in time."""
         answer = self._answers.pop(update_id, None)
         if answer is not None:
             self._in_background(lambda: answer.say(WORKING))
 
     def forget(self, update_id: int) -> None:
-        """It came before: its press has, or gets, its answer."""
+        """Drop a repeated update: its press is answered elsewhere."""
         answer = self._answers.pop(update_id, None)
         if answer is not None:
             answer.cancel()
@@ -168,7 +168,7 @@ class UpdateReceiver:
     def _in_background(self, work: Callable[[], object], pool: ThreadPoolExecutor | None = None) -> None:
         try:
             (pool or self._pool).submit(_logged, work)
-        except RuntimeError:  # it ends
+        except RuntimeError:  # it is stopping
             log.debug("the chat is stopping; the update is processed after the next start")
 
     def _carry_out(self, stored: StoredUpdate, update: ChatUpdate) -> None:
@@ -188,7 +188,7 @@ class UpdateReceiver:
             say(AGAIN)
             return
         button = self._signer.read(press.data, self._clock())
-        if isinstance(button, ButtonFault):  # too late by now
+        if isinstance(button, ButtonFault):  # it has expired meanwhile
             say(button.value)
             return
         log.info("user %s pressed: %s %s", press.sender.id, button.action.name.lower(), button.subject)
@@ -202,7 +202,7 @@ class UpdateReceiver:
         self._sender.edit(press.message, reply, self._rows_after(press.message, button, reply))
 
     def _rows_after(self, message: ChatMessage, button: SignedButton, reply: ChatReply) -> ButtonRows:
-        """The reply's buttons; else those that the message has, without what was decided by this press."""
+        """Return the reply's buttons, or those of the message without the ones that this press settled."""
         if reply.rows and (reply.is_question or button.action in _DECIDED):
             return reply.rows
         there = message.reply_markup.inline_keyboard if message.reply_markup else ()
@@ -245,7 +245,7 @@ class UpdateReceiver:
 
 
 def command_in(text: str) -> tuple[str | None, str]:
-    """The command of a message and what follows it; None: it is none. `/stop@some_bot ID` is `/stop ID`."""
+    """Return the command of a message and its argument; None: no command. `/stop@some_bot ID` is `/stop ID`."""
     head, *rest = text.split() or [""]
     if not head.startswith("/") or len(head) < 2:
         return None, text
@@ -253,7 +253,7 @@ def command_in(text: str) -> tuple[str | None, str]:
 
 
 def help_reply() -> ChatReply:
-    """Every command in a line."""
+    """Return the list of commands."""
     lines = [
         Line(Role.ITEM, (Piece(f"/{name}", code=True), Piece(f" – {one.about}"))) for name, one in COMMANDS.items()
     ]
@@ -269,7 +269,7 @@ def _first_line(reply: ChatReply) -> str:
 
 
 def _said_before(notice: str) -> None:
-    """The press was answered before a restart; the message says the rest."""
+    """Do nothing: the press was answered before a restart; the message shows the result."""
 
 
 def _logged(work: Callable[[], object]) -> None:

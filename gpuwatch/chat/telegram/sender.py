@@ -1,4 +1,4 @@
-"""Sends and edits messages: within Telegram's limits, after the pauses that it asks for, never twice on purpose."""
+"""Sends and edits messages: within Telegram's limits, after the pauses it requests, never twice on purpose."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gpuwatch.redaction import redact
 
 log = logging.getLogger(__name__)
 
-NOTICE_LENGTH = 200  # characters of an answer to a press (source: core.telegram.org/bots/api#answercallbackquery)
-CAPTION_UNITS = 1024  # of a picture's caption
-_MARK = "\n\n▸ "  # stands before what became of a press; what stood there before is replaced
+NOTICE_LENGTH = 200  # characters of the answer to a press (source: core.telegram.org/bots/api#answercallbackquery)
+CAPTION_UNITS = 1024  # maximum length of a picture's caption
+_MARK = "\n\n▸ "  # precedes the result of a press, which replaces an earlier one
 _DEADLINE_S = 10.0
 _ANSWER_DEADLINE_S = 5.0
 _TRIES = 3
@@ -30,10 +30,10 @@ _KEPT_ENTITIES = frozenset({"bold", "italic", "underline", "strikethrough", "cod
 
 
 class MessageSender:
-    """One chat's messages, for all threads.
+    """Sends the messages of one chat. Thread-safe.
 
     Args:
-        wait: sleeps so many seconds; returns early and true when the program ends.
+        wait: sleeps; returns early and true when the program ends.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class MessageSender:
         self._lock = threading.Lock()
 
     def answer(self, press_id: str, notice: str) -> None:
-        """Answer a press, at once and once: late answers are worth nothing."""
+        """Answer a press at once and without a retry: late answers are useless."""
         text = redact(notice)[:NOTICE_LENGTH]
         body: dict[str, object] = {"callback_query_id": press_id, "text": text, "show_alert": len(text) > 60}
         reply = self._api.call("answerCallbackQuery", body, _ANSWER_DEADLINE_S)
@@ -54,7 +54,7 @@ class MessageSender:
             log.info("cannot answer a button press: %s", reply.text)
 
     def send(self, chat: str, reply: ChatReply) -> None:
-        """One new message; a picture with its caption, or text."""
+        """Send one new message: a picture with its caption, or text."""
         if reply.picture is not None:
             self._send_picture(chat, reply, reply.picture)
             return
@@ -62,7 +62,7 @@ class MessageSender:
         self._call("sendMessage", body)
 
     def edit(self, message: ChatMessage, reply: ChatReply, rows: ButtonRows) -> None:
-        """Write under a message what became of a press, and replace its buttons."""
+        """Add the result of a press to its message, and replace its buttons."""
         if message.text is None:  # a picture, or too old to be edited
             self.send(str(message.chat.id), reply)
             return
@@ -81,7 +81,7 @@ class MessageSender:
             self.send(str(message.chat.id), reply)
 
     def try_once(self, method: str, body: dict[str, object]) -> None:
-        """Any other method on whose success nothing depends."""
+        """Call another method, ignoring failures."""
         self._api.call(method, body, _ANSWER_DEADLINE_S)
 
     def _send_picture(self, chat: str, reply: ChatReply, picture: bytes) -> None:
@@ -97,7 +97,7 @@ class MessageSender:
         return self._retried(method, lambda: self._api.call(method, body, _DEADLINE_S))
 
     def _retried(self, method: str, work: Callable[[], BotApiReply]) -> BotApiReply:
-        """Again after a limit or a fault of the server; what is refused is refused."""
+        """Retry after a rate limit or a server error; a rejection is final."""
         for attempt in range(_TRIES):
             self._respect_pause()
             reply = work()
@@ -124,7 +124,7 @@ class MessageSender:
 
 
 def _html(reply: ChatReply) -> str:
-    """As much as one message may hold, cut between two lines."""
+    """Return as much as one message may contain, truncated between two lines."""
     kept: list[str] = []
     room = MAX_UNITS - 40
     for line in reply.lines:
@@ -142,7 +142,7 @@ def _redacted(piece: Piece) -> Piece:
 
 
 def _appended(message: ChatMessage, text: str) -> tuple[str, list[dict[str, object]]]:
-    """The message's own text with its formatting, and `text` behind it."""
+    """Return the message's own text with its formatting, followed by `text`."""
     own = (message.text or "").partition(_MARK)[0]
     room = MAX_UNITS - _units(_MARK)
     text = _cut(text, room // 2)

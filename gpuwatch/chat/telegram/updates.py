@@ -1,4 +1,4 @@
-"""What Telegram sends: the few fields that are used, of whatever comes (source: core.telegram.org/bots/api#update)."""
+"""Parses Telegram's updates: only the few fields that gpuwatch uses (source: core.telegram.org/bots/api#update)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 
 import msgspec
 
-KINDS = ("message", "callback_query")  # the others are not asked for
+KINDS = ("message", "callback_query")  # others are not requested
 
 
 class ChatUser(msgspec.Struct, frozen=True):
-    """Who wrote or pressed."""
+    """The person who wrote or pressed."""
 
     id: int
 
 
 class ChatPlace(msgspec.Struct, frozen=True):
-    """Where: a private chat has the id of its user."""
+    """The chat; a private chat has the id of its user."""
 
     id: int
     type: str = ""
 
 
 class PressableButton(msgspec.Struct, frozen=True):
-    """A button as it stands under a message; `callback_data` None: a link."""
+    """A button under a message; `callback_data` None: a link."""
 
     text: str
     callback_data: str | None = None
@@ -36,7 +36,7 @@ class MessageKeyboard(msgspec.Struct, frozen=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True, rename={"sender": "from"}):
-    """A message; without `text` it is a picture, or too old to be shown."""
+    """A message; without `text` it is a picture, or too old to be included."""
 
     message_id: int
     chat: ChatPlace
@@ -56,7 +56,7 @@ class ButtonPress(msgspec.Struct, frozen=True, rename={"sender": "from"}):
 
 
 class ChatUpdate(msgspec.Struct, frozen=True):
-    """One update; other kinds than these two have neither."""
+    """One update; other kinds than these two have neither field."""
 
     update_id: int
     message: ChatMessage | None = None
@@ -68,7 +68,7 @@ class _OnlyId(msgspec.Struct, frozen=True):
 
 
 class ReadUpdates(msgspec.Struct, frozen=True):
-    """Updates in order; `next_id`: from which on to ask; None: nothing came. `unread`: not understood."""
+    """Updates in order; `next_id`: the next offset; None: there were no updates. `unread`: number of invalid ones."""
 
     updates: Sequence[ChatUpdate]
     next_id: int | None
@@ -76,7 +76,7 @@ class ReadUpdates(msgspec.Struct, frozen=True):
 
 
 def read_updates(result: bytes | msgspec.Raw) -> ReadUpdates:
-    """The result of `getUpdates`. What cannot be understood is left out, so that it does not come again for ever.
+    """Parse the result of `getUpdates`. Invalid updates are skipped, so that they do not come again forever.
 
     Raises:
         ValueError: it is not a list of updates.

@@ -1,7 +1,7 @@
-"""A webhook: Telegram hands updates to gpuwatch's web server; one daemon of several carries them out, by lease.
+"""A webhook: Telegram sends updates to gpuwatch's web server; one of several daemons, by lease, carries them out.
 
-What comes is stored before it is confirmed, whichever daemon's server it reaches. The holder of the lease sets the
-webhook, keeps an eye on it, and carries out what is stored; the others answer presses in time and leave the rest to it.
+An update is stored before it is confirmed, whichever daemon receives it. The holder of the lease sets the webhook,
+checks it, and carries out stored updates; the others answer presses in time and leave the rest to the holder.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ log = logging.getLogger(__name__)
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 the header's name (core.telegram.org/bots/api#setwebhook)
 LEASE_S = 40.0
 _RENEW = timedelta(seconds=10)
-_LOOK_S = 1.0  # for what another daemon's server stored; what comes here is carried out at once
+_LOOK_S = 1.0  # for updates stored by another daemon; its own are carried out at once
 _LEASED_ELSEWHERE_S = 5.0
 _CHECK_S = 60.0
 _CALL_S = 10.0
-_CONNECTIONS = 4  # at once, of Telegram's: each is answered within milliseconds
+_CONNECTIONS = 4  # concurrent ones from Telegram: each is answered within milliseconds
 
 
 class WebhookTarget(msgspec.Struct, frozen=True):
-    """What Telegram is asked to do: send updates to an address of this server, each with a secret."""
+    """Where Telegram sends updates: an address of this server, and a secret in each request."""
 
     address: str
     secret: str
 
 
 class WebhookIntake:
-    """Takes one bot's updates until it is stopped."""
+    """Accepts one bot's updates until it is stopped."""
 
     def __init__(
         self,
@@ -65,22 +65,22 @@ class WebhookIntake:
         self._came = threading.Event()
         self._leased_at: datetime | None = None
         self._is_set = False
-        self._ask_at = clock()  # Telegram, about the webhook
-        self._begun: frozenset[int] = frozenset()  # unfinished, and being carried out here
+        self._ask_at = clock()  # next query about the webhook
+        self._begun: frozenset[int] = frozenset()  # unfinished updates that are being carried out here
         self._faults = ChatFaults("the Telegram webhook works again")
 
     # --- the web server's threads -----------------------------------------------------------------------------------
 
     def is_genuine(self, headers: Mapping[str, str]) -> bool:
-        """Whether the request bears the secret."""
+        """Whether the request contains the secret."""
         return hmac.compare_digest(headers.get(SECRET_HEADER, "").encode(), self._secret.encode())
 
     def take(self, body: bytes) -> None:
-        """Store one update; of another kind, or of somebody who may not, it is left out.
+        """Store one update; other kinds, and those of unauthorised people, are skipped.
 
         Raises:
-            ValueError: it is no update.
-            StoreError: it is not stored; Telegram sends it again.
+            ValueError: it is not an update.
+            StoreError: it was not stored; Telegram sends it again.
         """
         read = read_updates(b"[" + body + b"]")
         if read.unread or read.next_id is None:
@@ -101,7 +101,7 @@ class WebhookIntake:
     # --- its own thread ---------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry out what comes until stopped."""
+        """Carry out updates until stopped."""
         while not self._stopping.is_set():
             self._came.wait(self._faults.wait_after(self.look))
             self._came.clear()
@@ -112,7 +112,7 @@ class WebhookIntake:
         self._came.set()
 
     def look(self) -> float:
-        """Carry out what is stored, if this daemon may; how many seconds to wait then. Raises StoreError."""
+        """Carry out stored updates if this daemon has the lease; return the seconds to wait. Raises StoreError."""
         now = self._clock()
         if not self._holds_lease(now):
             return _LEASED_ELSEWHERE_S
@@ -140,7 +140,7 @@ class WebhookIntake:
         return True
 
     def _set(self) -> float:
-        """Have updates sent here; how many seconds until it is checked."""
+        """Set the webhook; return the seconds until it is checked."""
         wanted = {
             "url": self._address,
             "secret_token": self._secret,

@@ -1,4 +1,4 @@
-"""Mail, over the standard library's smtplib: one connection per batch, an outcome per recipient."""
+"""Email, with the standard library's smtplib: one connection per batch, one result per recipient."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
-# Greylisting opens after some minutes; RFC 5321's 30 are too many for a price.
+# Greylisting ends after some minutes; RFC 5321's 30 minutes are too long for a price.
 _WAITS_S = (300.0, 900.0, 1800.0, 3600.0)
 _DEADLINE_S = 25.0  # for one mail, from the first packet to the last reply
 _GOODBYE_S = 2.0
@@ -96,7 +96,7 @@ recipients = ["me@example.org"]
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> EmailChannel:
-    """The channel of `[notify.email]`. Mail needs no HTTP."""
+    """Build the channel of `[notify.email]`. Mail needs no HTTP."""
     options: dict[str, Any] = dict(settings.options)
     options["port"] = options["port"] or _PORTS[options["security"]]
     return EmailChannel(EmailSettings(**options))
@@ -122,8 +122,8 @@ class EmailChannel:
     """One sender, one or more recipients.
 
     Args:
-        tls: what is trusted; None: the system's certificates.
-        deadline_s: for one mail, connecting included; a server that takes longer is abandoned.
+        tls: the trusted certificates; None: the system's.
+        deadline_s: for one mail, including the connection; a slower server is abandoned.
     """
 
     name = "email"
@@ -149,11 +149,11 @@ class EmailChannel:
         self.send_remaining(alert, ())
 
     def send_remaining(self, alert: Alert, taken: Sequence[str]) -> None:
-        """Deliver to those recipients that have not got the alert yet.
+        """Deliver to those recipients that have not received the alert yet.
 
         Raises:
-            DeliverLater: the server cannot now, or a recipient is greylisted; `taken` names the others.
-            DeliveryRefused: with `taken`: some recipients only; without: no STARTTLS, a wrong login, none of them.
+            DeliverLater: the server is unavailable, or a recipient is greylisted; `taken` names the others.
+            DeliveryRefused: with `taken`: some recipients only; without: no STARTTLS, a wrong login, or all recipients.
         """
         rest = remaining(self._settings.recipients, taken)
         if not rest:
@@ -165,7 +165,7 @@ class EmailChannel:
         settle(self.name, _words(later), _words(refused), done, _WAITS_S)
 
     def check(self) -> str:
-        """Connect and log in as for a mail; none is sent. Raises DeliverLater, DeliveryRefused."""
+        """Connect and log in as for a mail, but send none. Raises DeliverLater, DeliveryRefused."""
         with self._translating(min(self._deadline_s, CHECK_S)) as ends_at:
             self._kept = self._connect(ends_at)
         self._drop()
@@ -174,7 +174,7 @@ class EmailChannel:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Keeps the connection open inside the block."""
+        """Keep the connection open inside the block."""
         self._in_batch = True
         try:
             yield
@@ -197,7 +197,7 @@ class EmailChannel:
 
     @contextmanager
     def _translating(self, deadline_s: float) -> Iterator[float]:
-        """Gives the moment at which everything inside must be over, and turns errors into DeliveryError."""
+        """Yield the end of the time limit for the block, and convert errors to DeliveryError."""
         ends_at = self._monotonic() + deadline_s
         try:
             yield ends_at
@@ -242,7 +242,7 @@ class EmailChannel:
             self._log_in(connection)
 
     def _log_in(self, connection: smtplib.SMTP) -> None:
-        """One AUTH with one mechanism: smtplib's own `login` would try a wrong password with each."""
+        """Send one AUTH with one mechanism: smtplib's own `login` would try a wrong password with each."""
         settings = self._settings
         offered = connection.esmtp_features.get("auth", "").upper().split()
         preferred = _SAFE_IN_CLEAR if settings.security == "none" else _UNDER_TLS
@@ -271,7 +271,7 @@ class EmailChannel:
 
 
 def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
-    """The mail: text, and the same as HTML. Its Message-ID follows from the alert, so a second copy is recognised."""
+    """Build the mail: text, and the same as HTML. Its Message-ID depends on the alert, so a copy can be recognised."""
     mail = EmailMessage(policy=SMTP_POLICY)
     domain = parseaddr(settings.sender)[1].partition("@")[2] or "localhost"
     mail["From"] = settings.sender
@@ -281,7 +281,7 @@ def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
     mail["Message-ID"] = f"<{_word(alert.alert_id)}.gpuwatch@{_word(domain)}>"
     mail["Auto-Submitted"] = "auto-generated"
     if alert.severity is Severity.CRITICAL:
-        mail["Importance"] = "high"  # RFC 4021; what most programs show in red
+        mail["Importance"] = "high"  # RFC 4021; most programs highlight it
         mail["X-Priority"] = "1"
     mail["X-Gpuwatch-Alert"] = _word(alert.alert_id)
     if alert.severity is Severity.CRITICAL:
@@ -320,6 +320,6 @@ def _word(text: str) -> str:
 
 
 def _greeting_name() -> str:
-    """For EHLO. Not `getfqdn`: where DNS is broken, it hangs."""
+    """Return the name for EHLO. `getfqdn` is not used: it hangs if DNS is broken."""
     name = socket.gethostname()
     return name if "." in name and name.isascii() else "[127.0.0.1]"

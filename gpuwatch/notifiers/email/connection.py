@@ -1,4 +1,4 @@
-"""smtplib's client under one deadline: connecting, greeting, STARTTLS, login, and every byte of every reply."""
+"""smtplib's client with one deadline: connecting, greeting, STARTTLS, login, and every byte of every reply."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-_STEP_S = 10.0  # the longest silence of a server
-_OTHER_ADDRESS_S = 3.0  # after so long a silent address (IPv6 without a route) gives way to the next one
-_PIECE_BYTES = 16_384  # one TLS record: the longest that a single send can be held up over
+_STEP_S = 10.0  # longest silence of a server
+_OTHER_ADDRESS_S = 3.0  # after this a silent address (IPv6 without a route) is abandoned for the next one
+_PIECE_BYTES = 16_384  # one TLS record: the longest part that a single send can block on
 
 
 class BoundedSmtp(smtplib.SMTP):
-    """A connection of which no wait outlasts `ends_at`.
+    """A connection whose waits all end at `ends_at`.
 
-    smtplib's own timeout is for one read: a server that sends a byte every few seconds holds it for ever, and does so
-    from the greeting on, which smtplib reads while it is constructed.
+    smtplib's own timeout applies to one read: a server that sends a byte every few seconds blocks it forever, even
+    during the greeting, which smtplib reads in its constructor.
 
     Args:
-        tls: to speak TLS from the first byte; None: in clear, until `starttls`.
-        own_name: what EHLO says.
-        ends_at: on `monotonic`; a connection that is kept gets a later one with each mail.
+        tls: to use TLS from the first byte; None: plain text until `starttls`.
+        own_name: the name in EHLO.
+        ends_at: on `monotonic`; each further mail on an open connection sets a later one.
 
     Raises:
-        OSError, smtplib.SMTPException: there is no connection, or no greeting.
+        OSError, smtplib.SMTPException: no connection, or no greeting.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class BoundedSmtp(smtplib.SMTP):
         super().__init__(host, port, own_name)
 
     def getreply(self) -> tuple[int, bytes]:
-        """The server's answer, read until `ends_at`."""
+        """Return the server's reply, read until `ends_at`."""
         if self.file is None and self.sock is not None:
             self.file = io.BufferedReader(_BoundedReader(self.sock, self._wait_s))
         reply = super().getreply()
-        if self.sock is not None:  # a TLS handshake that follows takes its time from the socket
+        if self.sock is not None:  # a TLS handshake that follows uses the socket's timeout
             self.sock.settimeout(max(self.ends_at - self._monotonic(), 0.001))
         return reply
 
     def send(self, s: ReadableBuffer | str) -> None:
-        """Send it all, until `ends_at`: a server that does not read holds nobody."""
+        """Send everything until `ends_at`: a server that does not read blocks nothing."""
         content = memoryview(s.encode(self.command_encoding) if isinstance(s, str) else s)
         for start in range(0, len(content), _PIECE_BYTES):
             if self.sock is not None:
@@ -65,7 +65,7 @@ class BoundedSmtp(smtplib.SMTP):
             super().send(content[start : start + _PIECE_BYTES])
 
     def _get_socket(self, host: str, port: int, timeout: float | None) -> socket.socket:
-        """Called by smtplib to connect. `timeout` is not used: `ends_at` is."""
+        """Connect; smtplib calls this. `timeout` is ignored in favour of `ends_at`."""
         connected = self._connected(host, port)
         if self._tls is None:
             return connected
@@ -83,7 +83,7 @@ class BoundedSmtp(smtplib.SMTP):
         return socket.create_connection((last, port), self._wait_s())
 
     def _wait_s(self) -> float:
-        """How long the next step may take. Raises TimeoutError: no time is left."""
+        """Return the time for the next step. Raises TimeoutError: no time is left."""
         left_s = self.ends_at - self._monotonic()
         if left_s <= 0:
             raise TimeoutError("the deadline has passed")
@@ -91,7 +91,7 @@ class BoundedSmtp(smtplib.SMTP):
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reads a socket, each time for as long as is left."""
+    """Reads a socket, each time with the remaining time."""
 
     def __init__(self, sock: socket.socket, wait_s: Callable[[], float]) -> None:
         self._sock = sock

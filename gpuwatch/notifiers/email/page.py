@@ -1,8 +1,8 @@
-"""An alert as an HTML page for mail programs: the lines of `toolkit.layout`, from 320 px wide to a desktop. Pure.
+"""An alert as an HTML page for mail programs: the lines of `toolkit.layout`, for widths from 320 px to desktops. Pure.
 
-Mail programs drop much of CSS: everything that matters is an inline style, and one column needs no media query. The
-style sheet only turns the colours around where the reader's device is dark; programs that drop it show the light page.
-Nothing is loaded from elsewhere, and there is no script.
+Mail programs ignore much of CSS: everything essential is an inline style, and one column needs no media query. The
+style sheet only inverts the colours in dark mode; programs that ignore it show the light page. Nothing is loaded from
+other servers, and there is no script.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TABLE = '<table role="presentation" cellspacing="0" cellpadding="0" style="widt
 _LABEL = "padding:4px 12px 4px 0;font-size:14px;line-height:20px;color:#5f6368;vertical-align:top;width:96px"
 _VALUE = "padding:4px 0;font-size:16px;line-height:22px;vertical-align:top"
 _CODE = "padding:2px 6px;border-radius:4px;background:#eceff3;font-family:ui-monospace,Menlo,Consolas,monospace"
-# 16 + 24 + 16 px: a finger hits 44 px and more
+# 16 + 24 + 16 px: a touch target of more than 44 px
 _BUTTON = (
     "display:block;margin:0 0 12px;padding:16px 20px;border-radius:8px;background:#0b57d0;color:#ffffff;"
     "font-size:16px;line-height:24px;font-weight:700;text-align:center;text-decoration:none"
@@ -67,7 +67,7 @@ border-radius:8px;background:#ffffff;overflow-wrap:anywhere;word-break:break-wor
 
 
 def as_html(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
-    """The whole alert as a page, everything escaped; `templates`: the owner's own texts by kind, plain."""
+    """Return the whole alert as a page, with everything escaped; `templates`: the owner's plain texts by kind."""
     whole = [*lines(alert), *footer(alert)]
     own = own_text(templates, alert, plain)
     if own is None:
@@ -81,7 +81,7 @@ def as_html(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
 
 
 def _block(role: Role, of: Sequence[Line]) -> Iterator[str]:
-    """Consecutive lines of one role."""
+    """Group consecutive lines of one role."""
     if role is Role.FACT:
         rows = "\n".join(map(_row, of))
         yield f"{_TABLE}\n{rows}\n</table>"
@@ -102,7 +102,7 @@ def _row(line: Line) -> str:
 
 
 def _button(line: Line) -> str:
-    """The bullet of the text is left out."""
+    """Return an item without the bullet of the text version."""
     (link,) = (piece for piece in line.pieces if piece.url)
     return f'<a class="gw-button" href="{html.escape(link.url or "")}" style="{_BUTTON}">{_escaped(link.text)}</a>'
 

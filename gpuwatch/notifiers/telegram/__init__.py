@@ -33,7 +33,7 @@ def _chat_id(value: object) -> str:
 
 
 def _user_ids(value: object) -> tuple[str, ...]:
-    """Whole numbers, alone or in a list; in the environment also as text. Raises ValueError."""
+    """Parse whole numbers, alone or in a list; also text from the environment. Raises ValueError."""
     wrong = ValueError("expected user ids, whole numbers as shown by @userinfobot, such as [123456789]")
     given = value.strip("[] ").split(",") if isinstance(value, str) else value
     found = [given] if isinstance(given, int) and not isinstance(given, bool) else given
@@ -103,11 +103,11 @@ chat_id = 123456789             # and the secret GPUWATCH_NOTIFY__TELEGRAM__BOT_
     doctor=lambda settings, http: _findings(build(settings, http)),
 )
 _SPACING_S = 1.05  # at most one message per chat and second (source: Bot FAQ)
-_DEADLINE_S = 10.0  # three requests at most (plain text, a moved chat) stay within a lease
+_DEADLINE_S = 10.0  # at most three requests (plain text, a moved chat) fit into a lease
 
 
 def build(settings: ChannelSettings, http: HttpClient) -> TelegramChannel:
-    """The channel of `[notify.telegram]`."""
+    """Build the channel of `[notify.telegram]`."""
     options: dict[str, Any] = dict(settings.options)
     return TelegramChannel(TelegramSettings(**options), http)
 
@@ -140,7 +140,7 @@ class TelegramSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelegramChannel:
-    """One chat. `new_address` is set once Telegram says that the chat has another id."""
+    """One chat. `new_address` is set once Telegram reports another id for the chat."""
 
     name = "telegram"
     address_option = "chat_id"
@@ -170,16 +170,16 @@ class TelegramChannel:
         self._next_at = float("-inf")
 
     def send(self, alert: Alert) -> None:
-        """Deliver once: as HTML; as plain text if Telegram cannot read that; to the new chat if it has moved.
+        """Deliver once: as HTML; as plain text if Telegram cannot parse that; to the new chat if it has moved.
 
         Raises:
-            DeliverLater: a limit, a server's fault, or an answer that never came (it may have been delivered).
-            DeliveryRefused: the token, the chat or the message is not accepted.
+            DeliverLater: a rate limit, a server error, or no answer (it may have been delivered).
+            DeliveryRefused: the token, the chat or the message is rejected.
         """
         self._send(alert, silently=False)
 
     def send_silently(self, alert: Alert, taken: Sequence[str] = ()) -> None:
-        """`send`, without a sound on the owner's devices. One chat: `taken` is always empty."""
+        """Like `send`, without a sound on the owner's devices. There is one chat, so `taken` is always empty."""
         self._send(alert, silently=True)
 
     def _send(self, alert: Alert, silently: bool) -> None:
@@ -193,7 +193,7 @@ class TelegramChannel:
             self._fail(reply)
 
     def check(self) -> str:
-        """Whether Telegram knows the token and the chat; nothing is sent. Raises DeliverLater, DeliveryRefused."""
+        """Check that Telegram accepts the token and the chat; sends nothing. Raises DeliverLater, DeliveryRefused."""
         reply = self._api.call("getChat", {"chat_id": self.address}, CHECK_S)
         if not reply.ok:
             self._fail(reply)
@@ -201,11 +201,11 @@ class TelegramChannel:
 
     @property
     def webhook_address(self) -> str:
-        """Where Telegram shall send updates; empty: the bot is polled."""
+        """The address to which Telegram sends updates; empty: the bot is polled."""
         return self.webhook and self.webhook + self._api.webhook_path
 
     def webhook_fault(self) -> tuple[str, str] | None:
-        """What keeps updates from coming here, and what to do; None: nothing, or it cannot be known."""
+        """Return why updates do not arrive here, and what to do; None: they do, or that is unknown."""
         found = read_webhook_info(self._api, CHECK_S / 2)
         if found is None:
             return None
@@ -244,7 +244,7 @@ class TelegramChannel:
     def _fail(self, reply: BotApiReply) -> NoReturn:
         if reply.status == 429:
             wait_s = reply.retry_after_s
-            # up to 5 %, 3 s at most: not all waiting alerts come back in the same second
+            # up to 5 %, at most 3 s: waiting alerts should not all be retried in the same second
             raise DeliverLater(
                 reply.text, None if wait_s is None else wait_s + self._jitter() * min(3.0, wait_s * 0.05)
             )
@@ -254,7 +254,7 @@ class TelegramChannel:
 
 
 def _who_may_press(settings: TelegramSettings) -> frozenset[str]:
-    """A private chat has the id of its user; groups have negative ones, channels names."""
+    """Whether the chat is private: it has the id of its user; groups have negative ids, channels have names."""
     if settings.chat_id.startswith("@"):
         return frozenset()
     if settings.users:

@@ -1,4 +1,4 @@
-"""Telegram's Bot API: one method is called once, and what it answered (source: core.telegram.org/bots/api, 2026-11)."""
+"""Telegram's Bot API: calls one method once, and returns the answer (source: core.telegram.org/bots/api, 2026-11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BASE_URL = "https://api.telegram.org"
 _MAX_BYTES = 1_000_000
 _NO_RESULT = msgspec.Raw(b"null")
-_BOUNDARY = "gpuwatch-8f14e45fceea167a5a36dedd4bea2543"  # in no picture and no text of ours
+_BOUNDARY = "gpuwatch-8f14e45fceea167a5a36dedd4bea2543"  # occurs in no picture and none of our texts
 
 
 class _Parameters(msgspec.Struct):
@@ -33,12 +33,12 @@ class _Answer(msgspec.Struct):
 
 
 class BotApiReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What Telegram answered, whatever it was.
+    """Telegram's answer, of any kind.
 
     Attributes:
-        status: of HTTP; 0: no answer came, `description` says why.
+        status: of HTTP; 0: there was no answer, and `description` gives the reason.
         result: JSON, if `ok`.
-        retry_after_s: how long it wants to be left alone.
+        retry_after_s: how long to wait before the next request.
         moved_to: the chat's new id.
     """
 
@@ -51,12 +51,12 @@ class BotApiReply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What went wrong, one redacted line."""
+        """The error, in one redacted line."""
         return redact(f"telegram: {self.status or ''} {self.description}".replace("  ", " ").strip())[:300]
 
 
 class BotApi:
-    """One bot. Its token is in the address, so that no error may show it."""
+    """One bot. Its token is in the address, so no error may contain the address."""
 
     def __init__(self, token: str, http: HttpClient, base_url: str = BASE_URL) -> None:
         register_secret(token)
@@ -66,11 +66,11 @@ class BotApi:
 
     @property
     def webhook_path(self) -> str:
-        """The path at which gpuwatch takes this bot's updates; it also tells whether a webhook is gpuwatch's own."""
+        """The path at which gpuwatch accepts this bot's updates; it also identifies gpuwatch's own webhooks."""
         return f"/telegram/{self.bot_id}"
 
     def call(self, method: str, body: dict[str, object], deadline_s: float) -> BotApiReply:
-        """Call a method once. Never raises an error of the network: then `status` is 0."""
+        """Call a method once. A network error gives `status` 0 instead of an exception."""
         try:
             answered = self._http.ask(
                 "POST", self._url + method, json=body, deadline_s=deadline_s, max_bytes=_MAX_BYTES
@@ -80,7 +80,7 @@ class BotApi:
         return _read(answered)
 
     def send_photo(self, fields: dict[str, str], picture: bytes, deadline_s: float) -> BotApiReply:
-        """Send a PNG. `fields`: the other parameters; `caption` and `reply_markup` among them."""
+        """Send a PNG. `fields`: the other parameters, such as `caption` and `reply_markup`."""
         parts = [
             f'--{_BOUNDARY}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
             for name, value in fields.items()
@@ -104,13 +104,13 @@ class BotApi:
 
 
 def _bot_id(token: str) -> str:
-    """The bot's public id; of a token in another form a digest."""
+    """Return the bot's public id, or a digest of a token in another form."""
     number, found, _ = token.partition(":")
     return number[:32] if found and number.isdecimal() else sha256(token.encode()).hexdigest()[:12]
 
 
 def keyboard(rows: ButtonRows) -> dict[str, object]:
-    """An `InlineKeyboardMarkup`; without rows it takes the buttons of a message away."""
+    """Return an `InlineKeyboardMarkup`; without rows it removes the buttons of a message."""
     return {"inline_keyboard": [[{"text": one.label, "callback_data": one.data} for one in row] for row in rows]}
 
 

@@ -1,4 +1,4 @@
-"""Telegram's HTML: an alert's lines as a message, every foreign text escaped. Pure.
+"""Telegram's HTML: an alert's lines as a message, with all foreign text escaped. Pure.
 
 source: core.telegram.org/bots/api#html-style, read 2026-11.
 """
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from gpuwatch.notifiers.toolkit import Line, Piece, Role, footer, lines, own_text
 from gpuwatch.ports import Alert
 
-MAX_UNITS = 4096  # UTF-16 code units after the entities are parsed
+MAX_UNITS = 4096  # UTF-16 code units, counted after parsing the entities
 _MORE = Line(Role.ITEM, (Piece("… truncated; full alert: gpuwatch alerts"),))
 
 
 def render(alert: Alert, templates: Mapping[str, str] | None = None) -> str:
-    """The message as Telegram's HTML, at most 4096 characters as shown; cut between two lines.
+    """Return the message as Telegram's HTML, at most 4096 displayed characters; truncated between two lines.
 
     Args:
-        templates: the owner's own texts by kind; what Telegram would not take whole is not used.
+        templates: the owner's texts by kind; one that Telegram would not accept completely is not used.
     """
     own = own_text(templates, alert, marked_up)
     if own and len(own.encode("utf-16-le")) // 2 <= MAX_UNITS:
@@ -43,7 +43,7 @@ def _units(line: Line) -> int:
 
 
 def marked_up(line: Line) -> str:
-    """One line as HTML."""
+    """Render one line as HTML."""
     return "".join(map(_mark_up, line.pieces))
 
 
@@ -61,7 +61,7 @@ def _mark_up(piece: Piece) -> str:
     )
 
 
-# Telegram turns bare domains, @names, #tags, $TICKERS and /commands into links by itself, but never inside <code>.
+# Telegram makes links of bare domains, @names, #tags, $TICKERS and /commands, except inside <code>.
 _LINKS_ITSELF = re.compile(r"(\S*(?:(?<!\w)[@#/]\w|\$[^\W\d]|\w\.[^\W\d_]{2}|://|\d\.\d+\.\d+\.\d)\S*)")
 
 
@@ -74,7 +74,7 @@ def _escaped(text: str) -> str:
 
 
 def cut_text(text: str) -> str:
-    """As much as one message may hold."""
+    """Return as much as one message may contain."""
     units = text.encode("utf-16-le")[: (MAX_UNITS - 1) * 2]
     cut = units.decode("utf-16-le", "ignore")
     return cut if cut == text else cut + "…"

@@ -1,4 +1,4 @@
-"""The webhook that a bot has at Telegram (source: core.telegram.org/bots/api#webhookinfo)."""
+"""A bot's webhook as registered at Telegram (source: core.telegram.org/bots/api#webhookinfo)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 from gpuwatch.notifiers.telegram.bot_api import BotApi
 from gpuwatch.ports.declarations import parse_url
 
-PORTS = (443, 80, 88, 8443)  # the others are refused (source: core.telegram.org/bots/api#setwebhook)
+PORTS = (443, 80, 88, 8443)  # Telegram accepts no others (source: core.telegram.org/bots/api#setwebhook)
 
 
 class WebhookInfo(msgspec.Struct, frozen=True):
-    """Where updates are sent; `url` is empty without a webhook.
+    """The address for updates; `url` is empty without a webhook.
 
     Attributes:
-        last_error_date: of the newest delivery that failed, seconds since 1970; 0: none did.
+        last_error_date: time of the newest failed delivery, seconds since 1970; 0: none.
     """
 
     url: str = ""
@@ -26,7 +26,7 @@ class WebhookInfo(msgspec.Struct, frozen=True):
 
 
 def read_webhook_info(api: BotApi, deadline_s: float = 5.0) -> WebhookInfo | None:
-    """What Telegram says; None: it does not say."""
+    """Return Telegram's information; None: unavailable."""
     reply = api.call("getWebhookInfo", {}, deadline_s)
     if not reply.ok:
         return None

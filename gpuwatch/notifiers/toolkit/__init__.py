@@ -1,4 +1,4 @@
-"""What the channels share: the layout of an alert, and alerts that only some recipients take. Pure."""
+"""Shared by the channels: the layout of an alert, and alerts that only some recipients accept. Pure."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ __all__ = [
     "text_of",
 ]
 
-CHECK_S = 8.0  # the longest that a check may take: `gpuwatch doctor` gives up after 10 s
+CHECK_S = 8.0  # longest duration of a check: `gpuwatch doctor` gives up after 10 s
 
 
 def key_of(recipient: str) -> str:
-    """Stands for a recipient who took an alert, without naming it; with `!` in front, for one who never will."""
+    """Return a key for a recipient that does not reveal it; with the prefix `!` for one that rejected the alert."""
     return hashlib.sha256(recipient.encode()).hexdigest()[:12]
 
 
 def remaining(recipients: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Those who have neither taken the alert nor refused it for good."""
+    """Return the recipients that have neither accepted the alert nor rejected it for good."""
     return [one for one in recipients if not {key_of(one), "!" + key_of(one)} & set(taken)]
 
 
 def settle(channel: str, later: str, refused: str, done: Sequence[str], waits_s: Sequence[float] = ()) -> None:
-    """What a delivery to several recipients comes to; returns if all of them took it.
+    """Conclude a delivery to several recipients; returns if all of them accepted it.
 
     Args:
-        later: why some cannot take it now; empty: there are none.
-        refused: why some never will; empty: there are none.
-        done: the keys of those who took it or refused it, now or before.
+        later: why some cannot accept it now; empty: none.
+        refused: why some rejected it for good; empty: none.
+        done: the keys of those who accepted or rejected it, now or earlier.
 
     Raises:
-        DeliverLater, DeliveryRefused: with the keys in `taken`; without them nobody took it.
+        DeliverLater, DeliveryRefused: with the keys in `taken`; without them nobody accepted it.
     """
     if later:
         raise DeliverLater(f"{channel}: {later}", waits_s=waits_s, taken=done, refused=refused)
@@ -65,10 +65,10 @@ def settle(channel: str, later: str, refused: str, done: Sequence[str], waits_s:
 
 
 def checked(channel: str, check: Callable[[], str]) -> Iterator[Finding]:
-    """For `ChannelInfo.doctor`: what a channel's own check found.
+    """For `ChannelInfo.doctor`: yields the result of a channel's own check.
 
     Args:
-        check: asks the service whether it would take alerts, and sends none; returns what was found, in a few words.
+        check: tests whether the service would accept alerts, without sending any; returns the result in a few words.
             Raises DeliveryError.
     """
     area = f"alerts by {channel}"

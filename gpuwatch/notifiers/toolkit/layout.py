@@ -1,4 +1,4 @@
-"""An alert as lines of plain pieces: the one layout that plain text, Telegram and mail render. Pure."""
+"""An alert as lines of plain pieces: one layout for plain text, Telegram and mail. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import msgspec
 
 from gpuwatch.ports import Alert, OfferLine, Severity
 
-MAX_TEXT = 300  # of one value: a long text of a host must not push the rest out of a message
-_FULL_PARTS = 3  # more parts than that get one line each …
-_SHORT_PARTS = 20  # … up to here; the rest is counted
-_COMMAND = ": gpuwatch "  # what stands behind it can be pasted into a shell
-_WORTH_SKIPPING = 6  # characters; what is shorter may be in the headline by chance
+MAX_TEXT = 300  # per value: a host's long text must not crowd out the rest of a message
+_FULL_PARTS = 3  # with more parts, each gets only one line …
+_SHORT_PARTS = 20  # … up to this number; further parts are counted
+_COMMAND = ": gpuwatch "  # text after it can be pasted into a shell
+_WORTH_SKIPPING = 6  # characters; shorter text may be in the headline by chance
 _SEPARATORS = frozenset({"\u2028", "\u2029"})
 _PREFIXES = {Severity.CRITICAL: "CRITICAL: ", Severity.WARNING: "Warning: "}
 
 
 class Role(Enum):
-    """What a line is for."""
+    """The purpose of a line."""
 
     TITLE = auto()  # of the message
     PART = auto()  # the title of one of several alerts in a message
     FACT = auto()  # a label, then its value
-    LINK = auto()  # the one thing to tap
+    LINK = auto()  # the link to tap
     HEADING = auto()
     ITEM = auto()
     GAP = auto()  # a blank line
@@ -39,7 +39,7 @@ class Piece(msgspec.Struct, frozen=True):
     text: str
     bold: bool = False
     url: str | None = None
-    code: bool = False  # to be copied as it is
+    code: bool = False  # to be copied unchanged
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -53,33 +53,33 @@ GAP = Line(Role.GAP)
 
 
 def as_text(alert: Alert) -> str:
-    """The whole alert as plain text."""
+    """Return the whole alert as plain text."""
     return "\n".join(plain(line) for line in (*lines(alert), *footer(alert)))
 
 
 def plain(line: Line) -> str:
-    """One line without markup; a link follows its text."""
+    """Return one line without markup; a link follows its text."""
     return "".join(piece.text + (f" <{piece.url}>" if piece.url else "") for piece in line.pieces)
 
 
 def subject(alert: Alert) -> str:
-    """The headline as one line, with its severity in front."""
+    """Return the headline as one line, preceded by its severity."""
     return cleaned(_PREFIXES.get(alert.severity, "") + alert.headline, 150)
 
 
 def lines(alert: Alert) -> list[Line]:
-    """Everything but the footer, most important first."""
+    """Yield everything except the footer, most important first."""
     title = _PREFIXES.get(alert.severity, "") + cleaned(alert.headline)
     return [Line(Role.TITLE, (Piece(title, bold=True),)), *_body(alert)]
 
 
 def footer(alert: Alert) -> list[Line]:
-    """Shows the id, by which people recognise a message that came twice."""
+    """Return the footer with the id, by which people recognise duplicates."""
     return [GAP, Line(Role.FOOTER, (Piece(f"gpuwatch · alert {cleaned(alert.alert_id)}"),))]
 
 
 def cleaned(text: str, most: int = MAX_TEXT) -> str:
-    """One line of at most so many characters, without controls, invisible formatting and lone surrogates."""
+    """Return one line of limited length, without control characters, invisible formatting and lone surrogates."""
     kept = text[: most * 4]
     if not kept.isprintable():
         kept = "".join(" " if _is_unfit(character) else character for character in kept)
@@ -105,7 +105,7 @@ def _body(alert: Alert) -> Iterator[Line]:
             yield Line(Role.LINK, (Piece("• "), link))
         yield from map(_hint, alert.can_do)
     yield from _parts(alert.parts)
-    if len(alert.offers) > 1:  # the facts are about the first
+    if len(alert.offers) > 1:  # the facts are about the first one
         yield GAP
         yield Line(Role.HEADING, (Piece("Next cheapest", bold=True),))
         yield from (_offer(number, offer) for number, offer in enumerate(alert.offers[1:], start=2))
@@ -134,7 +134,7 @@ def _short(part: Alert) -> Line:
 
 
 def _is_in(value: str, headline: str) -> bool:
-    """What the headline says is not said again: the GPU, the price, the provider."""
+    """Remove facts that the headline already states: the GPU, the price, the provider."""
     return len(value) >= _WORTH_SKIPPING and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", headline) is not None
 
 
@@ -161,7 +161,7 @@ def _offer(number: int, offer: OfferLine) -> Line:
 
 
 def _link_to(offer: OfferLine) -> Piece | None:
-    """The provider's page of this offer where it has one, else the page where a person rents."""
+    """Return the provider's page of this offer, if there is one, else the page for renting manually."""
     if not offer.url or not offer.url.startswith(("https://", "http://")):
         return None
     url = cleaned(offer.url, 1000).replace(" ", "%20")

@@ -1,7 +1,7 @@
-"""The owner's own texts: `[notify.CHANNEL.templates] match = "$headline …"`, filled in with an alert's values. Pure.
+"""The owner's texts: `[notify.CHANNEL.templates] match = "$headline …"`, filled in with an alert's values. Pure.
 
-A template is a `string.Template`: it names values and computes nothing. One that names what does not exist, or is not
-well formed, is not used; the built-in text is sent, and `templates_faults` says why.
+A template is a `string.Template`: it names values and computes nothing. If it names an unknown value or is malformed,
+the built-in text is sent instead, and `templates_faults` gives the reason.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ FACT_NAMES = (
 )
 _NAMES = frozenset((*GENERAL_NAMES, *FACT_NAMES))
 _KINDS = tuple(kind.value for kind in AlertKind)
-_RENAMED = {"kind": "kind_of_price"}  # a fact of offers that are not live; `$kind` is the kind of the alert
+_RENAMED = {"kind": "kind_of_price"}  # a fact of offers that are not live; `$kind` is already the kind of the alert
 
 
 def _parse(value: object) -> dict[str, str]:
-    if isinstance(value, str):  # as the environment gives a table
+    if isinstance(value, str):  # a table from the environment
         value = plain_json(value)
     if not isinstance(value, dict):
         raise ValueError('expected a table of texts by alert kind, such as match = "$headline"')  # noqa: TRY004
@@ -62,22 +62,22 @@ TEMPLATES = OptionSpec(
 
 
 def templates_faults(templates: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
-    """The kind and the fault of each template that is not used."""
+    """Return the kind and the fault of each unusable template."""
     for kind, text in (templates or {}).items():
         if fault := _fault(text):
             yield kind, fault
 
 
 def text_of(templates: Mapping[str, str] | None, alert: Alert) -> str:
-    """The alert as plain text: the owner's own, else the built-in one."""
+    """Return the alert as plain text: the owner's, else the built-in one."""
     return own_text(templates, alert, plain) or as_text(alert)
 
 
 def own_text(templates: Mapping[str, str] | None, alert: Alert, render: Callable[[Line], str]) -> str | None:
-    """The owner's text of an alert; None: there is none for its kind, it is broken, or it is about several at once.
+    """Return the owner's text for an alert; None: none for its kind, a faulty one, or an alert with several parts.
 
     Args:
-        render: a line in the channel's own markup, everything in it escaped.
+        render: renders a line in the channel's markup, with everything escaped.
     """
     text = (templates or {}).get(alert.kind)
     if text is None or alert.parts or _fault(text):
@@ -115,6 +115,6 @@ def _values(alert: Alert, render: Callable[[Line], str]) -> dict[str, str]:
 
 
 def _name(label: str) -> str:
-    """ "Cost so far" → `cost_so_far`."""
+    """Convert "Cost so far" to `cost_so_far`."""
     name = re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
     return _RENAMED.get(name, name)
