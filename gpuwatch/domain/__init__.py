@@ -1,1 +1,1 @@
-"""The rules of gpuwatch, pure: values in, values out; no I/O, no clock, no randomness, no log."""
+"""The pure rules of gpuwatch: values in, values out; no I/O, no clock, no randomness, no log."""

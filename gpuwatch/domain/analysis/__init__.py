@@ -1,1 +1,1 @@
-"""What the price history says: pure functions by textbook methods. No I/O."""
+"""Analysis of the price history: pure functions, textbook methods, no I/O."""

@@ -1,4 +1,4 @@
-"""Wait or buy before a deadline, from an hourly price series."""
+"""Advice whether to wait or to buy before a deadline, from an hourly price series."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ class BuyVerdict(StrEnum):
 
 
 class WaitingSaving(msgspec.Struct, frozen=True, kw_only=True):
-    """The share saved by waiting, compared with buying at once, in hours that the rule was not fitted on.
+    """The share saved by waiting instead of buying at once, measured in hours that the rule was not fitted on.
 
-    Of waits that started at prices near the price now; a saving that chance explains in part is shrunk by that part.
+    It covers waits that started at prices near the current one. The part of a saving that may be chance is removed.
     """
 
     share: float
-    low: float  # 95 % of single waits: what yours may come to
+    low: float  # 95 % range of a single wait, such as yours
     high: float
-    mean_low: float  # 95 % of the mean
+    mean_low: float  # 95 % interval of the mean
     mean_high: float
-    hours: int  # in which a wait started whose outcome is known
-    days: int  # with such hours
-    missed: int = 0  # of these waits: nothing was on offer at the deadline; they pay the next offer
-    unknown: int = 0  # further waits, whose deadline nobody saw
+    hours: int  # hours in which a wait with a known outcome started
+    days: int  # days with such hours
+    missed: int = 0  # of these waits: nothing was on offer at the deadline; they pay for the next offer
+    unknown: int = 0  # further waits: no poll at their deadline
 
     @property
     def starts(self) -> int:
@@ -72,22 +72,22 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     verdict: BuyVerdict
     why: str
     now_usd: float | None  # the lowest price of the newest hour; None: nothing was on offer, or there was no poll
-    hours: int  # until the deadline that was judged: whole steps
-    limits_usd: tuple[float | None, ...]  # by whole steps left, from 0; None: any price
+    hours: int  # to the deadline, in whole steps of the series
+    limits_usd: tuple[float | None, ...]  # index: whole steps left; None: any price
     reached: tuple[tuple[float, float | None], ...]  # share of starts → the price reached before the deadline; None:
     # too few starts to tell
-    reached_starts: int  # the starts at prices near the price now, which `reached` is about
+    reached_starts: int  # starts at prices near the current one; `reached` is computed from them
     rule: RuleKind
     saving: WaitingSaving | None  # None: too few hours in which the rule would have waited
-    median_usd: float | None  # of the history: the limit of the fixed median
-    relative: bool  # the limits move with the median of the week
-    known_hours: int  # entries with a poll: hours, or the steps of a slow market
+    median_usd: float | None  # of the history; the limit of the fixed-median rule
+    relative: bool  # the limits follow the median of the week
+    known_hours: int  # entries with a poll: hours, or steps of a slow market
     span_hours: int
     step_h: int = 1
 
     @property
     def limit_usd(self) -> float | None:
-        """At or under it, buy now. None: at any price."""
+        """Buy now at or under this price. None: at any price."""
         return self.limits_usd[-1]
 
 
@@ -116,13 +116,13 @@ def steps_until(series: PriceSeries, hours: int) -> int:
 
 
 def advise(series: PriceSeries, hours: int, record: ForecastRecord | None = None) -> Advice:
-    """What to do now, at the end of the series, which must be long enough (`why_too_little_data`).
+    """Advise what to do now, at the end of the series, which must be long enough (`why_too_little_data`).
 
-    Having no GPU at the deadline costs the next offer that comes (`outcomes`). On the longer step of a slow market the
-    deadline counts whole steps.
+    A wait that has no GPU at the deadline pays for the next offer (`outcomes`). In a slow market, the deadline is
+    rounded down to whole steps of the series.
 
     Args:
-        record: what came of earlier statements; it shrinks the saving, and may rule out optimal stopping.
+        record: the outcomes of earlier forecasts; it shrinks the saving and may rule out optimal stopping.
     """
     path, steps = price_path_of(series), steps_until(series, hours)
     found = best_stopping_rule(path, steps, is_simple=record is not None and not record.trusts_optimal_stopping)
@@ -177,13 +177,13 @@ def _verdict(now: float | None, limit: float | None, saving: WaitingSaving | Non
     return BuyVerdict.WAIT, "the price is above the limit, and waiting paid out of sample"
 
 
-# --- how often a price was met ----------------------------------------------------------------------------------------
+# --- how often a price was reached ------------------------------------------------------------------------------------
 
 
 def similar_starts(path: PricePath, now: float | None, among: Flags) -> Flags:
-    """The hours whose price was nearest to the price now: a tenth of them, and two days at least.
+    """The hours with the prices nearest to the current one: a tenth of the hours, but at least two days.
 
-    What waiting brings depends on where the price stands when it starts. Without a price now: all.
+    The result of waiting depends on the price at its start. Without a current price: all hours.
 
     Args:
         among: hours with a price.
@@ -199,11 +199,11 @@ def similar_starts(path: PricePath, now: float | None, among: Flags) -> Flags:
 
 
 def reached(path: PricePath, hours: int, share: float, starts: Flags | None = None) -> float | None:
-    """The lowest price that this share of the starts reached in this many hours; None: not even the highest was.
+    """The lowest price that this share of the starts reached in this many hours; None: not even the highest price.
 
-    Kaplan and Meier on the hours until it was first met; those of the last starts were not all watched to the end.
-    Neighbouring starts meet the same prices, so the share asks for as many independent starts more as a quantile of few
-    needs: of n, the share × (n + 1) / n.
+    A Kaplan-Meier estimate of the hours until a price was first reached, because the last starts were not observed to
+    their end. Neighbouring starts see the same prices. So the required share is that of a quantile of n independent
+    starts: share × (n + 1) / n.
     """
     starts = path.polled if starts is None else starts
     independent = len(np.unique(np.nonzero(starts)[0] // max(1, hours)))
@@ -220,14 +220,14 @@ def reached(path: PricePath, hours: int, share: float, starts: Flags | None = No
 
 
 def met_within(path: PricePath, price: float, hours: int, starts: Flags | None = None) -> float:
-    """The share of the starts that saw an offer at or under a price in this many hours."""
+    """The share of the starts that saw an offer at or under a price within this many hours."""
     waited, met = hours_until(path.prices <= price)
     starts = path.polled if starts is None else starts
     return 1.0 - kaplan_meier(waited[starts].tolist(), met[starts].tolist()).at(hours)
 
 
 def hours_until(holds: Flags) -> tuple[Numbers, Flags]:
-    """Hours from each hour to the next one in which it holds, or to the end; and whether there is such an hour."""
+    """Hours from each hour to the next one where `holds` is true, or to the end; and whether there is such an hour."""
     count = len(holds)
     places = np.where(holds, np.arange(count), count)
     following = np.minimum.accumulate(places[::-1])[::-1]
@@ -240,10 +240,10 @@ def hours_until(holds: Flags) -> tuple[Numbers, Flags]:
 def saving_of(
     found: EvaluatedRule, first_hour: int, hours: int, starts: Flags | None = None, seed: int = 0, day: int = 24
 ) -> WaitingSaving | None:
-    """The saving over the hours in which the rule would have waited. None: they are too few.
+    """The saving over the hours in which the rule would have waited. None: too few such hours.
 
     Args:
-        starts: the hours that count; None: all.
+        starts: hours in which a wait may start; None: all.
         day: entries in a day, or 1 on a slow market.
     """
     begun = found.waits & (True if starts is None else starts)
@@ -276,7 +276,7 @@ def saving_of(
 def _of_one_wait(savings: Numbers, independent: int) -> tuple[float, float]:
     """95 % prediction interval of one wait: the wider of the observed quantiles and Student's t.
 
-    A new wait lies outside the extremes of n independent ones in 2 of n + 1 cases, so few ask for their extremes.
+    A new wait lies outside the extremes of n independent waits in 2 of n + 1 cases, so few waits use their extremes.
     """
     few = max(2, independent)
     tail = max(0.0, (0.025 * (few + 1) - 1) / (few - 1))
@@ -287,7 +287,7 @@ def _of_one_wait(savings: Numbers, independent: int) -> tuple[float, float]:
 
 
 def saving_interval(spent: Numbers, once: Numbers, block_days: int, seed: int) -> tuple[float, float]:
-    """95 % interval of the share saved, from daily sums; prices last for days, so days are resampled in blocks.
+    """95 % interval of the share saved, from daily sums. Prices last for days, so days are resampled in blocks.
 
     Circular blocks: Politis and Romano, 1992. Few blocks: Student's t.
     """

@@ -1,4 +1,4 @@
-"""`max_price = "auto"`: the current limit, from the history and the time left. Never above the cap."""
+"""`max_price = "auto"`: the current limit from the price history and the time left, never above the cap."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gpuwatch.domain.analysis.price_series import PriceSeries
 from gpuwatch.domain.watches.watch import AutoPrice
 
 MAX_HOURS = 30 * 24
-_STEP = Decimal("0.0001")  # limits are rounded up to it, so that a price of the history is under its own limit
+_STEP = Decimal("0.0001")  # limits are rounded up to it, so that a historical price stays under its own limit
 _HOUR_S = 3600.0
 
 
 class LimitSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits in dollars per GPU-hour by whole hours left, from 0; None: any price. Empty: see `why_none`.
+    """Limits in dollars per GPU-hour; index: whole hours left. None: any price. Empty: see `why_none`.
 
-    `median_usd`: the limit of the fixed median, the simple rule; `rule`: the name of the one that is followed;
-    `is_simple`: by the record of earlier forecasts, only simple rules were considered.
+    `median_usd`: the limit of the fixed-median rule; `rule`: the name of the rule in use; `is_simple`: the record of
+    earlier forecasts allowed only the simple rules.
     """
 
     limits_usd: tuple[float | None, ...] = ()
@@ -41,9 +41,9 @@ def limit_schedule(
     """The limits from now to the deadline, as far ahead as the history allows.
 
     Args:
-        is_simple: by the simple rules alone (`best_stopping_rule`).
+        is_simple: consider only the simple rules (`best_stopping_rule`).
     """
-    # numpy adds 16 MB and 80 ms to a daemon, and most have no watch with an automatic limit
+    # numpy adds 16 MB and 80 ms to a daemon, and most daemons have no watch with an automatic limit
     from gpuwatch.domain.analysis.advice import MIN_DEADLINES, limits_now, why_too_little_data  # noqa: PLC0415
     from gpuwatch.domain.analysis.optimal_stopping import best_stopping_rule, price_path_of  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def limit_schedule(
 
 
 def limit_at(found: LimitSchedule, auto: AutoPrice, deadline: datetime, now: datetime) -> Decimal:
-    """The limit now: the cap in the last hour, after the deadline, and without enough history."""
+    """The current limit: the cap in the last hour, after the deadline, and without enough history."""
     if now >= deadline or not found.limits_usd:
         return auto.cap_usd_gpu_hour
     limit = found.limits_usd[min(hours_left(deadline, now), len(found.limits_usd) - 1)]

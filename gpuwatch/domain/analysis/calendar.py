@@ -52,7 +52,7 @@ HOURS_METHOD = (
 
 
 class EffectVerdict(StrEnum):
-    """What can be said about a difference."""
+    """The verdict on a difference."""
 
     NO_EFFECT = "no effect"
     CHEAPER = "cheaper"
@@ -65,16 +65,16 @@ _ALL_HOURS = (True,) * WEEK
 
 
 class WeekPart(msgspec.Struct, frozen=True):
-    """Hours of the week, compared with others."""
+    """Hours of the week that are compared with other hours."""
 
     name: str
     window: str  # as given
     mask: tuple[bool, ...]  # 168 hours, Monday 00:00 first
-    compared: tuple[bool, ...] = _ALL_HOURS  # the hours inside, and those that they are compared with
+    compared: tuple[bool, ...] = _ALL_HOURS  # the hours that take part, inside and outside
 
     @property
     def period(self) -> int:
-        """24 if every day is the same, as far as its hours count; otherwise 168."""
+        """24 if the hours that count are the same on every day; otherwise 168."""
         by_hour = [{self.mask[at] for at in range(hour, WEEK, DAY) if self.compared[at]} for hour in range(DAY)]
         return DAY if all(len(values) <= 1 for values in by_hour) else WEEK
 
@@ -85,13 +85,13 @@ class WeekPart(msgspec.Struct, frozen=True):
 
     @property
     def is_whole_days(self) -> bool:
-        """Is each whole day inside or outside, as far as its hours count?"""
+        """Is each day entirely inside or entirely outside, counting only the hours that take part?"""
         by_day = [{self.mask[at] for at in range(day, day + DAY) if self.compared[at]} for day in range(0, WEEK, DAY)]
         return all(len(values) <= 1 for values in by_day)
 
 
 class CalendarEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """How much cheaper a part is, in percent; below 0 it is more expensive."""
+    """How much cheaper the hours of a part are, in percent; below 0 they are more expensive."""
 
     name: str
     window: str
@@ -104,8 +104,8 @@ class CalendarEffect(msgspec.Struct, frozen=True, kw_only=True):
     high_percent: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
-    detectable_percent: float | None = None  # an effect this large is found four times in five
-    without_offers_share: float | None = None  # of the hours with a poll inside
+    detectable_percent: float | None = None  # the effect size that is detected four times in five
+    without_offers_share: float | None = None  # of the hours inside that have a poll
     without_offers_elsewhere_share: float | None = None
 
 
@@ -119,17 +119,17 @@ class HourEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Calendar(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. `since`, `until`: the first and the last hour with a price; None: there is none."""
+    """The result. `since`, `until`: the first and the last hour with a price; None: there is none."""
 
     since: datetime | None
     until: datetime | None
     hours: int  # with a price
     hours_polled: int
-    changes: int  # hours with another price than the hour before
+    changes: int  # hours whose price differs from the hour before
     median_microusd: float | None
     cells: list[HourOfWeekPrice]
     effects: list[CalendarEffect]
-    any_hour: CalendarEffect  # does any hour of the day differ from the others? it has no size
+    any_hour: CalendarEffect  # does any hour of the day differ from the others? it has no effect size
     by_hour: list[HourEffect]
     comparisons: int
 
@@ -143,13 +143,13 @@ NIGHT, WEEKEND = "22:00-08:00", "Sat-Sun"
 
 
 def week_part(name: str, text: str) -> WeekPart:
-    """The hours inside a window, or inside one of several: "22:00-08:00,Sat-Sun". All others are compared with them.
+    """The hours inside one or several windows, such as "22:00-08:00,Sat-Sun". All others are compared with them.
 
     Raises:
-        ValueError: all hours are inside, or none; or a window does not start and end on the hour.
+        ValueError: all hours or none are inside, or a window does not start and end on the hour.
     """
     try:
-        windows = [parse_window(text)]  # days are separated by commas, too
+        windows = [parse_window(text)]  # commas separate days, too
     except ValueError:
         windows = [parse_window(part) for part in text.split(",")]
     if any(window.start_minute % 60 or window.end_minute % 60 for window in windows):
@@ -161,9 +161,9 @@ def week_part(name: str, text: str) -> WeekPart:
 
 
 def default_parts() -> list[WeekPart]:
-    """Off-peak hours, and of these the nights of weekdays and the days of weekends, each against the peak hours.
+    """Off-peak hours, and within them the nights of weekdays and the days of weekends, each against the peak hours.
 
-    A night compared with all other hours would count weekend days as expensive, a weekend weekday nights.
+    Against all other hours, a night would be compared with weekend days, too, and a weekend with weekday nights.
     """
     off_peak = week_part("off-peak", f"{NIGHT},{WEEKEND}")
     weekend = week_part("weekend", WEEKEND).mask
@@ -206,7 +206,7 @@ def calendar_of(series: PriceSeries, zone: tzinfo, parts: Sequence[WeekPart], se
 def compare_parts(
     hours: HourlyLogs, parts: Sequence[WeekPart], seed: int
 ) -> tuple[list[CalendarEffect], CalendarEffect, list[HourEffect]]:
-    """The parts, any hour, and each hour of the day, corrected for all comparisons."""
+    """Compare the parts, any hour, and each hour of the day, corrected for the number of comparisons."""
     alone = [_effect(hours, part, seed, among=len(parts) + 1) for part in parts]
     any_hour, by_hour = _hours(day_profiles(hours), daily_pattern(hours), seed)
     *effects, any_hour = _judged([*alone, any_hour])
@@ -214,7 +214,7 @@ def compare_parts(
 
 
 def _effect(hours: HourlyLogs, part: WeekPart, seed: int, among: int) -> CalendarEffect:
-    """One part against the rest, before correction; `among` is the number of comparisons."""
+    """Compare one part with the rest, before correction; `among` is the number of comparisons."""
     sample, needed = ("days", MIN_DAYS * part.days_a_week // 7) if part.period == DAY else ("weeks", MIN_WEEKS)
     asked = without_daily_pattern(hours) if part.is_whole_days else hours
     turned = rotated_contrasts(asked, np.array(part.mask), np.array(part.compared), part.period, needed)
@@ -241,20 +241,20 @@ def _effect(hours: HourlyLogs, part: WeekPart, seed: int, among: int) -> Calenda
 
 
 def _p(turned: Floats, part: WeekPart, seed: int) -> float:
-    """p of a part. Weeks are few, and rotating them by whole days gives too few cases: only Student's t."""
+    """The p-value of a part. Rotating weeks by whole days gives too few cases, so weeks use Student's t only."""
     student = t_two_sided_p(float(abs_t_statistic(turned[:, 0])), len(turned) - 1)
     return student if part.period == WEEK else max(student, rotation_p_value(turned, seed))
 
 
 def _detectable(own: Floats, among: int) -> float:
-    """The size of an effect that is found four times in five, if it is the strongest of this many."""
+    """The effect size that is detected four times in five, if it is the strongest of this many."""
     freedom = len(own) - 1
     error = float(own.std(ddof=1)) / math.sqrt(len(own))
     return _cheaper(-error * (t_quantile(1 - ALPHA / among / 2, freedom) + t_quantile(0.8, freedom)))
 
 
 def _hours(profiles: Floats, means: Floats, seed: int) -> tuple[CalendarEffect, list[HourEffect]]:
-    """Does any hour of the day differ from the others, and by how much does each?"""
+    """Test whether any hour of the day differs from the others, and compute by how much each does."""
     found = CalendarEffect(
         name="any hour",
         window="00-23",
@@ -273,7 +273,7 @@ def _hours(profiles: Floats, means: Floats, seed: int) -> tuple[CalendarEffect, 
 
 
 def _pooled_days(profiles: Floats) -> Floats:
-    """For a long history, means of consecutive days: as good for the test, and faster."""
+    """For a long history, the means of consecutive days: as good for the test, and faster."""
     days = -(-len(profiles) // _MOST_ROWS)
     rows = len(profiles) // days
     means: Floats = profiles[len(profiles) - rows * days :].reshape(rows, days, -1).mean(1)
@@ -281,7 +281,7 @@ def _pooled_days(profiles: Floats) -> Floats:
 
 
 def _judged(effects: Sequence[CalendarEffect]) -> list[CalendarEffect]:
-    """Verdicts, corrected for all comparisons that had enough data."""
+    """Set the verdicts, corrected for all comparisons that had enough data."""
     adjusted = iter(holm([one.p for one in effects if one.p is not None]))
     return [one if one.p is None else _with_verdict(one, next(adjusted)) for one in effects]
 
@@ -296,12 +296,12 @@ def _with_verdict(effect: CalendarEffect, p_adjusted: float) -> CalendarEffect:
 
 
 def _side(low: float, high: float) -> EffectVerdict:
-    """The verdict, if the interval agrees with the test."""
+    """The verdict; no effect if the interval contradicts the test."""
     return EffectVerdict.CHEAPER if low > 0 else EffectVerdict.DEARER if high < 0 else EffectVerdict.NO_EFFECT
 
 
 def _corrected_hours(by_hour: Sequence[HourEffect], any_hour: CalendarEffect) -> list[HourEffect]:
-    """Each hour's p, raised by the same factor as that of any hour; and its verdict."""
+    """Raise each hour's p-value by the factor that the test of any hour was raised by, and set the verdicts."""
     if any_hour.p is None or any_hour.p_adjusted is None:
         return []
     raised = any_hour.p_adjusted / any_hour.p
@@ -315,7 +315,7 @@ def _corrected_hours(by_hour: Sequence[HourEffect], any_hour: CalendarEffect) ->
 
 
 def _with_no_offers(effect: CalendarEffect, part: WeekPart, hours: HourlyLogs, series: PriceSeries) -> CalendarEffect:
-    """Add how often nothing was on offer inside and outside: a missing price is not a cheap price."""
+    """Add the shares of hours without offers, inside and outside: a missing price is not a cheap price."""
     polled = np.array(series.polled, dtype=bool)
     absent, inside = polled & np.isnan(hours.logs), np.array(part.mask)[hours.labels]
     compared = np.array(part.compared)[hours.labels]
@@ -328,5 +328,5 @@ def _share(absent: Bools, among: Bools) -> float | None:
 
 
 def _cheaper(log_difference: float) -> float:
-    """Percent cheaper, from a difference of logarithms."""
+    """Percent cheaper, from a difference of natural logarithms."""
     return 100 * (1 - math.exp(log_difference)) + 0.0

@@ -1,6 +1,6 @@
-"""What makes a file of prices doubtful: a whole GPU family that jumps at once, and prices that never move.
+"""Checks for doubtful price files: a whole GPU family that jumps at once, and prices that never move.
 
-A wrong unit, a wrong column or a rate card looks like a market otherwise: a backtest over it boasts.
+A wrong unit, a wrong column or a rate card would otherwise pass as a market, and a backtest would overstate savings.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gpuwatch.domain.analysis.poll_timeline import Ints
 from gpuwatch.domain.analysis.price_columns import NO_LISTING, OfferIndex, PriceColumns, PriceSource
 from gpuwatch.domain.market.offer import OfferKind
 
-JUMP = 5.0  # times, of both quartiles and the median
-_FAMILY_OFFERS = 3  # fewer are no family that jumps
-_SAME_SIZE = 1.5  # times as many offers are still the same part of the market (assumed)
+JUMP = 5.0  # factor by which both quartiles and the median must change
+_FAMILY_OFFERS = 3  # fewer offers are not enough to call it a jump
+_SAME_SIZE = 1.5  # up to this ratio of offer counts it is the same part of the market (assumed)
 _CARD_OFFERS, _CARD_MOMENTS, _CARD_S = 5, 5, 7 * 86_400  # assumed: a market of five offers moves within a week
 
 
 class PriceJump(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU family whose prices all changed by a factor from one moment to the next.
+    """A GPU family whose prices all changed by a large factor from one moment to the next.
 
     Attributes:
         before: median GPU price, micro-dollars per hour.
@@ -43,7 +43,7 @@ class _Quartiles(NamedTuple):
 
 
 class FeedChecks:
-    """Looks at the rows of a file, part by part and in the file's order; a moment is not split between parts."""
+    """Reads the rows of a file in parts, in the file's order; no moment is split between parts."""
 
     def __init__(self, index: OfferIndex) -> None:
         self._index = index
@@ -63,7 +63,7 @@ class FeedChecks:
         self._rows = np.zeros(listings, np.int64)
 
     def add(self, rows: PriceColumns) -> None:
-        """Look at a part."""
+        """Check one part."""
         rows = rows.where(self._index.listing[rows.offer] != NO_LISTING)
         if not len(rows.at_s):
             return
@@ -74,10 +74,10 @@ class FeedChecks:
         self._look_for_jumps(self._family[rows.offer], rows.at_s, rows.microusd // self._gpus[rows.offer])
 
     def rate_cards(self, moments: dict[PriceSource, Ints]) -> list[str]:
-        """Providers whose prices are said to be live, but never move.
+        """The providers whose prices are marked as live but never change.
 
         Args:
-            moments: of each source.
+            moments: the times of each source.
         """
         kinds: dict[PriceSource, list[int]] = {}
         for number, (identity, kind) in enumerate(self._index.identities):
@@ -111,7 +111,7 @@ class FeedChecks:
         if last is None or last.at_s >= now.at_s:
             return
         if max(last.offers, now.offers) > _SAME_SIZE * min(last.offers, now.offers):
-            return  # other offers, not other prices: a poll that was cut, or a part of the market that left
+            return  # the offers changed, not the prices: an incomplete poll, or part of the market left
         pairs = list(zip(last.prices, now.prices, strict=True))
         if all(after >= JUMP * before for before, after in pairs) or all(
             before >= JUMP * after for before, after in pairs

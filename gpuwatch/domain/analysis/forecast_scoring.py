@@ -1,4 +1,4 @@
-"""Judges a statement of future prices by the prices that came."""
+"""Score a forecast of prices against the prices that came."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpuwatch.domain.analysis.outcomes import Numbers
 from gpuwatch.domain.analysis.price_forecasts import ForecastOutcome, ForecastScore, PriceForecast
 from gpuwatch.domain.analysis.price_series import HOUR_S, PriceSeries, cut_series
 
-LATER_OFFER_WITHIN = timedelta(days=7)  # after a deadline with nothing on offer; then the highest price counts
+LATER_OFFER_WITHIN = timedelta(days=7)  # after a deadline without offers; then the highest price counts
 
 
 def score(made: PriceForecast, series: PriceSeries, now: datetime) -> ForecastScore | None:
-    """What came of a statement; None: that is not known yet.
+    """The outcome of a forecast; None: it is not known yet.
 
     Args:
-        series: the prices from the hour of the statement up to now, or longer.
+        series: the prices from the hour of the forecast up to now, or longer.
     """
     if now < made.due_at + timedelta(hours=1):  # the hour of the deadline must be over
         return None
@@ -34,7 +34,7 @@ def score(made: PriceForecast, series: PriceSeries, now: datetime) -> ForecastSc
     if not is_settled and now < made.due_at + LATER_OFFER_WITHIN:
         return None
     if made.cap_usd is None and np.isnan(path.prices).all():
-        return ForecastScore(outcome=ForecastOutcome.UNKNOWN)  # nothing was ever on offer: no price of a miss
+        return ForecastScore(outcome=ForecastOutcome.UNKNOWN)  # nothing was ever on offer, so a miss has no price
     is_missed = bool(np.isnan(offered[-1])) and not _bought_before(offered, made)
     return ForecastScore(
         outcome=ForecastOutcome.MISSED if is_missed else ForecastOutcome.BOUGHT,
@@ -48,10 +48,10 @@ def score(made: PriceForecast, series: PriceSeries, now: datetime) -> ForecastSc
 
 
 def _path_since(made: PriceForecast, series: PriceSeries) -> PricePath:
-    """The prices from the statement on, by its own step; the first entry is that of the statement."""
+    """The prices from the forecast on, in its own step; the first entry is that of the forecast."""
     hour = int(made.made_at.timestamp()) // HOUR_S
     series = cut_series(series, hour)
-    unknown_h = max(0, min(series.first_hour - hour, made.hours + 1))  # nobody looked before the series begins
+    unknown_h = max(0, min(series.first_hour - hour, made.hours + 1))  # no polls before the series begins
     path = price_path_of(series)
     path = PricePath(
         prices=np.append(np.full(unknown_h, np.nan), path.prices),

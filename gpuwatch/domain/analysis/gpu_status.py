@@ -25,8 +25,8 @@ from gpuwatch.domain.analysis.price_series import (
 from gpuwatch.domain.analysis.survival import SurvivalCurve, kaplan_meier
 
 CHANGE_HOURS = (24, 7 * 24, 30 * 24)
-MIN_LIFETIMES = 5  # fewer give no median
-MIN_HOURS = 24  # with offers; fewer give no percentile
+MIN_LIFETIMES = 5  # with fewer, there is no median
+MIN_HOURS = 24  # with offers; with fewer, there is no percentile
 NEVER = -1
 METHOD = (
     "now: the newest look; changes: against the lowest price of the hour so long before it; percentile: mid-rank among "
@@ -52,7 +52,7 @@ class GpuHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The history of one GPU, with at least one poll."""
 
     gpu: str
-    series: PriceSeries  # reaches 30 days further back than the percentile
+    series: PriceSeries  # starts 30 days before the period of the percentile
     intervals: OfferIntervalColumns
     polled_s: int  # the newest poll
 
@@ -63,16 +63,16 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     polled_s: int
     now: int | None
-    changes: Mapping[int, float | None]  # hours back → 0.1: it is 10 % more expensive now
+    changes: Mapping[int, float | None]  # hours back → relative change; 0.1: now 10 % more expensive
     percentile: float | None  # 0: cheaper than ever
     known_hours: int  # the hours that the percentile compares with
     offers: int
-    under: int | None  # the price that the lifetimes refer to
+    under: int | None  # the price of the lifetimes
     lifetime: SurvivalCurve
 
     @property
     def is_lifetime_known(self) -> bool:
-        """Are there enough offers for a median?"""
+        """Are there enough lifetimes for a median?"""
         return self.lifetime.samples >= MIN_LIFETIMES
 
 
@@ -81,7 +81,7 @@ def gpu_status_of(past: GpuHistory, since_s: int, under: int | None) -> GpuStatu
 
     Args:
         since_s: start of the history that the percentile and the lifetimes use.
-        under: the price that the lifetimes refer to; None: the median price, weighted by time on offer.
+        under: the price of the lifetimes; None: the median price, weighted by time on offer.
     """
     intervals, now_at = past.intervals, datetime.fromtimestamp(past.polled_s, UTC)
     stands = (intervals.gone_s == NEVER) & (intervals.polled_s > past.polled_s - POLL_LASTS_S)
@@ -111,7 +111,7 @@ def median_price(intervals: OfferIntervalColumns, since_s: int) -> int | None:
     """The median price, weighted by time on offer."""
     ends = np.where(intervals.gone_s == NEVER, intervals.polled_s, intervals.gone_s)
     lasted = np.maximum(ends - np.maximum(intervals.from_s, since_s), 0)
-    lasted = np.maximum(lasted, ends >= since_s)  # an offer that only the newest poll saw counts, too
+    lasted = np.maximum(lasted, ends >= since_s)  # include an offer that only the newest poll saw
     order = np.argsort(intervals.price, kind="stable")
     gone_by = np.cumsum(lasted[order])
     if not len(gone_by) or not gone_by[-1]:
@@ -120,7 +120,7 @@ def median_price(intervals: OfferIntervalColumns, since_s: int) -> int | None:
 
 
 def lifetime_curve_at(intervals: OfferIntervalColumns, limit: int, since_s: int) -> SurvivalCurve:
-    """How long offers that were seen to reach a price stay there; as `snipe.offer_lifetimes`, but on columns."""
+    """How long offers stay at or under a price once they reach it; like `snipe.offer_lifetimes`, but on columns."""
     mine = OfferIntervalColumns(*(column[intervals.price <= limit] for column in intervals))
     if not len(mine.price):
         return kaplan_meier([], [])
@@ -180,7 +180,7 @@ def _before(looks: list[int], at_s: int) -> int:
 
 
 def _of_gpu(market_history: MarketHistory, gpu: str) -> MarketHistory:
-    """The intervals and polls of one GPU; listings keep their numbers."""
+    """The intervals and polls of one GPU; listings keep their indices."""
     mine = {number for number, listing in enumerate(market_history.listings) if listing.identity.gpu == gpu}
     scopes = {
         (market_history.listings[number].identity.provider, market_history.listings[number].identity.spot)

@@ -1,7 +1,8 @@
-"""From price rows to a market history: which polls the rows imply, and the intervals between them.
+"""Build a market history from price rows: the polls that the rows imply, and the intervals between them.
 
-An offer without a row at some time was not on offer then. So each time of a provider counts as a complete poll of
-everything the file covers, for a rental type from its first row on; unless the file has explicit polls of the provider.
+An offer without a row at some time was not on offer then. So each time in a provider's rows counts as a complete poll
+of everything the file covers, for a rental type from its first row on, unless the file has explicit polls of the
+provider.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _Polled = Mapping[PollScope, StatedPolls]
 def history_of_rows(
     rows: Iterable[PriceRow], source: str, kinds: Mapping[str, OfferKind] | None = None
 ) -> MarketHistory:
-    """Build the history; if an offer has two rows at one time, the cheaper price counts.
+    """Build the history; if an offer has two rows at one time, the lower price counts.
 
     Args:
-        kinds: provider → the kind of its prices if the rows do not say; live if not named.
+        kinds: provider → the kind of its prices if the rows do not state it; default: live.
     """
     return history_of_columns(columns_of(rows), source, kinds or {})
 
@@ -48,10 +49,10 @@ def history_of_columns(
     kinds: Mapping[str, OfferKind],
     wanted: Callable[[tuple[ListedOffer, ...]], list[bool]] | None = None,
 ) -> MarketHistory:
-    """The same of columns.
+    """Build the history from columns.
 
     Args:
-        wanted: all offers → which of them get their intervals; None: all of them.
+        wanted: all offers → which of them get intervals; None: all.
     """
     index = OfferIndex(rows.offers, kinds)
     survey = RowSurvey(index)
@@ -79,7 +80,7 @@ def _polled(rows: PriceColumns, index: OfferIndex, survey: RowSurvey) -> dict[Po
 
 
 def _listings(rows: PriceColumns, index: OfferIndex) -> tuple[tuple[ListedOffer, ...], Any]:
-    """The offers that have rows, and their places by the index's numbers; the last place stands for no offer."""
+    """The offers with rows, and each index number's position among them; the last position stands for no offer."""
     newest, ordered = index.newest(rows), _by_first_row(rows, index)
     numbers = np.full(len(index.identities) + 1, NO_LISTING, np.int64)
     numbers[ordered] = np.arange(len(ordered))
@@ -120,7 +121,7 @@ def _intervals(listings: tuple[ListedOffer, ...], observed: Any, polled: _Polled
 
 
 def _timeline(polled: _Polled, scope: PollScope) -> PollTimeline:
-    """The polls of a GPU, and those of all."""
+    """The polls of a GPU, together with the polls of all GPUs."""
     found = StatedPolls()
     for one in (scope, (scope[0], "", scope[2])):
         polls = polled.get(one, StatedPolls())

@@ -1,4 +1,4 @@
-"""From a market history to price rows: what each poll saw, and the polls; `history_from_rows` is the way back."""
+"""Convert a market history to price rows: what each poll saw, and the polls. `history_from_rows` is the inverse."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def price_rows_of(
     kinds: Mapping[str, OfferKind],
     disk_gb: float,
 ) -> Iterator[PriceRow]:
-    """By time: a row for each poll and for each offer it saw, and for observations outside of polls.
+    """Rows in time order: one for each poll and each offer it saw, and one for each observation outside of polls.
 
-    Polls that the other rows imply get no row of their own.
+    Polls that the other rows imply get no row.
 
     Args:
-        complete_polls: by scope; an offer that they did not see was not on offer.
+        complete_polls: by scope; an offer that they do not show was not on offer.
         since_s: earlier observations are left out.
-        kinds: provider → the kind of its prices that rows need not name.
+        kinds: provider → the kind of its prices; rows of this kind need not state it.
         disk_gb: the disk included in a row's price.
     """
     walk, implied = _HistoryWalk(market_history), implied_sources(market_history, complete_polls, since_s)
@@ -56,7 +56,7 @@ def price_rows_of(
 
 
 class _HistoryWalk:
-    """Walks through a history once, in time order, and knows the intervals on offer."""
+    """Iterates once over a history in time order and keeps the intervals that are on offer."""
 
     def __init__(self, market_history: MarketHistory) -> None:
         self._intervals = market_history.intervals
@@ -72,7 +72,7 @@ class _HistoryWalk:
         return {at_s for interval in self._intervals for at_s in (interval.from_s, interval.seen_s)}
 
     def seen_at(self, at_s: int, polled: set[PollScope]) -> Sequence[OfferInterval]:
-        """What polls of these scopes saw, and what was observed at this time outside of them; times must ascend."""
+        """The offers that polls of these scopes saw, and those observed outside of them; times must ascend."""
         found: dict[int, None] = {}
         while self._begin and self._intervals[self._begin[0]].from_s <= at_s:
             found[self._begin[0]] = None
@@ -152,7 +152,7 @@ _CompletePolls = Mapping[_QueryKey, set[CompletePoll]]
 def implied_sources(
     market_history: MarketHistory, complete_polls: Mapping[PollScope, set[CompletePoll]], since_s: int
 ) -> set[PriceSource]:
-    """Sources whose polls the rows imply: every time with a row polled all that the file covers, no other time did.
+    """Sources whose polls the rows imply: each time with a row polled all that the file covers, and no other time did.
 
     Args:
         complete_polls: by scope.
@@ -176,7 +176,7 @@ def _are_implied(intervals: _Intervals, complete_polls: _CompletePolls, since_s:
     times = sorted({poll.at_s for found in complete_polls.values() for poll in found})
     edges = {at_s for interval in every for at_s in (interval.from_s, interval.seen_s) if at_s >= since_s}
     return (
-        all(gpu in gpus and spot in types for gpu, spot in complete_polls)  # a poll of all GPUs covers others, too
+        all(gpu in gpus and spot in types for gpu, spot in complete_polls)  # a poll of all GPUs covers single GPUs, too
         and all(poll.to_microusd is None for found in complete_polls.values() for poll in found)
         and edges <= set(times)
         and _times_with_offers(times, every) == len(times)
@@ -199,7 +199,7 @@ def _times_since_first_row(times: Sequence[int], intervals: _Intervals, spot: bo
 
 
 def _times_with_offers(times: Sequence[int], intervals: Iterable[OfferInterval]) -> int:
-    """At how many of these times something was on offer."""
+    """The number of these times at which something was on offer."""
     counted, after = 0, 0  # times before `after` are counted
     for interval in sorted(intervals, key=lambda one: one.from_s):
         start, end = max(after, bisect_left(times, interval.from_s)), bisect_right(times, interval.seen_s)

@@ -1,7 +1,7 @@
-"""The market over time as it was seen: offers and their prices from poll to poll, and the polls themselves.
+"""The observed market over time: offers and their prices from poll to poll, and the polls themselves.
 
-Questions about the past are asked of a market history, wherever it comes from: the store (`storage.stored_prices`) or a
-file of price rows (`price_rows`). Times are whole seconds since 1970 (UTC), money whole micro-dollars.
+All questions about the past use a market history, from the store (`storage.stored_prices`) or from a file of price
+rows (`price_rows`). Times are whole seconds since 1970 (UTC), money whole micro-dollars.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpuwatch.domain.market.pricing import HOURS_A_MONTH
 
 
 class ListedOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """One identity, with its newest known facts. None: unknown."""
+    """One offer identity, with its newest known facts. None: unknown."""
 
     identity: Identity
     gpu_family: str
@@ -53,30 +53,30 @@ class MarketPoll(NamedTuple):
     provider: str
     gpu: str  # "": all
     spot: bool
-    answered: bool  # False: no answer, or a partial one, which proves no absence
-    lane: str = "sweep"  # "hunt": the daemon requested cheap offers and decided on them
+    answered: bool  # False: no answer, or a partial one, which does not prove absence
+    lane: str = "sweep"  # "hunt": a daemon's query for cheap offers, on which it decided
     failed: bool = False  # no answer at all
 
     @property
     def proves_absence(self) -> bool:
-        """Was every offer read? Only a complete sweep reads all; a hunt requests cheap offers only."""
+        """Did it read every offer? Only a complete sweep does; a hunt requests cheap offers only."""
         return self.answered and self.lane == "sweep"
 
 
 class CompletePoll(NamedTuple):
-    """A poll that read every offer of a scope: it proves what was on offer."""
+    """A poll that read every offer of a scope, so that it proves what was on offer."""
 
     at_s: int
-    to_microusd: int | None = None  # the offers at or under this; None: all
+    to_microusd: int | None = None  # covers the offers at or under this price; None: all
 
 
 class MarketHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A period of the market."""
+    """The market over a period."""
 
     listings: tuple[ListedOffer, ...]
     intervals: Sequence[OfferInterval]  # by `from_s`
     polls: Sequence[MarketPoll]  # by `at_s`
-    source: str  # shown to people: "the store", a file's name
+    source: str  # for display: "the store", or the name of a file
 
     @property
     def starts_s(self) -> int | None:
@@ -89,7 +89,7 @@ class MarketHistory(msgspec.Struct, frozen=True, kw_only=True):
         return self.polls[-1].at_s if self.polls else None
 
     def before(self, at_s: int) -> MarketHistory:
-        """What was known before a time, as if later polls had not happened."""
+        """The part known before a time, as if later polls had not happened."""
         intervals = [_cut(interval, at_s) for interval in self.intervals if interval.from_s < at_s]
         return msgspec.structs.replace(self, intervals=intervals, polls=_until(self.polls, at_s))
 
@@ -112,8 +112,8 @@ def _until(polls: Sequence[MarketPoll], at_s: int) -> Sequence[MarketPoll]:
 class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the market. None: any.
 
-    `provider` None: all that is or was live, imported prices too; "vastai": that one, with what was imported of it;
-    "gcp:listed": what it lists without proof of stock.
+    `provider` None: all live offers, and their imported prices; "vastai": this provider, with its imported prices;
+    "gcp:listed": its price list, which does not prove stock.
     """
 
     gpus: tuple[str, ...] | None = None  # canonical names or families
@@ -133,5 +133,5 @@ class MarketFilter(msgspec.Struct, frozen=True, kw_only=True):
         return self.spot is None or self.spot == spot
 
     def has_gpu(self, gpu: str, family: str, models: frozenset[str]) -> bool:
-        """Does it include this GPU? "RTX 4090" is a family, too; if it is one of the `models`, it means the model."""
+        """Does it include this GPU? "RTX 4090" is a family, too; if it is in `models`, it means only that model."""
         return self.gpus is None or gpu in self.gpus or (family in self.gpus and family not in models)

@@ -1,15 +1,15 @@
 """Buy now or wait, with a deadline: optimal stopping on the empirical paths, and its value out of sample.
 
-A rule is one limit for each number of hours left. Backward induction finds it: with one hour left the price is
-compared with the cost of the last hour, with two with the cost of following the rule for one, and so on, each time with
-the limit that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for options that
-may be exercised early). It uses whole paths, so that prices which last for days stay so. A limit never falls as the
-deadline approaches. Two yardsticks are fitted: the price itself, and the price relative to the median of the past week,
-which a market that moved to another level does not mislead.
+A rule is one limit for each number of hours left. Backward induction finds the limits. With one hour left, the price is
+compared with the cost of the last hour; with two, with the cost of following the rule for one hour; and so on. Each
+limit is the one that costs least over all hours of the history (the parametrised boundary of Andersen, 2000, for
+options with early exercise). Whole paths are used, so that prices that last for days stay so. A limit never falls as
+the deadline approaches. Rules are fitted on the price itself and on the price relative to the median of the past week;
+a market that moves to another price level does not mislead the second.
 
 Two simple rules compete with them: a fixed limit at the median of the history, and buying at once. Each rule is judged
-on stretches of the history after the ones it was fitted on, by what its waits came to (`outcomes`). The cheapest
-of them is followed; the fixed median, as long as too few days say which that is.
+on parts of the history after the part it was fitted on, by the outcomes of its waits (`outcomes`). The cheapest rule
+is used; as long as too few days show which one that is, it is the fixed median.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METHOD = (
 ORIGINS = 6
 LEVEL_HOURS = 168  # the level is the median of this many hours up to now …
 _MIN_LEVEL_HOURS = 24  # … if this many of them are known
-_WEEKS_AT_ONCE = 1024  # ranked together: 1.4 MB
+_WEEKS_AT_ONCE = 1024  # sorted together: 1.4 MB
 _HAIR = 1e-9
 _DAY_H = 24
 _LEAST_BLOCKS = 2  # blocks of days that a comparison needs
@@ -58,21 +58,21 @@ class PricePath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`limits[k]`: buy at or under it with k hours left; with 0 at any price. In dollars, or relative to the level."""
+    """`limits[k]`: buy at or under it with k hours left; with 0, at any price. In dollars, or relative to the level."""
 
     limits: tuple[float, ...]
     relative: bool
 
 
 class EvaluatedRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule cost in hours that it was not fitted on. NaN: the history does not say."""
+    """What a rule cost in hours that it was not fitted on. NaN: unknown from the history."""
 
     kind: RuleKind
     rule: StoppingRule  # fitted on the whole history
-    costs: Numbers  # per hour in which the wait starts
+    costs: Numbers  # by the hour in which the wait starts
     at_once: Numbers  # cost of buying at the first price available
     waits: Flags  # it would not have bought in that hour
-    missed: Flags  # nothing was on offer at the deadline, and it had not bought before
+    missed: Flags  # nothing was on offer at the deadline, and the rule had not bought before
 
 
 def price_path_of(series: PriceSeries) -> PricePath:
@@ -83,7 +83,7 @@ def price_path_of(series: PriceSeries) -> PricePath:
 
 
 def level_of(path: PricePath) -> Numbers:
-    """The median of the week up to each hour, that hour included; NaN until a day of prices is known."""
+    """The median of the week up to and including each hour; NaN until a day of prices is known."""
     found = np.full(len(path.prices), np.nan)
     padded = np.concatenate((np.full(LEVEL_HOURS, np.nan), path.prices))
     weeks = np.lib.stride_tricks.sliding_window_view(padded, LEVEL_HOURS)[1:]
@@ -99,20 +99,20 @@ def level_of(path: PricePath) -> Numbers:
 def best_stopping_rule(
     path: PricePath, hours: int, miss: float | None = None, cap: float = np.inf, *, is_simple: bool = False
 ) -> EvaluatedRule:
-    """The rule that won out of sample, and the cost of always following the best rule so far.
+    """The rule that won out of sample, and the cost of always following the rule that was best so far.
 
     Args:
         hours: hours until the deadline.
-        miss: the cost of having no GPU by then, in dollars per GPU-hour; None: the next offer that comes.
+        miss: the cost of having no GPU by then, in dollars per GPU-hour; None: the price of the next offer.
         cap: nothing more expensive is ever bought.
-        is_simple: of the simple rules alone, because optimal stopping did worse than the fixed median so far.
+        is_simple: consider only the simple rules, because optimal stopping has done worse than the fixed median.
     """
     level = level_of(path)
     path = msgspec.structs.replace(path, prices=np.where(path.prices <= cap, path.prices, np.nan))
     rules = [_fixed_median(path, hours, miss), _at_once(path, hours, miss)]
     if not is_simple:
         rules.append(evaluate_rule(path, None, hours, miss))
-    if not is_simple and path.day == _DAY_H:  # a slow market tells too few prices of a week
+    if not is_simple and path.day == _DAY_H:  # a slow market has too few prices per week
         rules.append(evaluate_rule(path, level, hours, miss))
     costs = np.full(len(level), np.nan)
     waits, missed = np.zeros(len(level), bool), np.zeros(len(level), bool)
@@ -127,7 +127,7 @@ def best_stopping_rule(
 
 
 def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int = _DAY_H) -> EvaluatedRule:
-    """The rule whose waits cost least before an hour; the first one in doubt, and of equally good ones.
+    """The rule whose waits cost least before an hour; the first one in case of a tie or too little data.
 
     Neighbouring waits share prices, so each block of days longer than the deadline counts once.
     """
@@ -143,7 +143,7 @@ def best_so_far(rules: Sequence[EvaluatedRule], until: int, hours: int, day: int
 
 
 def evaluate_rule(path: PricePath, level: Numbers | None, hours: int, miss: float | None) -> EvaluatedRule:
-    """The rule of one yardstick, and the cost of rules fitted on the past alone, stretch by stretch."""
+    """The rule for one kind of price, and the cost of rules fitted on the past only, stretch by stretch."""
     signal = path.prices if level is None else path.prices / level
 
     def fitted(until: int) -> Sequence[float]:
@@ -155,7 +155,7 @@ def evaluate_rule(path: PricePath, level: Numbers | None, hours: int, miss: floa
 
 
 def _fixed_median(path: PricePath, hours: int, miss: float | None) -> EvaluatedRule:
-    """One limit, the median of the hourly lows so far; at the deadline any price."""
+    """One limit: the median of the hourly lows so far; any price at the deadline."""
 
     def fitted(until: int) -> Sequence[float]:
         before = path.prices[:until]
@@ -178,7 +178,7 @@ def _judged(
     hours: int,
     miss: float | None,
 ) -> EvaluatedRule:
-    """Follow the limits that were fitted on the hours before each stretch, and fit those for now on all of them."""
+    """Apply the limits fitted on the hours before each stretch to it, and fit the current limits on all hours."""
     costs = np.full(len(signal), np.nan)
     waits, missed = np.zeros(len(signal), bool), np.zeros(len(signal), bool)
     for stretch in _stretches(path):
@@ -197,7 +197,7 @@ def _judged(
 
 
 def _stretches(path: PricePath) -> Iterator[slice]:
-    """Stretches to judge a rule on, each after some history (rolling origin; Tashman, 2000)."""
+    """The stretches on which a rule is judged, each after some history (rolling origin; Tashman, 2000)."""
     edges = np.linspace(0, len(path.prices), ORIGINS + 1).astype(int)[1:]
     return (slice(begin, end) for begin, end in pairwise(edges))
 
@@ -222,8 +222,8 @@ def fit_limits(path: PricePath, signal: Numbers, hours: int, miss: float | None)
 def _cheapest_limit(ranked: Numbers, gains: Numbers, most: float, sure: float) -> float:
     """The limit with the lowest total cost.
 
-    Of equally good limits the highest, because a price in hand is certain; but no limit that was never observed up to a
-    deadline: nobody knows yet whether a price that has just appeared stays.
+    Of equally good limits it is the highest, because a price in hand is certain. But it is not a limit that was never
+    observed until a deadline: nobody knows yet whether a price that has just appeared lasts.
     """
     known = ~np.isnan(gains) & (ranked <= most)
     if not known.any():
@@ -237,29 +237,29 @@ def _cheapest_limit(ranked: Numbers, gains: Numbers, most: float, sure: float) -
 
 
 def rule_costs(path: PricePath, signal: Numbers, limits: Sequence[float], miss: float | None) -> Numbers:
-    """The cost of following a rule, for each hour in which the wait starts; NaN: nobody looked at the deadline."""
+    """The cost of following a rule, by the hour in which the wait starts; NaN: no poll at the deadline."""
     costs = _costs_at_the_end(path, miss)
     buys, before = signal <= np.inf, np.inf
     for limit in limits[1:]:
-        if limit != before:  # simple rules have one
+        if limit != before:  # simple rules have a single limit
             buys, before = signal <= limit, limit
         costs = _bought_or_later(path, buys, _later(costs))
     return costs
 
 
 def _bought_or_later(path: PricePath, buys: Flags, later: Numbers) -> Numbers:
-    """The outcome with one hour more. Where that of the deadline is unknown, buying before it does not count either."""
+    """The outcome with one more hour left. It is unknown if the outcome at the deadline is unknown."""
     return np.where(buys & ~np.isnan(later), path.prices, later)
 
 
 def _costs_at_the_end(path: PricePath, miss: float | None) -> Numbers:
-    """In the last hour any price is accepted; with nothing on offer it is a miss; hours without a poll are unknown."""
+    """The last hour accepts any price. Without an offer it is a miss; without a poll the result is unknown."""
     of_a_miss = next_price(path.prices)[0] if miss is None else miss
     return np.where(np.isnan(path.prices), np.where(path.polled, of_a_miss, np.nan), path.prices)
 
 
 def _later(costs: Numbers) -> Numbers:
-    later = np.empty_like(costs)  # a third of the time of np.append, and it is done for each hour of each rule
+    later = np.empty_like(costs)  # takes a third of the time of np.append, once per hour of each rule
     later[:-1] = costs[1:]
     later[-1:] = np.nan
     return later

@@ -1,16 +1,16 @@
-"""What came of waits: bought at a price, nothing on offer, or unknown because nobody looked.
+"""Outcomes of waits: bought at a price, nothing on offer, or unknown because there was no poll.
 
 One definition for the backtest, the sweep, `advise`, `max_price = "auto"` and the benchmarks:
 
-- A wait starts at a poll. Its rule buys at the first poll, up to and including the deadline, at which it may; at the
-  deadline it takes the cheapest fitting offer, at any price.
-- What was on offer at the deadline is what the newest poll before it saw, if that poll still counts then and another
-  poll followed. Otherwise nobody knows: the outcome is **unknown**, even if the rule had bought before, because the
-  waits that had not would be missing from every mean.
-- If nothing was on offer at the deadline, it **missed**: it pays the next offer that came, or, if none came before the
-  history ends, the highest price in it. Buying at once with nothing on offer is paid in the same way.
+- A wait starts at a poll. Its rule buys at the first poll, up to and including the deadline, at which it may buy; at
+  the deadline it takes the cheapest fitting offer, at any price.
+- The newest poll before the deadline shows what was on offer then, if that poll still counts and another poll followed.
+  Otherwise the outcome is **unknown**, even if the rule bought earlier: the waits that did not buy would be missing
+  from every mean.
+- If nothing was on offer at the deadline, the wait **missed**: it pays the price of the next offer, or, if none came
+  before the history ends, the highest price in it. Buying at once with nothing on offer costs the same.
 
-So starts = bought + missed + unknown, and a mean is over those that bought or missed.
+So starts = bought + missed + unknown, and means are over the waits that bought or missed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PollPrices(msgspec.Struct, frozen=True, kw_only=True):
         at_s: the times of the polls, rising.
         offered: the cheapest fitting price, at any price.
         taken: the price at which the rule may buy.
-        lasts_s: how long what a poll saw counts.
+        lasts_s: how long the result of a poll counts.
     """
 
     at_s: Numbers
@@ -41,25 +41,25 @@ class PollPrices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitOutcomes(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry per start. Prices are NaN where the outcome is unknown."""
+    """Outcomes, one entry per start. Prices are NaN where the outcome is unknown."""
 
     starts_s: Numbers
-    in_time: Flags  # the rule bought, not the deadline; False where the outcome is unknown
+    in_time: Flags  # bought by the rule, not at the deadline; False where the outcome is unknown
     bought: Flags  # by its rule, or at the deadline
     missed: Flags  # nothing was on offer at the deadline
-    unknown: Flags  # nobody looked
-    no_later_offer: Flags  # of the missed: none came before the history ends, so the highest price counts
+    unknown: Flags  # no poll at the deadline
+    no_later_offer: Flags  # part of `missed`: no offer before the history ends, so the highest price counts
     paid: Numbers
     at_once: Numbers
 
     @property
     def counted(self) -> Flags:
-        """Those whose outcome is known."""
+        """The starts with a known outcome."""
         return ~self.unknown
 
 
 def wait_outcomes(polls: PollPrices, starts: Indices, deadline_s: float) -> WaitOutcomes:
-    """What came of a wait that starts at each of these polls.
+    """The outcomes of waits that start at these polls.
 
     Args:
         starts: indices of polls.
@@ -89,14 +89,14 @@ def wait_outcomes(polls: PollPrices, starts: Indices, deadline_s: float) -> Wait
 
 
 def next_known(values: Numbers) -> Indices:
-    """For each entry the index of the first at or after it that is not NaN; the length if there is none."""
+    """For each entry, the index of the first entry at or after it that is not NaN; the length if there is none."""
     count = len(values)
     places = np.where(np.isnan(values), count, np.arange(count))
     return np.minimum.accumulate(places[::-1])[::-1].astype(np.int64)
 
 
 def next_price(offered: Numbers) -> tuple[Numbers, Flags]:
-    """For each entry the first price at or after it, and whether there is one; the highest of all if there is none."""
+    """For each entry, the first price at or after it, and whether there is one; otherwise the highest of all prices."""
     places = next_known(offered)
     has_one = places < len(offered)
     highest = float(np.nanmax(offered)) if not np.isnan(offered).all() else np.nan

@@ -1,4 +1,4 @@
-"""What `new_low`, `drop_by` and `percentile` compare with: the hourly lowest prices of a span. Pure."""
+"""The limits of `new_low`, `drop_by` and `percentile`, from the hourly lowest prices of a span. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpuwatch.domain.market.pricing import usd
 from gpuwatch.domain.watches.durations import format_duration
 from gpuwatch.domain.watches.past_limits import DROP_BY, NEW_LOW, PERCENTILE, PastLimit
 
-PARTS = 30  # a span is known as far as its thirtieths are: a price a day is a month's history
-_LEAST_SHARE = 3  # a third of them
+PARTS = 30  # known time is counted in thirtieths of the span, so that one price a day makes a month of history
+_LEAST_SHARE = 3  # a third of them must be known
 
 
 def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now: datetime) -> PastLimit:
     """The lowest price of a GPU and rental type within the span up to now.
 
     Args:
-        series: of everything stored of them.
+        series: all stored prices of this GPU and rental type.
     """
     hours = _hours(series, span_s, now)
     lows = [(hour, low) for hour, low, _ in hours if low is not None]
@@ -38,11 +38,11 @@ def new_low_limit(gpu: str, spot: bool, series: PriceSeries, span_s: float, now:
 
 
 def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: float, now: datetime) -> PastLimit:
-    """The price that is so much under the median within the span up to now.
+    """The price that is this share below the median within the span up to now.
 
     Args:
-        series: of what fits the watch.
-        by: 0.2 is 20 % under it.
+        series: the prices that fit the watch.
+        by: 0.2 means 20 % below.
     """
     lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
     basis = _too_little((hour for hour, _ in lows), span_s, now, "has a matching offer")
@@ -62,15 +62,15 @@ def drop_limit(gpu: str, spot: bool, series: PriceSeries, by: float, span_s: flo
 def percentile_limit(
     gpu: str, spot: bool, series: PriceSeries, percent: float, span_s: float, now: datetime
 ) -> PastLimit:
-    """The highest of the lowest so many percent of the prices within the span up to now.
+    """The highest price within the lowest `percent` of the prices in the span up to now.
 
     Args:
-        series: of what fits the watch.
-        percent: 5 asks for a price at or under those of the cheapest twentieth of the hours, rounded up.
+        series: the prices that fit the watch.
+        percent: 5 means at or under the prices of the cheapest 5 % of the hours, rounded up.
     """
     lows = [(hour, low) for hour, low, _ in _hours(series, span_s, now) if low is not None]
     basis = _too_little((hour for hour, _ in lows), span_s, now, "has a matching offer")
-    least = math.ceil(100 / percent - 1e-9)  # with fewer, less than one hour would be the lowest part
+    least = math.ceil(100 / percent - 1e-9)  # with fewer hours, the lowest part would be less than one hour
     if basis is None and len(lows) < least:
         basis = f"too little history: {len(lows)} hours have a matching offer; {percent:g} % requires {least}"
     if basis is not None:
@@ -95,7 +95,7 @@ def _hours(series: PriceSeries, span_s: float, now: datetime) -> list[tuple[int,
 
 
 def _too_little(hours: Iterable[int], span_s: float, now: datetime, what: str) -> str | None:
-    """Why the history is not enough; None: it is."""
+    """Why the history is too short; None: it is long enough."""
     part_s, last = max(span_s / PARTS, HOUR_S), int(now.timestamp()) // HOUR_S
     known_s = min(len({int((last - hour) * HOUR_S // part_s) for hour in hours}) * part_s, span_s)
     if known_s * _LEAST_SHARE >= span_s:

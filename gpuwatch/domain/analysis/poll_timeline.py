@@ -1,4 +1,4 @@
-"""From single observations of offers to intervals, for many offers at once: how long each price lasted."""
+"""Join single observations of offers into intervals, for many offers at once: how long each price lasted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PollTimeline:
         self._bounds = np.array([*(bound for _, bound in self._bounded), -1], np.int64)  # the last one: a sentinel
 
     def missed_between(self, after_s: Ints, until_s: Ints, microusd: Ints) -> Flags:
-        """Whether a poll between two times (neither included) would have shown this price."""
+        """Return whether a poll strictly between two times would have shown this price."""
         complete = self.complete_s
         missed = np.asarray(np.searchsorted(complete, after_s, "right") < np.searchsorted(complete, until_s, "left"))
         if self._bounded:
@@ -61,7 +61,7 @@ class PollTimeline:
 
 
 class PriceRuns(NamedTuple):
-    """One price each, without a poll that missed it; by offer and time."""
+    """Runs of one price that no poll missed, ordered by offer and time."""
 
     offer: Ints
     from_s: Ints
@@ -73,8 +73,8 @@ def price_runs(offer: Ints, at_s: Ints, microusd: Ints, polls: PollTimeline) -> 
     """Join observations into runs.
 
     Args:
-        offer: numbers of offers; observations are ordered by offer and time, with one price at a time.
-        polls: all polls of their scope; one at a time without an observation did not see the offer.
+        offer: numbers of offers; observations are ordered by offer and time, with one price per time.
+        polls: all polls of the scope; an offer without an observation at the time of a poll was not on offer.
     """
     joined = np.zeros(len(offer), bool)
     joined[1:] = (offer[1:] == offer[:-1]) & (microusd[1:] == microusd[:-1])
@@ -86,7 +86,7 @@ def price_runs(offer: Ints, at_s: Ints, microusd: Ints, polls: PollTimeline) -> 
 
 
 def run_ends(runs: PriceRuns, polls: PollTimeline) -> Ints:
-    """When each run ended: at the first poll that missed it, or with its offer's next price; `NEVER_S`: it stands."""
+    """The end of each run: the first poll that missed it, or the offer's next price; `NEVER_S`: it has not ended."""
     ends = polls.first_miss(runs.seen_s, runs.microusd)
     goes_on = np.flatnonzero(runs.offer[1:] == runs.offer[:-1])
     ends[goes_on] = np.minimum(ends[goes_on], runs.from_s[goes_on + 1])

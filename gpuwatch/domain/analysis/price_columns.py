@@ -1,6 +1,6 @@
-"""Price rows as columns: each distinct offer of a file once, and for each row its number, a time and a price.
+"""Price rows as columns: each distinct offer of a file once, and for each row the offer's number, a time and a price.
 
-A file of a million rows holds some thousand offers: what is computed for each offer once costs nothing.
+A file of a million rows holds some thousand offers, so work done once per offer costs almost nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PriceColumns(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         offers: the distinct offers and polls, in the order of their first rows; without time and price.
-        offer: for each row its offer's place in `offers`.
+        offer: for each row, the index of its offer in `offers`.
     """
 
     offers: Sequence[PriceRow]
@@ -60,23 +60,23 @@ def columns_of(rows: Iterable[PriceRow]) -> PriceColumns:
 
 
 class OfferIndex:
-    """What the offers of a file are, by their numbers.
+    """The properties of the offers of a file, by offer number.
 
     Attributes:
         sources: provider and kind of price, in the order of their first rows.
-        source: for each offer its place in `sources`.
-        listing: for each offer the number of its identity; `NO_LISTING`: it is a poll.
-        gpus: for each offer the canonical name of its GPU ("": a poll of all).
+        source: for each offer, its index in `sources`.
+        listing: for each offer, the number of its identity; `NO_LISTING`: it is a poll.
+        gpus: for each offer, the canonical name of its GPU ("": a poll of all GPUs).
     """
 
     def __init__(
         self, offers: Sequence[PriceRow], kinds: Mapping[str, OfferKind], kind: OfferKind | None = None
     ) -> None:
-        """Index them.
+        """Build the index.
 
         Args:
-            kinds: provider → the kind of its prices if the rows do not say; live if not named.
-            kind: of all prices, whatever the rows say.
+            kinds: provider → the kind of its prices if the rows do not state it; default: live.
+            kind: the kind of all prices; it overrides the rows.
         """
         sources: dict[PriceSource, int] = {}
         numbers: dict[tuple[Identity, OfferKind], int] = {}
@@ -98,13 +98,13 @@ class OfferIndex:
         self.spot = np.array([offer.spot for offer in offers], bool)
 
     def facts_of(self, offer: int) -> ListedOffer:
-        """The facts that the rows of an offer give."""
+        """The facts in the rows of an offer."""
         facts = self.facts[offer]
         assert facts is not None, "a poll has no facts"
         return facts
 
     def newest(self, rows: PriceColumns) -> dict[int, tuple[int, ListedOffer]]:
-        """For each listing in some rows the newest row's time and what it says; of several the last one."""
+        """For each listing in these rows, the time and the facts of its newest row; of several, the last one."""
         listing = self.listing[rows.offer]
         order = np.argsort(keyed(listing, rows.at_s), kind="stable")
         last = order[np.append(np.diff(listing[order]) != 0, True)] if len(order) else _NO_INTS
@@ -119,23 +119,23 @@ def _polled_gpu(row: PriceRow) -> str:
 
 
 class SourceContents(msgspec.Struct):
-    """What a file contains from one source."""
+    """The contents of a file for one source."""
 
     gpus: set[str] = msgspec.field(default_factory=set)
     moments: Ints = msgspec.field(default_factory=lambda: _NO_INTS)
-    first_s: dict[bool, int] = msgspec.field(default_factory=dict)  # spot → its first row
+    first_s: dict[bool, int] = msgspec.field(default_factory=dict)  # spot → time of its first row
     has_explicit_polls: bool = False
     rows: int = 0
 
     def implied_polls(self, moments: Ints) -> Iterator[tuple[bool, Ints]]:
-        """For each rental type the times among these that are polls of it, if the file has no explicit polls."""
+        """For each rental type, those of the given times that are polls of it, if the file has no explicit polls."""
         if not self.has_explicit_polls:
             for spot, first_s in sorted(self.first_s.items()):
                 yield spot, moments[moments >= first_s]
 
 
 class RowSurvey:
-    """What the rows cover; complete only after all rows were added."""
+    """What the rows cover; complete only after all rows are added."""
 
     def __init__(self, index: OfferIndex) -> None:
         self.index = index
@@ -169,7 +169,7 @@ class RowSurvey:
 
 
 class StatedPolls(msgspec.Struct):
-    """Polls of one scope that a file states or implies."""
+    """The polls of one scope that a file states or implies."""
 
     complete_s: Ints = msgspec.field(default_factory=lambda: _NO_INTS)
     bounded: set[CompletePoll] = msgspec.field(default_factory=set)
@@ -199,8 +199,8 @@ def stated_polls(rows: PriceColumns, index: OfferIndex) -> dict[tuple[int, str, 
 
 
 def cheapest_at_once(offer: Ints, at_s: Ints, microusd: Ints) -> tuple[Ints, Ints, Ints]:
-    """Observations by offer and time; of several at one time the cheapest."""
-    order = np.argsort(keyed(offer, at_s), kind="stable")  # nearly sorted already, as a rule
+    """Observations ordered by offer and time; of several at one time, the cheapest."""
+    order = np.argsort(keyed(offer, at_s), kind="stable")  # usually almost sorted already
     again = (offer[order[1:]] == offer[order[:-1]]) & (at_s[order[1:]] == at_s[order[:-1]])
     if again.any():
         order = np.lexsort((microusd, at_s, offer))
@@ -209,5 +209,5 @@ def cheapest_at_once(offer: Ints, at_s: Ints, microusd: Ints) -> tuple[Ints, Int
 
 
 def keyed(offer: Ints, at_s: Ints) -> Ints:
-    """One number for an offer and a time (before 2106), in their order."""
+    """One sortable number for an offer and a time (before 2106)."""
     return (offer << 32) + at_s

@@ -1,8 +1,8 @@
-"""What `advise` and `max_price = "auto"` state, and what came true: the statements, their outcomes, and the record.
+"""Forecasts of `advise` and `max_price = "auto"`, their outcomes, and the record of both.
 
-A statement is judged by the prices between its moment and its deadline, by the same outcomes as everywhere
-(`outcomes`): bought, missed, or unknown because nobody looked at the deadline. `forecast_scoring` judges; here are the
-values, so that a daemon that states nothing loads no numpy.
+A forecast is judged by the prices between the time it was made and its deadline. Outcomes are those of `outcomes`:
+bought, missed, or unknown because no poll covers the deadline. `forecast_scoring` computes them; the values live here,
+so that a daemon that makes no forecasts does not load numpy.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 from gpuwatch.domain.analysis.market_history import MarketFilter
 from gpuwatch.domain.watches.watch import SpotPolicy, Watch
 
-LEAST_INDEPENDENT = 8  # statements that do not overlap, before the record changes anything
-_PRIOR = 8  # of so many statements, which came true as stated, a short record is diluted
+LEAST_INDEPENDENT = 8  # forecasts that do not overlap, needed before the record changes anything
+_PRIOR = 8  # weight of the prior: a short record is averaged with this many fulfilled forecasts
 _SPOT = {SpotPolicy.NO: False, SpotPolicy.ONLY: True, SpotPolicy.ANY: None}
-_OPTIMISED = "optimal stopping"  # how the names of its rules begin
+_OPTIMISED = "optimal stopping"  # prefix of the names of its rules
 _WON = "it cost less than the fixed median on unseen days"
-RULE_TEXTS = {  # by the names of `RuleKind`, whose module loads numpy
+RULE_TEXTS = {  # keys: values of `RuleKind`, whose module loads numpy
     "fixed median": ("a fixed limit at the median of the history; no rule was shown to do better on unseen days"),
     "buy at once": "buy immediately; no waiting did better on unseen days",
     "optimal stopping": f"optimal stopping; {_WON}",
@@ -33,14 +33,14 @@ RULE_TEXTS = {  # by the names of `RuleKind`, whose module loads numpy
 
 
 class ForecastSource(StrEnum):
-    """Who stated it."""
+    """What made the forecast."""
 
     ADVISE = "advise"
     AUTO = "auto"
 
 
 class ForecastOutcome(StrEnum):
-    """What came of the wait; see `outcomes`."""
+    """The outcome of the wait; see `outcomes`."""
 
     BOUGHT = "bought"
     MISSED = "missed"
@@ -48,15 +48,15 @@ class ForecastOutcome(StrEnum):
 
 
 class PriceForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """One statement. Dollars per GPU-hour, commission included.
+    """One forecast. Dollars per GPU-hour, commission included.
 
     Attributes:
-        scope: the part of the market; of a watch: its GPUs, counts and rental type.
-        limits_usd: by whole hours left, from 0; None: any price. With `step_h`, by whole steps of so many hours.
-        median_usd: the limit of the fixed median, the simple rule that it is compared with.
-        reached: the stated share of waits → the price that they meet before the deadline.
-        saving_share: the share that waiting saves compared with buying at once; only stated with a wait.
-        cap_usd: nothing dearer is bought, and a miss costs it; None: a miss pays the next offer.
+        scope: the part of the market; for a watch: its GPUs, counts and rental type.
+        limits_usd: index: whole hours left, or whole steps of `step_h` hours. None: any price.
+        median_usd: the limit of the fixed median, the simple rule for comparison.
+        reached: predicted share of waits → the price that they reach before the deadline.
+        saving_share: the share that waiting saves compared with buying at once; only if the forecast advises a wait.
+        cap_usd: nothing more expensive is bought, and a miss costs it; None: a miss pays for the next offer.
     """
 
     forecast_id: str
@@ -79,12 +79,12 @@ class PriceForecast(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> int:
-        """Whole hours, or steps of a slow market, from the statement to its deadline."""
+        """Whole hours, or steps of a slow market, from the forecast to its deadline."""
         return len(self.limits_usd) - 1
 
     @property
     def hours(self) -> int:
-        """Hours from the statement to its deadline."""
+        """Hours from the forecast to its deadline."""
         return self.steps * self.step_h
 
 
@@ -99,7 +99,7 @@ def scope_of(watch: Watch) -> MarketFilter:
 
 
 class ForecastScore(msgspec.Struct, frozen=True, kw_only=True):
-    """What came true. Prices are None where the outcome is unknown; `lowest_usd` also where nothing was on offer."""
+    """The outcome of a forecast. Prices are None if it is unknown; `lowest_usd` also if nothing was on offer."""
 
     outcome: ForecastOutcome
     paid_usd: float | None = None
@@ -112,7 +112,7 @@ class ForecastScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShareCalibration(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the statements "this share of waits meets this price": how many did."""
+    """How many of the forecasts "this share of waits reaches this price" came true."""
 
     stated: float
     reached: int
@@ -120,7 +120,7 @@ class ShareCalibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What was paid, compared with another rule on the same waits: sums of dollars per GPU-hour."""
+    """The amount paid, compared with another rule on the same waits: sums of dollars per GPU-hour."""
 
     paid_usd: float
     other_usd: float
@@ -128,21 +128,21 @@ class PriceComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saved(self) -> float | None:
-        """The share saved; below 0: it cost more. None: nothing to compare."""
+        """The share saved; below 0: it cost more. None: there is nothing to compare."""
         return 1 - self.paid_usd / self.other_usd if self.counted and self.other_usd else None
 
 
 class ForecastRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How the statements of one source came true.
+    """How the forecasts of one source came true.
 
     Attributes:
-        open: their outcome is not known yet.
-        unknown: nobody looked at their deadline, so they count nowhere.
-        independent: counted statements of which none overlaps another of the same part of the market.
-        promised: the mean of the stated savings of waits whose outcome is known; None: none was stated.
+        open: forecasts whose outcome is not known yet.
+        unknown: forecasts without a poll at their deadline; they count nowhere.
+        independent: counted forecasts that do not overlap another one of the same part of the market.
+        promised: the mean predicted saving of waits with a known outcome; None: no saving was predicted.
         realised: the share that those waits saved, compared with buying at once.
-        within: how many of the stated 95 % ranges of a single saving held it.
-        optimised: waits by optimal stopping alone, compared with the fixed median.
+        within: how many of the predicted 95 % ranges of a single saving contained it.
+        optimised: only the waits by optimal stopping, compared with the fixed median.
     """
 
     made: int
@@ -164,7 +164,7 @@ class ForecastRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shrink(self) -> float:
-        """What a stated saving is multiplied by: 1 until enough is known, at most 1, at least 0."""
+        """The factor for a predicted saving, from 0 to 1; 1 until enough forecasts are scored."""
         if self.independent < LEAST_INDEPENDENT or not self.promised or self.realised is None:
             return 1.0
         kept = max(0.0, min(1.0, self.realised / self.promised)) if self.promised > 0 else 1.0
@@ -172,7 +172,7 @@ class ForecastRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trusts_optimal_stopping(self) -> bool:
-        """False: by this record it paid more than the fixed median would have."""
+        """False if, by this record, it paid more than the fixed median would have."""
         saved = self.optimised.saved
         return saved is None or self.optimised_independent < LEAST_INDEPENDENT or saved >= 0
 
@@ -181,7 +181,7 @@ Scored = tuple[PriceForecast, ForecastScore | None]
 
 
 def record_of(found: Iterable[Scored]) -> ForecastRecord:
-    """The record of statements, in the order in which they were made."""
+    """Compute the record of these forecasts."""
     rows = list(found)
     known = [(made, one) for made, one in rows if one is not None and one.outcome is not ForecastOutcome.UNKNOWN]
     promises = [(made, one) for made, one in known if made.saving_share is not None]
@@ -235,7 +235,7 @@ def _compared(
 
 
 def _independent(known: Sequence[tuple[PriceForecast, ForecastScore]]) -> int:
-    """As many as do not overlap: waits of the same market at the same time meet the same prices."""
+    """The number of forecasts that do not overlap: simultaneous waits in the same market see the same prices."""
     free_from: dict[tuple[str | None, MarketFilter], datetime] = {}
     count = 0
     for made, _ in sorted(known, key=lambda row: row[0].due_at):

@@ -1,4 +1,4 @@
-"""Prices per period, weighted by the time they were on offer, as far as polls show."""
+"""Prices per period, weighted by time on offer, as far as polls show it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _QUARTERS = (0.25, 0.5, 0.75)
 
 
 class _IntervalHours(NamedTuple):
-    """Intervals cut into hours, as columns, sorted by hour."""
+    """Intervals cut into hours: columns, sorted by hour."""
 
     hour: _Ints
     listing: _Ints
@@ -51,7 +51,7 @@ def price_periods_of(
 
     Args:
         listed, priced: the GPU price of an interval without and with commission, in micro-dollars.
-        until_s: nothing is known from then on.
+        until_s: nothing is known from this time on.
     """
     series = cut_series(series_of(market_history, priced), 0, -(-until_s // HOUR_S))
     if not series.lows:
@@ -89,7 +89,7 @@ def time_under(
 
 
 def complete_polls(market_history: MarketHistory) -> list[MarketPoll]:
-    """The polls that prove absence."""
+    """The polls that prove the absence of an offer."""
     return [poll for poll in market_history.polls if poll.proves_absence]
 
 
@@ -130,7 +130,7 @@ def _quartiles(prices: _Ints, seconds: _Ints) -> list[int]:
 def _interval_hours(
     market_history: MarketHistory, listed: GpuPriceOf, priced: GpuPriceOf, until_s: int
 ) -> _IntervalHours:
-    """Each interval cut into hours."""
+    """Cut each interval into hours."""
     windows = _windows(market_history, until_s)
     by_scope: dict[tuple[str, str, bool], list[OfferInterval]] = {}
     for interval in market_history.intervals:
@@ -166,7 +166,7 @@ def _cut(
 
 
 def _covered_s(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
-    """How much of the time before each moment the polls cover."""
+    """The seconds before each moment that the polls cover."""
     edges = windows.ravel()
     elapsed = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
     return np.interp(at_s, edges, elapsed)
@@ -175,7 +175,7 @@ def _covered_s(windows: _Windows, at_s: _Ints) -> NDArray[np.float64]:
 def _windows(
     market_history: MarketHistory, until_s: int, polls: Sequence[MarketPoll] | None = None
 ) -> Mapping[tuple[str, str, bool], _Windows]:
-    """Scope of a listing → the time that its polls cover."""
+    """Scope of a listing → the time covered by its polls."""
     at: dict[tuple[str, str, bool], list[int]] = {}
     for poll in complete_polls(market_history) if polls is None else polls:
         at.setdefault((poll.provider, poll.gpu, poll.spot), []).append(poll.at_s)

@@ -1,4 +1,4 @@
-"""The place of a price among the lowest prices of the last 30 days, as an alert states it. Pure."""
+"""The rank of a price among the hourly lowest prices of the last 30 days, as shown in an alert. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 WINDOW_DAYS = 30
-MIN_DAYS = 7  # with offers at an hour of the day; fewer say nothing about it
-MIN_HOURS = 72  # with offers; fewer say nothing about a month
+MIN_DAYS = 7  # with offers at an hour of the day; with fewer, no statement about that hour
+MIN_HOURS = 72  # with offers; with fewer, no statement about the month
 
 
 class PriceRank(msgspec.Struct, frozen=True, kw_only=True):
-    """A percentile rank, and what it rests on."""
+    """A percentile rank and the data behind it."""
 
     share: float  # mid-rank, 0 to 1: 0 is lower than ever before
-    hours: int  # with offers, that the price was compared with
+    hours: int  # hours with offers that the price was compared with
     days: int  # from the first of them to the last
 
     @property
@@ -50,13 +50,13 @@ def rank_in(history: HourlyLows, gpu_microusd_hour: float) -> PriceRank | None:
 
 
 def arrivals_at(history: HourlyLows, gpu_microusd_hour: float, hour_of_day: int) -> float:
-    """How much likelier a listed GPU price at or under this was at this hour of the day (UTC) than at any.
+    """How much more likely a listed GPU price at or under this one was at this hour of the day (UTC) than at any hour.
 
-    1.0 where too little is known: under `MIN_DAYS` days, or no such price.
+    1.0 if too little is known: fewer than `MIN_DAYS` days, or no such price.
     """
     under = {hour: low <= gpu_microusd_hour for hour, low in history.by_hour.items()}
     then = [is_under for hour, is_under in under.items() if hour % 24 == hour_of_day]
     if len(then) < MIN_DAYS or not any(under.values()):
         return 1.0
     usual = sum(under.values()) / len(under)
-    return (sum(then) + 2 * usual) / (len(then) + 2) / usual  # two days as usual: few days are weak evidence
+    return (sum(then) + 2 * usual) / (len(then) + 2) / usual  # plus two average days: few days are weak evidence

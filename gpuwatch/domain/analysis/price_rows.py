@@ -1,11 +1,11 @@
-"""Price rows: one listed price of one offer at one time, as files with nine columns hold them.
+"""Price rows: one listed price of one offer at one time, as in files with nine columns.
 
 Columns: `observed_at` (UTC, RFC 3339 with Z), `provider` ("vastai"; after a colon a seller, or "listed": no proof of
 stock), `offer_key`, `region`, `gpu_name_raw`, `gpu_count`, `gpu_mem_gib` (of one GPU; may be empty), `spot` (true or
-false), `price_usd_hour` (listed, whole offer, no commission). A row says that this was listed at that time.
+false), `price_usd_hour` (listed, whole offer, no commission). A row states that this price was listed at that time.
 
-A row without `offer_key` and `gpu_count` is a poll: it read every offer of this GPU (of any GPU, without a name) and
-rental type; with a price, every offer at or under it. `history_from_rows` says what follows from rows.
+A row without `offer_key` and `gpu_count` is a poll: it read every offer of this GPU (without a name: of every GPU) and
+rental type; with a price, every offer at or under it. `history_from_rows` defines what the rows imply.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ COLUMNS = (
     "price_usd_hour",
 )
 MAX_GPUS = 1024
-SAW_NOTHING_MICROUSD = 1  # the price of a poll that saw nothing: the file states its polls, and there are none
+SAW_NOTHING_MICROUSD = 1  # price of a row that marks the polls of a file as explicit when it has no polls to state
 _SWITCH = {"true": True, "false": False}
 _KINDS = {"live": OfferKind.LIVE, "listed": OfferKind.LISTED}
 _LONGEST_PROVIDER = 17  # the store appends a suffix
 _LONGEST_MACHINE = 64
 _ENDINGS = {True: "/spot", False: "/ondemand"}
 _PLAIN_PRICE = re.compile(r"[0-9]{1,5}(\.[0-9]{1,6})?")
-_BEST = "/best"  # the cheapest of a seller or model, whichever offer that is; its key has no rental type
+_BEST = "/best"  # key of the cheapest offer of a seller or model, whichever it is; it has no rental type
 
 
 class PriceRow(msgspec.Struct, frozen=True, gc=False):
-    """One parsed row. A poll has no key and no GPUs; its price, if any, is the highest price it covers."""
+    """One parsed row. A poll has no key and no GPUs; its price, if any, is the highest price that it covers."""
 
     at_s: int
     provider: str  # without the seller
@@ -60,11 +60,11 @@ class PriceRow(msgspec.Struct, frozen=True, gc=False):
     gpu_memory_gib: float | None
     spot: bool
     listed_microusd_hour: int
-    kind: OfferKind | None = None  # None: the file does not say
+    kind: OfferKind | None = None  # None: not stated in the file
 
     @property
     def is_poll(self) -> bool:
-        """Is it an explicit poll, and no offer?"""
+        """Is it an explicit poll and not an offer?"""
         return not self.gpu_count
 
 
@@ -102,7 +102,7 @@ def read_row(cells: Mapping[str, str | None]) -> PriceRow:
 
 
 def csv_cells(row: PriceRow) -> tuple[str, ...]:
-    """The nine cells of a row; `read_row` turns them back into the same row."""
+    """The nine cells of a row; `read_row` is the inverse."""
     parts = [row.provider, row.seller or ("" if row.kind is None else row.kind.value)]
     return (
         _time_text(row.at_s),
@@ -124,28 +124,28 @@ def usd_text(microusd_hour: int) -> str:
 
 
 def offer_kind_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> OfferKind:
-    """The kind of a row's price: as the file says, or usual for its provider (`kinds`), or live."""
+    """The kind of a row's price: as stated in the file, else the usual one of its provider (`kinds`), else live."""
     return row.kind or kinds.get(row.provider, OfferKind.LIVE)
 
 
 def identity_of(row: PriceRow) -> Identity:
-    """The identity of a row; the key without its rental type stands for the machine's name."""
+    """The identity of a row; the key without its rental type serves as the name of the machine."""
     gpu = canonical_gpu(row.gpu_wire, row.gpu_memory_gib)[0]
     return Identity(row.provider, machine_in_key(row.offer_key, row.spot), gpu, row.gpu_count, row.spot)
 
 
 def machine_in_key(offer_key: str, spot: bool) -> str:
-    """The part of a key that stands for the machine: "10952073/spot" and "10952073/ondemand" are one machine."""
+    """The part of a key that names the machine: "10952073/spot" and "10952073/ondemand" are the same machine."""
     return offer_key.removesuffix(_ENDINGS[spot]) or offer_key
 
 
 def offer_key_of(identity: Identity) -> str:
-    """The key that `machine_in_key` turns back into the machine."""
+    """The key from which `machine_in_key` returns this machine."""
     return identity.machine_id + ("" if identity.machine_id.endswith(_BEST) else _ENDINGS[identity.spot])
 
 
 def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
-    """The facts that a row gives."""
+    """The facts in a row."""
     country = (row.region or "").rpartition(",")[2].strip()
     return ListedOffer(
         identity=identity_of(row),
@@ -160,7 +160,7 @@ def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
 
 @lru_cache(maxsize=4096)
 def canonical_gpu(wire: str, memory_gib: float | None) -> tuple[str, str]:
-    """Canonical name and family of a spelling; an unknown spelling stands for itself."""
+    """Canonical name and family of a spelling; an unknown spelling is its own name and family."""
     found = catalog().resolve(wire, memory_gib)
     return (found.name, found.family) if found.known else (clean_name(wire), clean_name(wire))
 
@@ -188,7 +188,7 @@ def _text_cell(cells: Mapping[str, str | None], column: str, longest: int) -> st
 
 @lru_cache(maxsize=4096)
 def read_moment(text: str) -> int:
-    """Seconds since 1970 of a UTC time. Raises ValueError, as `read_row`."""
+    """Parse a UTC time into seconds since 1970. Raises ValueError, as `read_row`."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -228,9 +228,9 @@ def _spot(text: str) -> bool:
 
 
 def read_price(text: str) -> int:
-    """Micro-dollars of dollars. Raises ValueError, as `read_row`."""
+    """Parse dollars into micro-dollars. Raises ValueError, as `read_row`."""
     if _PLAIN_PRICE.fullmatch(text) and 0 < float(text) <= MAX_USD_HOUR:
-        return round(float(text) * MICRO)  # exact: less than 2^53 micro-dollars, and no digit beyond them
+        return round(float(text) * MICRO)  # exact: less than 2^53 micro-dollars, and no finer digits
     try:
         found = Decimal(text)
     except InvalidOperation:

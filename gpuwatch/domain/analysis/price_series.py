@@ -1,4 +1,4 @@
-"""The lowest price of each hour, and periods of it in few figures: gaps, time under a price, a place in its history."""
+"""The lowest price of each hour, and summaries of it: gaps, time under a price, rank in the history."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One value per hour, commission included, in micro-dollars per GPU-hour.
 
     `lows[i]` is the lowest price of hour `first_hour + i` (hours since 1970, UTC). None: nothing was on offer if
-    `polled[i]`, otherwise there was no poll, which is a gap and never "no offers". With a longer step (`price_steps`)
-    an entry is that of `step_h` hours.
+    `polled[i]`; otherwise there was no poll: a gap, never "no offers". With a longer step (`price_steps`), an
+    entry covers `step_h` hours.
     """
 
     first_hour: int
@@ -36,17 +36,17 @@ class PriceSeries(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.polled)
 
     def starts_at(self, index: int) -> datetime:
-        """When an entry starts."""
+        """The start of an entry."""
         return datetime.fromtimestamp((self.first_hour + index * self.step_h) * HOUR_S, UTC)
 
 
 def gpu_pricer(
     market_history: MarketHistory, commissions: Mapping[str, Commission], disk_gb: float
 ) -> Callable[[int, OfferInterval], float]:
-    """A function that prices a GPU-hour of an interval: micro-dollars, with commission and a disk of this size.
+    """Return a function that prices a GPU-hour of an interval: micro-dollars, with commission and a disk of this size.
 
     Args:
-        commissions: by provider; one that is not named takes none.
+        commissions: by provider; default: no commission.
     """
     rates = {name: float(one.on_top_rate(None)) for name, one in commissions.items()}
 
@@ -58,7 +58,7 @@ def gpu_pricer(
 
 
 def series_of(market_history: MarketHistory, gpu_price: Callable[[int, OfferInterval], float]) -> PriceSeries:
-    """The series of a market history.
+    """Build the series of a market history.
 
     Args:
         gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
@@ -94,7 +94,7 @@ def _polled_hours(market_history: MarketHistory, first: int, last: int) -> list[
     return polled
 
 
-_NEAR_HOURS = 1  # an hour without a poll takes the price of the hour before or after it
+_NEAR_HOURS = 1  # an hour without a poll takes the price of a neighbouring hour at most this far away
 
 
 class PeriodLength(StrEnum):
@@ -106,16 +106,16 @@ class PeriodLength(StrEnum):
 
 
 class PricePeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """A period. Without offers the prices are None; `polled` tells whether that is known.
+    """A period. Without offers the prices are None; `polled` shows whether that is known.
 
-    Prices are GPU prices in micro-dollars, by time on offer; listed, unless their name says otherwise.
+    Prices are GPU prices in micro-dollars, weighted by time on offer; listed prices, unless the name says otherwise.
     """
 
     starts_at: datetime
     hours: int
     polled: bool
     known_hours: int = 0  # hours with a poll
-    offers: int = 0  # identities; the most of any hour in the period
+    offers: int = 0  # identities: the highest number in any hour of the period
     min_microusd: int | None = None
     min_with_commission_microusd: int | None = None
     q1_microusd: int | None = None
@@ -127,7 +127,7 @@ class PricePeriod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PricePeriods(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive periods, and the lowest price of each hour in them."""
+    """Consecutive periods, and the lowest price of each of their hours."""
 
     points: list[PricePeriod]
     series: PriceSeries
@@ -183,7 +183,7 @@ def unobserved_gaps(series: PriceSeries) -> list[UnobservedGap]:
 
 
 def hours_under(series: PriceSeries, x_microusd: float) -> TimeShare:
-    """By whole hours: an hour counts if its lowest price was at or under the price."""
+    """The share in whole hours: an hour counts if its lowest price was at or under the price."""
     under = sum(low is not None and low <= x_microusd for low in series.lows)
     return TimeShare(
         under_s=under * HOUR_S,
@@ -193,7 +193,7 @@ def hours_under(series: PriceSeries, x_microusd: float) -> TimeShare:
 
 
 def lowest_before(series: PriceSeries, now: datetime, hours_back: int) -> int | None:
-    """The lowest price of the hour this far back; None: nothing was on offer, or no poll is near it."""
+    """The lowest price of the hour this far back; None: nothing was on offer, or there is no poll near it."""
     at = int(now.timestamp()) // HOUR_S - hours_back - series.first_hour
     for near in (0, *(sign * step for step in range(1, _NEAR_HOURS + 1) for sign in (-1, 1))):
         if 0 <= at + near < len(series.lows) and series.polled[at + near]:
@@ -213,7 +213,7 @@ def percentile_rank(series: PriceSeries, price_microusd: float) -> float | None:
 
 
 def cut_series(series: PriceSeries, from_hour: int, after_hour: int | None = None) -> PriceSeries:
-    """The part from one hour on and before another."""
+    """The part from one hour up to, but not including, another."""
     start = min(max(0, from_hour - series.first_hour), len(series.lows))
     end = None if after_hour is None else max(start, after_hour - series.first_hour)
     return msgspec.structs.replace(
@@ -225,12 +225,12 @@ def cut_series(series: PriceSeries, from_hour: int, after_hour: int | None = Non
 
 
 def known_until(series: PriceSeries, now: datetime) -> PriceSeries:
-    """The part that is not in the future: what a poll saw counts for hours after it, but never past now."""
+    """The part up to now: the result of a poll counts for hours after it, but never beyond now."""
     return cut_series(series, series.first_hour, int(now.timestamp()) // HOUR_S + 1)
 
 
 def with_newer(series: PriceSeries, newer: PriceSeries) -> PriceSeries:
-    """A series with what was read later: the lower price of each hour, and every poll of both."""
+    """Merge a series with one read later: the lower price of each hour, and every poll of both."""
     if not newer.lows:
         return series
     if not series.lows:
@@ -248,5 +248,5 @@ def with_newer(series: PriceSeries, newer: PriceSeries) -> PriceSeries:
 
 
 def period_start(hours: Sequence[int]) -> datetime:
-    """When a period starts."""
+    """The start of a period."""
     return datetime.fromtimestamp(hours[0] * HOUR_S, UTC)

@@ -1,7 +1,7 @@
-"""Slow markets: prices that somebody looks at once a day or once a week, on a step of that length.
+"""Slow markets: prices that are polled once a day or once a week, as series with a step of that length.
 
-A poll tells what is on offer for three hours. Where polls are a day apart, seven of eight hours are unknown, and no
-wait could be followed by the hour. By the day nothing is missing, and nothing is made up either.
+The result of a poll counts for three hours. If polls are a day apart, seven of eight hours are unknown, and no wait
+could be followed hour by hour. By the day, nothing is missing and nothing is invented.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import msgspec
 from gpuwatch.domain.analysis.price_series import HOUR_S, POLL_LASTS_S, PriceSeries
 
 STEPS_H = {"hour": 1, "day": 24, "week": 168}
-_LONGEST_STRETCH_H = 2 * POLL_LASTS_S // HOUR_S  # of known hours, on average; a longer one has polls by the hour
+_LONGEST_STRETCH_H = 2 * POLL_LASTS_S // HOUR_S  # mean run of known hours; longer runs come from hourly polls
 LEAST_KNOWN_SHARE = 0.25  # of the entries of a series; with fewer, too much is unknown (assumed)
 
 
 def step_name(step_h: int) -> str:
-    """ "hour", "day" or "week"."""
+    """Return "hour", "day" or "week"."""
     return next(name for name, hours in STEPS_H.items() if hours == step_h)
 
 
 def on_own_step(series: PriceSeries) -> PriceSeries:
-    """By the hour, if somebody looked in a quarter of all hours; otherwise by the day or the week that holds a poll.
+    """The series by the hour, if polls cover a quarter of all hours; otherwise by the day or the week.
 
-    Half of the polls must come within four steps of the one before. If they do not even by the week, or if the history
-    is one by the hour with long gaps, it stays by the hour.
+    At least half of the polls must come within four steps of the previous one. The series stays hourly if they do not,
+    even by the week, or if it is an hourly history with long gaps.
     """
     starts = [
         hour for hour, is_known in enumerate(series.polled) if is_known and not (hour and series.polled[hour - 1])
@@ -41,7 +41,7 @@ def on_own_step(series: PriceSeries) -> PriceSeries:
 
 
 def with_step(series: PriceSeries, step_h: int) -> PriceSeries:
-    """The lowest price of each so many hours, counted back from the newest; the last entry is the newest price."""
+    """The lowest price of each step, counted back from the newest hour; the last entry is the newest step."""
     hours = len(series.polled)
     if step_h == 1 or not hours:
         return series

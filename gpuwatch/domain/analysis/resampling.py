@@ -1,7 +1,7 @@
 """Tests and intervals without distributional assumptions: rotations, block bootstrap, Holm. Textbook methods.
 
-Rotation test: a randomisation test (Edgington and Onghena, *Randomization Tests*) whose random choice is where the
-clock starts, as with random start times; on a studentised mean it keeps its level even if rows differ in spread
+Rotation test: a randomisation test (Edgington and Onghena, *Randomization Tests*) in which the start of the clock is
+random, as with random start times; on a studentised mean it keeps its level even if rows differ in spread
 (Janssen 1997; Chung and Romano 2013). The largest of many: Westfall and Young 1993. p = (1 + b) / (1 + B): Phipson and
 Smyth 2010. Blocks: the circular block bootstrap (Politis and Romano 1992), its percentiles widened for few blocks
 (Hesterberg 2015). A few groups with dependence inside each: Student's t on their means (Ibragimov and Müller 2010).
@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_MOST_DRAWS = 2_000_000  # numbers in all; a longer history gets fewer draws
+_MOST_DRAWS = 2_000_000  # numbers in total; a longer history gets fewer draws
 _FEWEST, _MOST = 1_999, 9_999
-_CHUNK = 1_000_000  # numbers in memory at once
+_CHUNK = 1_000_000  # numbers in memory at the same time
 _SAME = 1e-9
 _ROUNDING = 1e-12
 
 
 def abs_t_statistic(values: Floats) -> Floats:
-    """|mean| ÷ its standard error, along the last axis; 0 if the mean is 0."""
+    """Return |mean| ÷ its standard error, along the last axis; 0 if the mean is 0."""
     return _t(values.sum(-1), (values * values).sum(-1), values.shape[-1])
 
 
@@ -40,10 +40,10 @@ def _t(total: Floats, squares: Floats, count: int) -> Floats:
 
 
 def rotation_p_value(rotated: Floats, seed: int) -> float:
-    """How often randomly rotated rows have a mean as far from 0 as the rows as observed.
+    """The p-value: how often the mean of randomly rotated rows is as far from 0 as the observed one.
 
     Args:
-        rotated: row × rotation → the row's value if the clock were rotated by so much; rotation 0 is the observed one.
+        rotated: row × rotation → the row's value with the clock rotated by that much; rotation 0 is the observed one.
     """
     rows, rotations = rotated.shape
     own = float(abs_t_statistic(rotated[:, 0]))
@@ -56,9 +56,9 @@ def rotation_p_value(rotated: Floats, seed: int) -> float:
 
 
 def max_statistic_p_values(rows: Floats, seed: int) -> Floats:
-    """p of each column's mean, corrected for all columns (the largest of all rotated ones).
+    """The p-value of each column's mean, corrected for all columns (maximum over all rotations).
 
-    Both the mean and the studentised mean must be as large: with a few wild rows, either one alone finds too much.
+    Both the mean and the studentised mean must be as large: with a few outlier rows, either one alone finds too much.
     """
     count, columns = rows.shape
     # row and rotation × column: a draw selects rows, and its sums are one matrix product
@@ -78,18 +78,18 @@ def max_statistic_p_values(rows: Floats, seed: int) -> Floats:
 
 
 def _sizes(sums: Floats, count: int) -> Floats:
-    """|mean|, plain and studentised, from sums and sums of squares side by side."""
+    """Return |mean|, plain and studentised, from sums and sums of squares side by side."""
     total, squares = np.split(sums, 2, axis=-1)
     return np.stack([np.abs(total) / count, _t(total, squares, count)])
 
 
 def draw_count(numbers: int) -> int:
-    """The number of draws: fewer if each consists of many numbers."""
+    """The number of draws; fewer if each consists of many numbers."""
     return int(np.clip(_MOST_DRAWS // max(1, numbers), _FEWEST, _MOST))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Correct p-values for their number (Holm 1979), which bounds the chance of any false alarm."""
+    """Correct p-values for the number of tests (Holm 1979), which bounds the chance of any false alarm."""
     found, highest = [0.0] * len(ps), 0.0
     for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         highest = max(highest, min(1.0, ps[at] * (len(ps) - rank)))
@@ -98,7 +98,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def mean_interval(values: Floats, seed: int) -> tuple[float, float]:
-    """95 % interval of a mean of ordered values: block bootstrap, or Student's t if that is wider."""
+    """95 % interval of the mean of ordered values: the wider of block bootstrap and Student's t."""
     count = len(values)
     length = max(1, int(count ** (1 / 3)))
     blocks = -(-count // length)

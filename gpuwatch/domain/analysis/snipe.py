@@ -2,7 +2,7 @@
 
 An offer appears at any time between two polls and is seen if it lasts until the next one, so the chance is the mean of
 min(lifetime, interval) ÷ interval: the area under the survival curve up to the interval. The history knows lifetimes
-only between two bounds, and so the chance. It knows nothing about offers that came and went between two polls.
+only within two bounds, and so the chance. It does not show offers that came and went between two polls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuwatch.domain.analysis.survival import SurvivalCurve, kaplan_meier
 MIN_LIFETIMES = 10
 METHOD_TEXT = "Kaplan and Meier (1958) on lives known between two looks"
 _DAY_S = 86_400.0
-_PollTimes = dict[tuple[str, bool], dict[str, list[int]]]  # (provider, spot) → GPU, "" for all → complete polls
+_PollTimes = dict[tuple[str, bool], dict[str, list[int]]]  # (provider, spot) → GPU ("": all) → times of complete polls
 
 
 class OfferLifetime(NamedTuple):
@@ -36,9 +36,9 @@ class DetectionOdds(msgspec.Struct, frozen=True, kw_only=True):
     """The odds of polling every `every_s`."""
 
     every_s: float
-    chance_low: float  # if each offer lasted only as long as it was seen …
+    chance_low: float  # if each offer lasted only as long as it was observed …
     chance: float
-    chance_high: float  # … or as long as it can have lasted
+    chance_high: float  # … or as long as it may have lasted
     a_day: float  # offers seen per day
 
 
@@ -50,16 +50,16 @@ class SnipeOdds(msgspec.Struct, frozen=True, kw_only=True):
     a_day: float  # offers that appeared per day
     median_s: float | None  # of the lifetimes; None: more than half outlasted the observation
     median_interval_s: tuple[float | None, float | None]
-    poll_spacing_s: float  # of the history, which knows little about shorter lifetimes
+    poll_spacing_s: float  # of the history, which shows little about shorter lifetimes
     odds: tuple[DetectionOdds, ...]  # for the given interval, and for half of it
 
 
 def offer_lifetimes(
     market_history: MarketHistory, limit_microusd: float, gpu_price: Callable[[int, OfferInterval], float]
 ) -> list[OfferLifetime]:
-    """Each stretch that an offer was seen to start at or under a price, at one price or several.
+    """The stretches of offers whose start at or under a price was observed, whether at one price or several.
 
-    An offer that was under the price in the first poll is left out: nobody saw it start.
+    Excludes offers under the price in the first poll: their start was not observed.
 
     Args:
         gpu_price: the GPU price of an interval of this listing, commission included, in micro-dollars.
@@ -81,7 +81,7 @@ def offer_lifetimes(
 
 
 def snipe_odds(lifetimes: Sequence[OfferLifetime], market_history: MarketHistory, every_s: float) -> SnipeOdds | None:
-    """The odds; None: too few offers were seen to start."""
+    """The odds; None: the start of too few offers was observed."""
     if len(lifetimes) < MIN_LIFETIMES or market_history.starts_s is None or market_history.ends_s is None:
         return None
     days = max(market_history.ends_s - market_history.starts_s, 1) / _DAY_S
@@ -110,7 +110,7 @@ def poll_spacing_s(market_history: MarketHistory) -> float:
 
 
 def lifetime_curve(lifetimes: Sequence[OfferLifetime], part: float = 0.5) -> SurvivalCurve:
-    """The survival curve with each lifetime at this part of the way from its lower to its upper bound."""
+    """The survival curve with each lifetime at this fraction of the way from its lower to its upper bound."""
     durations = [
         one.shortest_s + part * (one.longest_s - one.shortest_s) if one.observed else one.shortest_s
         for one in lifetimes
@@ -126,7 +126,7 @@ def _lifetime(before_s: int, first: OfferInterval, last: OfferInterval) -> Offer
 
 
 def _stretches(intervals: Iterator[OfferInterval]) -> Iterator[tuple[OfferInterval, OfferInterval]]:
-    """The first and the last interval of each stretch without a break."""
+    """The first and the last interval of each uninterrupted stretch."""
     first = last = next(intervals)
     for interval in intervals:
         if last.gone_s is not None and interval.from_s > last.gone_s:

@@ -1,4 +1,4 @@
-"""How long something lasts if some of it had not ended when observation stopped (Kaplan and Meier, 1958)."""
+"""Survival times when some samples had not ended by the end of observation (Kaplan and Meier, 1958)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Z = 1.959964  # 95 %
 
 
 class SurvivalCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """The share that lasts longer than each time at which something ended, with its 95 % interval."""
+    """The share that lasts longer than each observed end, with its 95 % interval."""
 
     times_s: Sequence[float]
     survival: Sequence[float]
@@ -19,7 +19,7 @@ class SurvivalCurve(msgspec.Struct, frozen=True, kw_only=True):
     high: Sequence[float]
     samples: int
     ended: int  # samples whose end was observed
-    longest_s: float  # nothing was observed for longer
+    longest_s: float  # the longest observation
 
     def at(self, time_s: float) -> float:
         """The share that lasts longer than this; beyond the longest observation, the share at its end."""
@@ -28,7 +28,7 @@ class SurvivalCurve(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def median_s(self) -> float | None:
-        """Half of the samples last longer; None: more than half outlasted the observation."""
+        """The median duration; None: more than half outlasted the observation."""
         return _first_at_or_under(self.times_s, self.survival, 0.5)
 
     @property
@@ -47,7 +47,7 @@ def kaplan_meier(durations_s: Sequence[float], observed: Sequence[bool]) -> Surv
     """The product-limit estimate, with Greenwood's variance on the log-log scale, which stays between 0 and 1.
 
     Args:
-        observed: whether the end was observed; otherwise the sample lasted at least this long.
+        observed: whether the end was observed; if not, the sample lasted at least this long.
     """
     durations, ends = np.asarray(durations_s, float), np.asarray(observed, bool)
     times, events = np.unique(durations[ends], return_counts=True)
@@ -69,7 +69,7 @@ def _greenwood(survival: np.ndarray, events: np.ndarray, at_risk: np.ndarray) ->
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.sqrt(np.cumsum(events / (at_risk * (at_risk - events)))) / np.log(survival)
         low, high = survival ** np.exp(-_Z * spread), survival ** np.exp(_Z * spread)
-    gone = survival <= 0  # no sample is left and the variance is undefined: everything below the last bound is possible
+    gone = survival <= 0  # no sample is left and the variance is undefined: the upper bound stays as it was
     if gone.any():
         low[gone] = 0.0
         high[gone] = high[~gone][-1] if (~gone).any() else 1.0

@@ -1,8 +1,8 @@
-"""Patterns of a price series by hour of the day and week: comparisons within a day or week, and hourly medians.
+"""Patterns of a price series by hour of the day and of the week: comparisons within a day or week, and hourly medians.
 
 Prices last for days and then jump, so no hour is compared with one far away. Each row (24 or 168 consecutive hours) is
-judged by itself, by least squares with a straight line and a step where the part starts and ends. Changes from row to
-row do not matter; the rows are the sample.
+judged by itself, by least squares with a straight line and a step where the part starts and ends. Changes between rows
+do not matter; the rows are the sample.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 DAY, WEEK = 24, 168
-_KNOWN = 0.75  # of its hours; otherwise a row or a window is left out
+_KNOWN = 0.75  # share of the hours that must be known; otherwise a row or a window is left out
 _ROUNDING = 1e-9
-_SHORT = 12  # the first and the last row may lack one part in this many
-_MIN_INFORMATION = 0.25  # of a full row's information, for every rotation
+_SHORT = 12  # the first and the last row may lack 1/12 of their hours
+_MIN_INFORMATION = 0.25  # share of a full row's information, for every rotation
 
 
 class HourlyLogs(msgspec.Struct, frozen=True, kw_only=True):
-    """Natural logarithms of the lowest prices, NaN without a price, and the local hour of the week of each."""
+    """Natural logarithms of the lowest prices (NaN: no price), and the local hour of the week of each."""
 
     logs: Floats
     labels: Ints  # 0 is Monday 00:00
@@ -36,7 +36,7 @@ class HourlyLogs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hourly_logs(series: PriceSeries, zone: tzinfo) -> HourlyLogs:
-    """A series on the local clock. In zones with half hours, an hour belongs to the local hour it starts in."""
+    """Place a series on the local clock. With half-hour zones, an hour belongs to the local hour it starts in."""
     logs = np.log(np.array([np.nan if low is None else float(low) for low in series.lows], dtype=np.float64))
     local = [datetime.fromtimestamp((series.first_hour + at) * HOUR_S, UTC).astimezone(zone) for at in range(len(logs))]
     labels = np.array([one.weekday() * DAY + one.hour for one in local], dtype=np.int64)
@@ -49,9 +49,9 @@ def rotated_contrasts(hours: HourlyLogs, mask: Bools, compared: Bools, period: i
 
     Args:
         mask: 168 hours of the week.
-        compared: the hours that count at all; the others are as if nobody had looked.
-        period: of a row; 24: rotated hour by hour, 168: not rotated, one column.
-        fewest: rows to keep when choosing where rows start.
+        compared: the hours that count; all others are treated as unknown.
+        period: length of a row; 24: rotated hour by hour; 168: not rotated, one column.
+        fewest: the number of rows to keep when choosing where rows start.
     """
     logs, labels = _padded(hours, period // _SHORT)
     wanted = compared[labels]
@@ -69,7 +69,7 @@ def rotated_contrasts(hours: HourlyLogs, mask: Bools, compared: Bools, period: i
 
 
 def _padded(hours: HourlyLogs, more: int) -> tuple[Floats, Ints]:
-    """Add unknown hours at both ends, so that a first or last row with few missing hours counts."""
+    """Add unknown hours at both ends, so that a first or last row that lacks few hours counts."""
     if not len(hours.logs):
         return hours.logs, hours.labels
     before = (hours.labels[0] + np.arange(-more, 0)) % WEEK
@@ -78,7 +78,7 @@ def _padded(hours: HourlyLogs, more: int) -> tuple[Floats, Ints]:
 
 
 def _best_start(inside: Floats, known: Bools, wanted: Bools, period: int, fewest: int) -> int:
-    """The start of the rows with the most information: the part in the middle, few hours lost."""
+    """The row start with the most information: the part in the middle, few hours lost."""
     found: list[tuple[int, float]] = []
     for first in range(min(period, max(0, len(inside) - period + 1))):
         end = first + (len(inside) - first) // period * period
@@ -94,7 +94,7 @@ def _best_start(inside: Floats, known: Bools, wanted: Bools, period: int, fewest
 
 
 def _is_long(known: Bools, wanted: Bools) -> Bools:
-    """The rows with a price in enough of the hours that count."""
+    """The rows that have a price in enough of the hours that count."""
     counted = wanted.sum(1)
     found: Bools = (counted > 0) & (known.sum(1) >= _KNOWN * counted)
     return found
@@ -151,7 +151,7 @@ def day_profiles(hours: HourlyLogs) -> Floats:
 
 
 def daily_pattern(hours: HourlyLogs) -> Floats:
-    """The mean of each hour of the local day against the 24 hours around it; 0 if unknown."""
+    """The mean of each hour of the local day, relative to the 24 hours around it; 0 if unknown."""
     around = hours.logs - moving_average(hours.logs, DAY)
     known = ~np.isnan(around)
     count = np.bincount(hours.labels[known] % DAY, minlength=DAY)
@@ -161,7 +161,7 @@ def daily_pattern(hours: HourlyLogs) -> Floats:
 
 
 def without_daily_pattern(hours: HourlyLogs) -> HourlyLogs:
-    """Remove the daily pattern, so that whole days compare even if some of their hours are unknown."""
+    """Remove the daily pattern, so that whole days are comparable even if some of their hours are unknown."""
     return msgspec.structs.replace(hours, logs=hours.logs - daily_pattern(hours)[hours.labels % DAY])
 
 
@@ -215,7 +215,7 @@ def hour_of_week_prices(hours: HourlyLogs, seed: int) -> list[HourOfWeekPrice]:
 
 
 def _by_week(hours: HourlyLogs) -> Floats:
-    """Local week × hour of the week, in logarithms; the later one of an hour that the clock passes twice."""
+    """Local week × hour of the week, in logarithms; if the clock passes an hour twice, the later one."""
     number = (hours.days + 3) // 7  # 1970 began on a Thursday
     found = np.full((int(number[-1] - number[0]) + 1 if len(number) else 1, WEEK), np.nan)
     if len(number):
@@ -224,7 +224,7 @@ def _by_week(hours: HourlyLogs) -> Floats:
 
 
 def _medians(weeks: Floats, seed: int) -> tuple[Floats, Floats, Floats]:
-    """Column medians and their intervals; a draw says how often each week counts."""
+    """Column medians and their intervals; a draw holds how often each week counts."""
     order = np.argsort(weeks, axis=0)  # NaN last
     ranked = np.take_along_axis(weeks, order, 0)
     known = ~np.isnan(ranked)
@@ -235,7 +235,7 @@ def _medians(weeks: Floats, seed: int) -> tuple[Floats, Floats, Floats]:
         times = draws[start : start + max(1, _CHUNK // weeks.size)]
         drawn.append(_weighted(ranked, times[:, order] * known))
     own = _weighted(ranked, known[None].astype(np.int64))[0]
-    spread = np.sort(np.concatenate(drawn), axis=0)  # NaN last: draws without a known week
+    spread = np.sort(np.concatenate(drawn), axis=0)  # NaN (draws without a known week) come last
     valid = (~np.isnan(spread)).sum(0)
     low, high = (np.floor(np.maximum(valid - 1, 0) * share + 0.5).astype(int) for share in (0.025, 0.975))
     columns = np.arange(weeks.shape[1])
