@@ -1,1 +1,1 @@
-"""What watches would have done: the daemon's decisions over a recorded market, with simulated time. No I/O."""
+"""What watches would have done: the daemon's decisions applied to a recorded market in simulated time. No I/O."""

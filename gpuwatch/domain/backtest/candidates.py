@@ -1,4 +1,4 @@
-"""Every recorded price that a watch could have paid, evaluated once; and the price series of what fits it."""
+"""Every recorded price that a watch could have paid, evaluated once, and the price series of the fitting offers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BacktestProgress = Callable[[int, int], None]  # done, total
 _ANY_PRICE_USD = Decimal(1_000_000)
 _PROGRESS_EVERY = 4096
 _TOLERANCE = 1e-6  # more than floating-point error
-_AT = datetime.fromtimestamp(0, UTC)  # no clause that the history records depends on the time
+_AT = datetime.fromtimestamp(0, UTC)  # no recorded clause depends on the time
 _ANY_INTERVAL = OfferInterval(0, 0, 0, None, 1, None)
 
 
@@ -34,9 +34,9 @@ class BacktestCandidate(NamedTuple):
     gone_s: int | None
     key: QueryKey
     microusd_gpu_hour: float
-    match: Match | None  # None: too expensive for the watch to take, or to be rearmed by
+    match: Match | None  # None: too expensive to be taken or to re-arm the watch
     rank: tuple[Any, ...] = ()
-    accepted: bool = False  # by the watch as it is
+    accepted: bool = False  # the watch accepts it as is
 
 
 def find_candidates(
@@ -46,11 +46,11 @@ def find_candidates(
     reference_disk_gb: float,
     progress: BacktestProgress | None = None,
 ) -> list[BacktestCandidate]:
-    """The candidates of a market history, by `from_s`.
+    """The candidates of a market history, in order of `from_s`.
 
     Args:
-        watch: without clauses that the history cannot judge.
-        reference_disk_gb: the disk that a quote holds where none is asked for.
+        watch: without the clauses that the history cannot check.
+        reference_disk_gb: the disk size in a quote without a requested disk.
     """
     judge = _CandidateFinder(watch, commissions, reference_disk_gb)
     found = []
@@ -64,15 +64,15 @@ def find_candidates(
 
 
 class _Fit(NamedTuple):
-    """A listing that fits at any price."""
+    """A listing that fits at some price."""
 
     listing: ListedOffer
     key: QueryKey
-    factor: float  # from the listed price of the whole offer to the GPU price
+    factor: float  # GPU price ÷ listed price of the whole offer
 
 
 class _CandidateFinder:
-    """Evaluates each listing once, since its facts do not change, and skips prices that are far too high."""
+    """Evaluates each listing once, because its facts do not change, and skips prices that are far too high."""
 
     def __init__(self, watch: Watch, commissions: Mapping[str, Commission], reference_disk_gb: float) -> None:
         self._watch = watch
@@ -86,13 +86,13 @@ class _CandidateFinder:
         self._judged_facts: dict[tuple[Any, ...], bool] = {}
 
     def fit(self, number: int, listing: ListedOffer) -> _Fit | None:
-        """The listing if it fits; None: it fits at no price."""
+        """The listing, if it fits at some price; otherwise None."""
         if number not in self._known:
             self._known[number] = self._judged(listing) if listing.identity.gpu in self._watch.gpu_names else None
         return self._known[number]
 
     def candidate(self, interval: OfferInterval, fit: _Fit) -> BacktestCandidate:
-        """One price of a listing; exact near and below the threshold, above it within floating-point error."""
+        """The candidate for one price; exact near and below the threshold, within floating-point error above it."""
         listed = interval.machine_microusd_hour + (interval.disk_microusd_gb_month or 0) * self._disk_gb / HOURS_A_MONTH
         near = listed * fit.factor
         if near > self._most:
@@ -105,7 +105,7 @@ class _CandidateFinder:
         return BacktestCandidate(interval.from_s, interval.gone_s, fit.key, gpu_price, match, rank(match), is_accepted)
 
     def _is_cheap(self, offer: Offer, price: OfferPrice) -> bool:
-        """Is the price at or under the threshold? Only this clause and the job's depend on the price."""
+        """Is the price at or under the threshold? Only this clause and that of the job depend on the price."""
         return price.price_microusd_hour <= threshold_microusd(self._watch.max_price_usd_gpu_hour, offer.gpu_count)
 
     def _judged(self, listing: ListedOffer) -> _Fit | None:
@@ -129,7 +129,7 @@ class _CandidateFinder:
         return accepts(watch, offer, price_for(watch, offer, self._commissions), _AT)
 
     def _facts(self, listing: ListedOffer) -> tuple[Any, ...]:
-        """Every fact that a clause may depend on; thousands of machines share the same facts."""
+        """All facts that a clause may depend on; thousands of machines share the same facts."""
         who, watch = listing.identity, self._watch
         place = (listing.region, listing.country) if watch.regions else None
         reliability = listing.reliability if watch.min_reliability is not None else None
@@ -153,11 +153,11 @@ def fitting_series(
 ) -> PriceSeries:
     """The lowest GPU price per hour of the offers that fit the watch at any price, with its disk and the commission.
 
-    Clauses that the history cannot judge are left out.
+    Ignores clauses that the history cannot check.
 
     Args:
-        reference_disk_gb: the disk that a quote holds where none is asked for.
-        providers: only these; None: all.
+        reference_disk_gb: the disk size in a quote without a requested disk.
+        providers: only these providers; None: all.
     """
     wide = at_any_price(without_unrecorded_clauses(watch, market_history.listings)[0])
 

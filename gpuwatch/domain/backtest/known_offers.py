@@ -1,4 +1,4 @@
-"""The offers that one watch knows during a replay, query by query. Only changes cost time."""
+"""The offers that a watch knows during a replay, by query. The cost depends only on the number of changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwatch.domain.watches.watch import Watch
 
 HUNT = "hunt"
 _TOLERANCE = 1e-6  # more than floating-point error
-_MAX_MISSED_POLLS = 3  # more, and the query's result is no longer known
+_MAX_MISSED_POLLS = 3  # with more, the query's result is no longer known
 _RankedOffer = tuple[tuple[Any, ...], int]  # rank, number of the candidate
 
 
@@ -27,7 +27,7 @@ class _QueryOffers:
         self.under: list[_RankedOffer] = []  # at or under the threshold, cheapest first …
         self.matches: list[Match] = []  # … and their matches
         self.near = 0  # how many are at or under threshold × rearm
-        self.fitting: list[tuple[float, int]] = []  # a heap of GPU prices; gone offers leave at the top
+        self.fitting: list[tuple[float, int]] = []  # a heap of GPU prices; gone offers are popped at the top
         self.seen_s: int | None = None  # the newest query
         self.whole_s: int | None = None  # the newest complete answer
         self.is_seen = False  # is the answer recent enough?
@@ -39,7 +39,7 @@ class _QueryOffers:
 
 
 class KnownOffers:
-    """Walks through a watch's candidates. An offer is known from the first poll that saw it until one misses it."""
+    """Steps through a watch's candidates. An offer is known from the first poll that saw it until one misses it."""
 
     def __init__(self, watch: Watch, found: Sequence[BacktestCandidate], age_s: Callable[[str], int]) -> None:
         self._found = found
@@ -62,7 +62,7 @@ class KnownOffers:
                 if self._is_under[number] or _at_most(limit * rearm, one.match, most_job):
                     _expect(query, number, one)
         for query in self._queries.values():
-            query.changes.sort()  # at the same time, offers go before others come
+            query.changes.sort()  # at the same time, removals come before additions
 
     def asked(self, key: QueryKey, poll: MarketPoll) -> None:
         """Apply a query. A failed one leaves no data; a partial answer or a hunt shows offers but proves no absence."""
@@ -74,18 +74,18 @@ class KnownOffers:
         self._advance(query, poll.at_s)
 
     def whole(self, key: QueryKey, at_s: int) -> None:
-        """Note a complete answer: offers that it did not show were gone."""
+        """Record a complete answer: offers that it did not show are gone."""
         self._query(key).whole_s = at_s
 
     def drop_older(self, at_s: int) -> None:
-        """Forget answers that are too old."""
+        """Drop answers that are too old."""
         for query in self._queries.values():
             if query.is_seen and query.seen_s is not None and query.seen_s < at_s - query.age_s:
                 query.is_seen = False
                 self._has_changed = True
 
     def asked_lately(self, at_s: int) -> frozenset[QueryKey]:
-        """The queries made recently, answered or not."""
+        """The queries that were sent recently, answered or not."""
         queries = self._queries.items()
         return frozenset(
             key for key, query in queries if query.seen_s is not None and query.seen_s >= at_s - query.age_s

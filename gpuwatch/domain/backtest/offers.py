@@ -1,7 +1,7 @@
-"""Recorded prices as the offers that watches match, and the clauses that the history does not record.
+"""Converts recorded prices to the offers that watches match, and finds the clauses that the history does not record.
 
-The history records who, where, at which price, and how far the host is trusted. It records no drivers and no networks:
-clauses on those are dropped and named.
+The history records the seller, the place, the price and the reliability of the host. It does not record drivers and
+networks: clauses on those are dropped and listed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.watch import CpuArch, Watch
 _NAMELESS = "offer:"  # prefix of a machine id made from the offer id, if the provider names no machines
 _KEY_PART = "/"  # in keys of price rows, "29437217/ondemand": the whole key identifies the offer
 _OF_A_STOCK = OfferTerms(fungible=True)
-# Never recorded, or (`relocate`) about a launch that runs: clause → its value if a watch does not use it.
+# Not recorded, or (`relocate`) about a running launch: clause → its value if a watch does not use it.
 _NEVER_KEPT: dict[str, Any] = {
     "datacenter": None,
     "min_reputation": None,
@@ -43,7 +43,7 @@ _NEVER_KEPT: dict[str, Any] = {
     "restock": False,
     "relocate": None,
 }
-# Recorded if the source gave it: clause → its value if unused, and the listing's fact.
+# Recorded if the source provided it: clause → its value if unused, and the fact of the listing.
 _SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "min_vram_gib": (None, lambda listing: listing.gpu_memory_gib),
     "min_reliability": (None, lambda listing: listing.reliability),
@@ -51,7 +51,7 @@ _SOMETIMES_KEPT: dict[str, tuple[Any, Callable[[ListedOffer], object]]] = {
     "regions": ((), lambda listing: listing.region or listing.country),
     "max_usd_gib_hour": (None, lambda listing: listing.gpu_memory_gib),
 }
-# The same for the names of conditions; the other recorded names are known of every listing.
+# The same for the names in conditions; the other recorded names are known for every listing.
 _SOMETIMES_SAID: dict[str, Callable[[ListedOffer], object]] = {
     "gpu_ram": lambda listing: listing.gpu_memory_gib,
     "reliability": lambda listing: listing.reliability,
@@ -99,9 +99,10 @@ def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: f
 
 
 def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) -> tuple[Watch, tuple[str, ...]]:
-    """The watch without the clauses that the history does not record, and their names.
+    """The watch without the clauses that the history does not record, and the names of those clauses.
 
-    A fact missing for every fitting GPU was not recorded; otherwise clauses work as they do live: unknown does not fit.
+    A fact that is missing for every fitting GPU was not recorded. Otherwise clauses work as they do live: unknown does not
+    fit.
     """
     mine = [listing for listing in listings if listing.identity.gpu in watch.gpu_names]
     without = {clause: off for clause, off in _NEVER_KEPT.items() if getattr(watch, clause) not in (None, False)}

@@ -1,7 +1,7 @@
-"""A market history, poll by poll: what each watch would have decided, and what it would have rented.
+"""Replays a market history poll by poll: what each watch would have decided and rented.
 
-The decisions are `watches.decide` and `launches.admission`, as in the daemon. Nothing looks ahead: cut the history
-after any poll, and everything before it stays the same.
+The decisions are those of `watches.decide` and `launches.admission`, as in the daemon. Nothing looks ahead: if the
+history is cut after any poll, everything before it stays the same.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from gpuwatch.domain.watches.watch import Action, Budget, SpotPolicy, Watch
 
 _PROGRESS_EVERY = 1024
 _NONE = -1.0
-_SEVERAL = ""  # in a poll: for several GPUs, or for all
+_SEVERAL = ""  # a poll for several or all GPUs
 
 
 class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings shared by all watches."""
 
     commissions: Mapping[str, Commission]
-    max_age: timedelta  # of an answer
+    max_age: timedelta  # maximum age of an answer
     max_ages: Mapping[str, timedelta] = {}  # by provider
     budget: Budget = Budget()
     zone: tzinfo = UTC
     job: timedelta | None = None  # how long a launch is needed; None: its `max_runtime`
-    reference_disk_gb: float = 0.0  # in a quote without a requested disk
+    reference_disk_gb: float = 0.0  # disk size in a quote without a requested disk
     able: Callable[[Sequence[Match]], Sequence[Match]] = lambda found: found  # keeps the offers that can be rented
-    limit: Callable[[Watch, datetime], Watch] = lambda watch, now: watch  # the watch with its limit at a time
+    limit: Callable[[Watch, datetime], Watch] = lambda watch, now: watch  # the watch with its limit at this time
 
     def age_of(self, provider: str) -> timedelta:
         """The maximum age of a provider's answer."""
@@ -48,7 +48,7 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayStep(NamedTuple):
-    """A poll that changed something: the reason, the best offer or its price, or a rent."""
+    """A poll that changed something: the reason, the best offer or its price, or a rental."""
 
     at: datetime
     reason: DecisionReason
@@ -58,15 +58,15 @@ class ReplayStep(NamedTuple):
 
 
 class WatchReplay(msgspec.Struct, kw_only=True):
-    """The result of one watch, poll by poll. Prices are micro-dollars per GPU-hour; -1: there was none."""
+    """The result of one watch, poll by poll. Prices are micro-dollars per GPU-hour; -1: no offer."""
 
     watch: Watch
     steps: list[ReplayStep] = []
     at_s: array[int] = msgspec.field(default_factory=lambda: array("q"))
     cheapest: array[float] = msgspec.field(default_factory=lambda: array("d"))  # of the offers that fit at any price
     taken: array[float] = msgspec.field(default_factory=lambda: array("d"))  # the best match, if the watch could rent
-    blind: int = 0  # polls without enough data to decide
-    refused: dict[str, int] = {}  # reason → polls
+    blind: int = 0  # polls with too little data for a decision
+    refused: dict[str, int] = {}  # reason of the refusal → number of polls
 
 
 def replay(
@@ -75,7 +75,7 @@ def replay(
     setting: ReplaySettings,
     progress: BacktestProgress | None = None,
 ) -> tuple[list[WatchReplay], SimulatedLaunches]:
-    """What these watches would have done together; they share the budget."""
+    """What these watches would have done together, with a shared budget."""
     simulated = SimulatedLaunches([watch for watch, _ in watches], setting.budget, setting.zone, setting.job)
     replayers = [_WatchReplayer(watch, found, setting, simulated) for watch, found in watches]
     for number, (at_s, polls) in enumerate(_polls_by_second(market_history)):
@@ -91,13 +91,13 @@ def replay(
 
 
 def _polls_by_second(market_history: MarketHistory) -> Iterator[tuple[int, list[MarketPoll]]]:
-    """All queries of one second are one poll: their order is not recorded."""
+    """Group all queries of one second into one poll, because their order is not recorded."""
     for at_s, polls in groupby(market_history.polls, key=lambda poll: poll.at_s):
         yield at_s, list(polls)
 
 
 class _WatchReplayer:
-    """One watch of a replay."""
+    """The replay of one watch."""
 
     def __init__(
         self, watch: Watch, found: Sequence[BacktestCandidate], setting: ReplaySettings, simulated: SimulatedLaunches
@@ -114,7 +114,7 @@ class _WatchReplayer:
         self._hunted_s: dict[QueryKey, int] = {}
 
     def process(self, polls: Sequence[MarketPoll], at_s: int, now: datetime) -> None:
-        """Process one poll, if it was made for this watch."""
+        """Process one poll, if it was sent for this watch."""
         keys = [key for poll in polls for key in self._queries_to_decide(poll)]
         if not keys:
             return

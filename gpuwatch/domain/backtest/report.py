@@ -1,6 +1,6 @@
-"""The result of a replay: what was paid, how long it took, what waiting saved and what it missed.
+"""The result of a replay: the price paid, the time it took, what waiting saved and what it missed.
 
-Unlike the replay, this uses the whole history: only hindsight shows what was missed.
+Unlike the replay, the report uses the whole history: only hindsight shows what was missed.
 """
 
 from __future__ import annotations
@@ -38,59 +38,59 @@ _HOUR = timedelta(hours=1)
 
 
 class CheaperOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """A cheaper fitting offer after one was taken."""
+    """A cheaper fitting offer that appeared after one was taken."""
 
     at: datetime
     usd_gpu_hour: float
 
 
 class BacktestEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """The watch fired, or something was rented."""
+    """An alert or a launch of the watch."""
 
     at: datetime
     reason: str
-    did: str  # "alert", "ask", "launch", or "refused: " and why
+    did: str  # "alert", "ask", "launch", or "refused: " and the reason
     offer: Offer
     usd_hour: float  # the whole offer, commission included
     usd_gpu_hour: float
-    waited: timedelta  # since the watch's first poll
+    waited: timedelta  # since the first poll of the watch
     launched: bool
     refused: RefusalReason | None = None
-    cost_usd: float | None = None  # of a launch, to its end
+    cost_usd: float | None = None  # of a launch, up to its end
     hours: float | None = None
     cheaper_later: CheaperOffer | None = None
 
     @property
     def is_reminder(self) -> bool:
-        """It only repeats an earlier alert."""
+        """Does it only repeat an earlier alert?"""
         return not self.launched and self.reason == DecisionReason.REPEAT_DUE.value
 
     @property
     def is_beyond_limits(self) -> bool:
-        """The watch already had all that it may have."""
+        """Had the watch already reached its own limits?"""
         return self.refused in (RefusalReason.MAX_ACTIVE, RefusalReason.MAX_TOTAL, RefusalReason.MAX_PER_DAY)
 
 
 class WaitStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The same watch, started at the first poll of every hour: how long until it could rent, and at which price.
+    """Results of the watch if it started at the first poll of every hour: the time until it could rent, and the price.
 
     `starts` = `bought` + `missed` + `unknown` (`outcomes` defines them); the means are over those bought or missed.
     """
 
     starts: int
     bought: int
-    missed: int  # nothing was on offer at the deadline: it pays the next offer …
-    no_later_offer: int  # … or, for these, the highest price in the history
-    unknown: int  # nobody looked at the deadline
-    within_deadline: float | None  # the share of the counted that the watch itself could rent in time
+    missed: int  # nothing was on offer at the deadline: pays the next offer …
+    no_later_offer: int  # … or, in these cases, the highest price in the history
+    unknown: int  # no poll at the deadline
+    within_deadline: float | None  # share of the counted starts in which the watch could rent in time
     paid_usd_gpu_hour: float | None  # mean
-    at_once_usd_gpu_hour: float | None  # mean of the same starts, buying the first offer that there is
+    at_once_usd_gpu_hour: float | None  # mean for the same starts, buying the first available offer
     interval: tuple[float, float] | None  # 95 % of `saved`; None: too few days
-    median_s: float | None  # of all starts (Kaplan–Meier); None: more than half were still waiting
+    median_s: float | None  # over all starts (Kaplan-Meier); None: more than half were still waiting
 
     @property
     def counted(self) -> int:
-        """The starts whose outcome is known."""
+        """The starts with a known outcome."""
         return self.bought + self.missed
 
     @property
@@ -117,7 +117,7 @@ class BacktestResult(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     fires: int
     budget_refusals: dict[str, int]  # reason → polls with an offer but no money left
-    paid_usd_gpu_hour: float | None  # of its launches, or of its first alert if it rents nothing
+    paid_usd_gpu_hour: float | None  # mean of its launches, or its first alert if it does not rent
     at_once_usd_gpu_hour: float | None
     median_usd_gpu_hour: float | None
     cost_usd: float
@@ -125,28 +125,28 @@ class BacktestResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> BacktestEvent | None:
-        """What ended the wait: the first launch, or the first alert if the watch rents nothing."""
+        """The event that ended the wait: the first launch, or the first alert if the watch does not rent."""
         rents = self.watch_replay.watch.action is Action.LAUNCH
         return next((event for event in self.events if event.launched or not rents), None)
 
     @property
     def saved_against_at_once(self) -> float | None:
-        """The share saved compared with the cheapest fitting offer when one was first seen."""
+        """The share saved compared with the cheapest fitting offer when the first one was seen."""
         return saved_share(self.paid_usd_gpu_hour, self.at_once_usd_gpu_hour)
 
     @property
     def saved_against_median(self) -> float | None:
-        """The share saved compared with the median of the cheapest fitting offer."""
+        """The share saved compared with the median price of the cheapest fitting offer."""
         return saved_share(self.paid_usd_gpu_hour, self.median_usd_gpu_hour)
 
     def track(self) -> tuple[list[datetime], list[float]]:
-        """The time of each poll, and the price of the cheapest fitting offer in dollars; NaN: there was none."""
+        """The time of each poll, and the price of the cheapest fitting offer in dollars; NaN: no offer."""
         times = [datetime.fromtimestamp(at_s, UTC) for at_s in self.watch_replay.at_s]
         return times, [price / MICRO if price >= 0 else float("nan") for price in self.watch_replay.cheapest]
 
 
 def result_of(watch_replay: WatchReplay, simulated: SimulatedLaunches, deadline: timedelta) -> BacktestResult | None:
-    """The result; None: no poll was made for this watch."""
+    """Build the report; None: no poll was sent for this watch."""
     if not watch_replay.at_s:
         return None
     at_s, cheapest = np.asarray(watch_replay.at_s, float), np.asarray(watch_replay.cheapest, float)
@@ -207,7 +207,7 @@ def _events(
 
 
 def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheapest: Numbers) -> CheaperOffer | None:
-    """The cheapest offer within the deadline, if it was cheaper."""
+    """The cheapest offer within the deadline, if it was cheaper than this one."""
     start = at.timestamp()
     ahead = (at_s > start) & (at_s <= start + deadline.total_seconds()) & (cheapest >= 0) & (cheapest < price)
     if not ahead.any():
@@ -217,11 +217,11 @@ def _later(at: datetime, price: float, deadline: timedelta, at_s: Numbers, cheap
 
 
 def _waiting(at_s: Numbers, cheapest: Numbers, taken: Numbers, deadline: timedelta) -> WaitStatistics:
-    """Start at the first poll of every hour. A wait that outlasts the data lasted at least to its end."""
+    """Start at the first poll of every hour. A wait that outlasts the data lasted at least until its end."""
     begun = np.flatnonzero(np.diff(at_s // _STARTS_EVERY_S, prepend=-1.0) > 0)
     polls = PollPrices(at_s=at_s, offered=_or_nan(cheapest), taken=_or_nan(taken), lasts_s=POLL_LASTS_S)
     found = wait_outcomes(polls, begun, deadline.total_seconds())
-    known = found.counted & ~np.isnan(found.paid)  # NaN: nothing was ever on offer
+    known = found.counted & ~np.isnan(found.paid)  # NaN: there was never an offer
     ahead = next_known(polls.taken)[begun]
     reached = ahead < len(at_s)
     waits = at_s[np.minimum(ahead, len(at_s) - 1)] - found.starts_s
@@ -245,7 +245,7 @@ def _or_nan(prices: Numbers) -> Numbers:
 
 
 def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timedelta) -> tuple[float, float] | None:
-    """Neighbouring starts share prices, so days are resampled in blocks longer than the deadline."""
+    """Compute the interval with blocks of days longer than the deadline, because neighbouring starts share prices."""
     days = (starts // _DAY_S).astype(int)
     block_days = 1 + -(-int(deadline.total_seconds()) // _DAY_S)
     if len(np.unique(days)) < max(_LEAST_DAYS, 2 * block_days):
@@ -255,7 +255,7 @@ def _interval(starts: Numbers, paid: Numbers, at_once: Numbers, deadline: timede
 
 
 def _median(at_s: Numbers, cheapest: Numbers) -> float | None:
-    """Median of the cheapest fitting price by time: each poll counts until the next, at most three hours."""
+    """Median of the cheapest fitting price by time: each poll counts until the next, at most for three hours."""
     lasts = np.minimum(np.append(np.diff(at_s), POLL_LASTS_S), POLL_LASTS_S)
     there = cheapest >= 0
     if not there.any():
@@ -274,7 +274,7 @@ def _mean_paid(takes: Sequence[BacktestEvent]) -> float | None:
 
 
 def _first(cheapest: Numbers) -> float | None:
-    """The price when a fitting offer was first seen."""
+    """The price when the first fitting offer was seen."""
     there = cheapest[cheapest >= 0]
     return float(there[0]) / MICRO if len(there) else None
 

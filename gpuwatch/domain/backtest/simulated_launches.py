@@ -1,4 +1,4 @@
-"""The launches of a backtest: admitted by the daemon's own rules, running at once, ended when their time is over."""
+"""Simulated launches of a backtest: admitted by the daemon's rules, running at once, ended when their time is over."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpuwatch.domain.watches.watch import Budget, LaunchSpec, Watch
 from gpuwatch.domain.watches.windows import is_open
 
 SimulatedLaunch = tuple[Launch, Match]
-ASSUMED_LIFETIME = timedelta(hours=24)  # as budgets assume without a `max_runtime`
+ASSUMED_LIFETIME = timedelta(hours=24)  # the assumption of budgets without a `max_runtime`
 
 
 class SimulatedLaunches:
-    """All launches of one replay. A launch lasts for its `max_runtime`, or as long as the owner says the job takes."""
+    """All launches of one replay. A launch lasts for its `max_runtime`, or for the duration that the owner states."""
 
     def __init__(self, watches: Sequence[Watch], budget: Budget, zone: tzinfo, job: timedelta | None) -> None:
         self._lives = {watch.name: lifetime_of(watch, job) for watch in watches}
@@ -29,7 +29,7 @@ class SimulatedLaunches:
         self._zone = zone
         self._alive: list[Launch] = []
         self._over: list[Launch] = []
-        self._known: dict[str, Launch] = {}  # ended ones, by id
+        self._known: dict[str, Launch] = {}  # ended launches, by id
         self._totals: dict[str, int] = {}
 
     def newest(self, launch: Launch) -> Launch:
@@ -48,7 +48,7 @@ class SimulatedLaunches:
     def fill(
         self, watch: Watch, found: Sequence[Match], now: datetime
     ) -> tuple[list[SimulatedLaunch], LaunchRefusal | None]:
-        """Rent as many offers as the watch may, cheapest first; and the reason why no more."""
+        """Rent as many offers as the watch may, cheapest first; return them, and the reason why not more."""
         begun: list[SimulatedLaunch] = []
         left = list(found)
         while left:
@@ -64,7 +64,7 @@ class SimulatedLaunches:
         return begun, None
 
     def cost_microusd(self, launch: Launch) -> int:
-        """What a launch costs up to its end, even if the history ends earlier."""
+        """The cost of a launch up to its end, even if the history ends earlier."""
         ends_at = launch.ended_at or (launch.running_at or launch.intended_at) + self._lives[launch.watch]
         return cost_microusd(_ended(launch, ends_at), ends_at)
 

@@ -1,4 +1,4 @@
-"""One watch at many thresholds: what a lower price costs in waiting."""
+"""Replays one watch at many thresholds: how much longer a lower price takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parse_sweep(text: str) -> tuple[Decimal, ...]:
     """Parse the thresholds of "max_price=2.0:4.0:0.1", both ends included.
 
     Raises:
-        ValueError: it is none; the message says what was expected.
+        ValueError: the text is not a range of thresholds; the message states what is expected.
     """
     name, _, span = text.partition("=")
     try:
@@ -41,7 +41,7 @@ def parse_sweep(text: str) -> tuple[Decimal, ...]:
 
 
 def with_threshold(watch: Watch, price: Decimal) -> Watch:
-    """The same watch with this threshold instead of any other."""
+    """Return the watch with this threshold instead of any other."""
     return msgspec.structs.replace(watch, max_price_usd_gpu_hour=price, auto=None, max_job_cost_usd=None, job=None)
 
 

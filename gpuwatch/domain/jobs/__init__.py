@@ -1,1 +1,1 @@
-"""Jobs: work that waits for its price, runs on a rented instance, and ends with its results. Pure."""
+"""Jobs: work that waits for a price, runs on a rented instance, and returns its results. Pure."""

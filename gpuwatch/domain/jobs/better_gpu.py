@@ -1,4 +1,4 @@
-"""After a pilot that breaks a limit: a faster GPU on which the job still fits, of the offers seen last. Pure."""
+"""Finds a faster GPU for a job whose pilot exceeds a limit, among the offers seen last. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.decide import Match
 
 
 class BetterGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job goes on: its definition from then on, and that in words."""
+    """Where a job continues: its new definition, and a description of it."""
 
     definition: JobDefinition
     text: str
@@ -28,14 +28,14 @@ class BetterGpu(msgspec.Struct, frozen=True, kw_only=True):
 def better_gpu(
     job: Job, run: JobRun, launch: Launch, seen: Sequence[Match], now: datetime, *, resumes: bool
 ) -> BetterGpu | None:
-    """The cheapest way to the end on as many faster GPUs, within budget and deadline; None: there is none.
+    """The cheapest way to finish on the same number of faster GPUs, within budget and deadline; None: there is none.
 
-    Only the first run moves, and only with a retry left: it does not wander from machine to machine. How much faster a
-    GPU is, is the smaller of what its arithmetic and its memory's bandwidth promise.
+    Only the first run moves, and only if a retry is left, so that a job does not wander from machine to machine. The
+    speed-up is the smaller of the ratios of arithmetic and of memory bandwidth.
 
     Args:
         seen: offers within the job's limits.
-        resumes: from a checkpoint; else all its work is done again.
+        resumes: the job resumes from a checkpoint; otherwise all its work is repeated.
     """
     done = job.progress or 0.0
     if run.run_number != 1 or job.retries_left <= 0 or not done or run.started_at is None or run.ended_at is None:

@@ -1,4 +1,4 @@
-"""Checkpoints of a job: which are whole on the machine, which is the newest here, which are kept. Pure."""
+"""Checkpoints of a job: which are complete on the machine, which is the newest here, and which are kept. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that was fetched and verified.
 
     Attributes:
-        sequence: rises with every checkpoint of a job.
-        name: its path below the work folder, a file or a folder.
-        failed: a run that began with it failed before it made another: it may be torn.
+        sequence: increases with every checkpoint of a job.
+        name: its path relative to the work folder; a file or a folder.
+        failed: a run that started from it failed before it wrote another one, so it may be damaged.
     """
 
     sequence: int
@@ -40,15 +40,15 @@ class MachineCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def age_s(self) -> int:
-        """Since its newest file was changed."""
+        """Seconds since its newest file was changed."""
         return min(one.age_s for one in self.files)
 
 
 def machine_checkpoints(path: str, files: Iterable[MachineFile]) -> list[MachineCheckpoint]:
-    """The checkpoints of a listing, newest first; half-made names are left out.
+    """The checkpoints in a listing, newest first, without temporary names.
 
     Args:
-        path: as the job says it: a folder that holds one entry a checkpoint, a file, or a pattern.
+        path: as in the job file: a folder with one entry per checkpoint, a file, or a pattern.
     """
     depth = len(path.split("/")) + (0 if "*" in path else 1)
     found = []
@@ -60,21 +60,21 @@ def machine_checkpoints(path: str, files: Iterable[MachineFile]) -> list[Machine
 
 
 def newest_whole(listed: Sequence[MachineCheckpoint], *, running: bool) -> MachineCheckpoint | None:
-    """The newest that is not being written just now.
+    """The newest checkpoint that is not being written at the moment.
 
     Args:
-        running: the command may be writing.
+        running: whether the command may be writing.
     """
     return next((one for one in listed if not running or one.age_s >= SETTLE_S or one.age_s < 0), None)
 
 
 def to_resume(stored: Sequence[StoredCheckpoint]) -> list[StoredCheckpoint]:
-    """Those that a run may begin with, the best first."""
+    """The checkpoints from which a run may start, best first."""
     return sorted((one for one in stored if not one.failed), key=lambda one: one.sequence, reverse=True)
 
 
 def superseded(stored: Sequence[StoredCheckpoint], keep: int) -> list[StoredCheckpoint]:
-    """Those that need not be kept any more: all but the newest `keep`, of which at least one must be sound."""
+    """The checkpoints to delete: all but the newest `keep` and the newest sound one."""
     newest = sorted(stored, key=lambda one: one.sequence, reverse=True)
     kept = newest[: max(keep, 1)]
     sound = next((one for one in newest if not one.failed), None)

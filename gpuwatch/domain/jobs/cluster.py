@@ -1,7 +1,7 @@
-"""A job on several machines as a run of dstack: its limits, its reservation, its task. Pure.
+"""A job on several machines as a dstack run: its limits, its reservation, its task. Pure.
 
-source: dstack 0.22.5, `TaskConfiguration` and `ProfileParams`: `max_price` is "the maximum instance price per hour", so
-of one machine; `max_duration` counts from when a run's command began, and its server enforces it.
+Source: dstack 0.22.5, `TaskConfiguration` and `ProfileParams`: `max_price` is "the maximum instance price per hour",
+so it applies to one machine. `max_duration` counts from the start of a run's command, and dstack's server enforces it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.orchestrator_task import LEAST_MEMORY, STEP_USD, model_name, names_at
 from gpuwatch.domain.watches.watch import LaunchSpec, SpotPolicy, VerificationMode, Watch
 
-TOOL: Final = "dstack"  # the name of its launches' provider
+TOOL: Final = "dstack"  # the provider name of its launches
 _SPOT: Final = {SpotPolicy.NO: "on-demand", SpotPolicy.ONLY: "spot", SpotPolicy.ANY: "auto"}
 
 
 def is_cluster(job: Job) -> bool:
-    """Return whether it runs on several machines, which dstack rents."""
+    """Return whether the job runs on several machines, which dstack rents."""
     return job.definition.nodes > 1
 
 
 def cluster_watch(job: Job, now: datetime) -> Watch:
-    """The watch that a job is while its machines are asked for, with each machine's share of the job's limits."""
+    """The watch of a job while its machines are requested, with each machine's share of the job's limits."""
     one = _one_machine(job)
     cap = price_cap(one)
     watch = watch_of(one, cap, now)
@@ -44,7 +44,7 @@ def cluster_watch(job: Job, now: datetime) -> Watch:
 
 
 def cluster_match(job: Job, watch: Watch, now: datetime) -> Match:
-    """What is reserved: all machines at the highest price that dstack may pay for each."""
+    """The amount to reserve: all machines at the highest price that dstack may pay for each."""
     nodes, gpus = job.definition.nodes, watch.gpu_count_min
     usd_hour = (watch.max_price_usd_gpu_hour * gpus).quantize(STEP_USD, ROUND_DOWN) * nodes
     name = watch.gpu_names[0] if watch.gpu_names else "any"
@@ -58,7 +58,7 @@ def cluster_match(job: Job, watch: Watch, now: datetime) -> Match:
         gpu_known=False,
         gpu_count=gpus * nodes,
         gpu_memory_gib=None,
-        spot=False,  # it bids nothing
+        spot=False,  # it does not bid
         quoted_usd_hour=float(usd_hour),
         quoted_disk_gb=watch.disk_gb or 0.0,
         disk_usd_gb_month=None,
@@ -71,7 +71,7 @@ def cluster_match(job: Job, watch: Watch, now: datetime) -> Match:
 
 
 def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
-    """The task as dstack's configuration: the same for the same launch, whenever it is written."""
+    """The task as a dstack configuration: always the same for the same launch."""
     spec, nodes = job.definition, job.definition.nodes
     watch = spec.resources
     gpu: dict[str, Any] = {"count": watch.gpu_count_min}
@@ -95,7 +95,7 @@ def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
         "max_price": launch.most_microusd_hour / nodes / MICRO,
         "max_duration": f"{int(launch.max_runtime_s or 0)}s",
         "idle_duration": "0s",  # machines end with their run
-        "retry": False,  # a further run is gpuwatch's to decide
+        "retry": False,  # gpuwatch decides about further runs
     }
     if watch.providers is not None:
         task["backends"] = sorted(names_at(name)["dstack"] for name in watch.providers)
@@ -103,7 +103,7 @@ def dstack_task(job: Job, launch: Launch) -> dict[str, Any]:
 
 
 def unfit_for_cluster(spec: JobDefinition) -> str | None:
-    """Why dstack cannot be given this job, in one line; None: it can."""
+    """Why dstack cannot run this job, in one line; None: it can."""
     left_out = [key for key in ("inputs", "results", "checkpoint", "pilot") if getattr(spec, key)]
     if left_out:
         return f"{', '.join(left_out)}: not supported on clusters; use setup and command"
@@ -118,7 +118,7 @@ def unfit_for_cluster(spec: JobDefinition) -> str | None:
 
 
 def _one_machine(job: Job) -> Job:
-    """With each machine's share of the limits, and of what was spent."""
+    """The job with one machine's share of the limits and of the money spent."""
     limit, nodes = job.definition.limit, job.definition.nodes
     share = msgspec.structs.replace(
         limit,
@@ -131,7 +131,7 @@ def _one_machine(job: Job) -> Job:
 
 
 def _least_memory_gib(watch: Watch) -> int | None:
-    """Never the smaller card of a name: a name without its form does not say which."""
+    """The least memory of a GPU to request, in GiB: it excludes smaller cards that share the name."""
     known = [specs.memory_gib for name in watch.gpu_names if (specs := gpu_specs().get(name)) is not None]
     of_card = min(known) * LEAST_MEMORY if known and len(known) == len(watch.gpu_names) else 0.0
     least = max(watch.min_vram_gib or 0.0, of_card)

@@ -1,4 +1,4 @@
-"""When a job must be done, as people say it: Sunday, tomorrow, a date, a time, a duration. Pure."""
+"""Parse deadlines as people write them: Sunday, tomorrow, a date, a time, a duration. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _EXPECTED = 'expected a day such as "Sunday" or "tomorrow", a date, a time such 
 
 
 def deadline_from(text: str, now: datetime, zone: tzinfo) -> datetime:
-    """The moment in UTC. A day means its end, 23:59 in `zone`; a weekday the next one, today included.
+    """The deadline in UTC. A day means its end, 23:59 in `zone`; a weekday means the next one, today included.
 
     Raises:
-        ValueError: it cannot be read, or is past.
+        ValueError: the text is invalid, or the time is past.
     """
     word = text.strip().lower()
     found = _named_day(word, now.astimezone(zone).date())

@@ -1,4 +1,4 @@
-"""A job, its runs and its events, as they are stored; `job_states` says what follows from what."""
+"""A job, its runs and its events, as they are stored; `job_states` defines the transitions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gpuwatch.domain.watches.watch import Watch
 
 
 class JobState(StrEnum):
-    """Where a job is; other programs read these names."""
+    """The state of a job; other programs read these names."""
 
     QUEUED = "queued"
-    RENTING = "renting"  # a launch is made for it
-    PREPARING = "preparing"  # the instance runs; inputs are brought there
+    RENTING = "renting"  # a launch is being made for it
+    PREPARING = "preparing"  # the instance runs; inputs are being transferred
     RUNNING = "running"
-    FETCHING = "fetching"  # it has ended, and its results are brought back
+    FETCHING = "fetching"  # the command has ended; results are being fetched
     DONE = "done"
-    PAUSED = "paused"  # the owner holds it, or it asks the owner something
-    PREEMPTED = "preempted"  # its instance is lost; it continues elsewhere
+    PAUSED = "paused"  # held by the owner, or waiting for an answer of the owner
+    PREEMPTED = "preempted"  # its instance was lost; it continues on another
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -32,13 +32,13 @@ OVER = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 ON_AN_INSTANCE = frozenset({JobState.PREPARING, JobState.RUNNING, JobState.FETCHING})
 
 
-# `gc=False`, as of a `Watch`: thousands of jobs may wait, none is part of a circle, and each collection of garbage
-# would go through all of them
+# `gc=False`, as for `Watch`: thousands of jobs may be queued, none is part of a reference cycle, and otherwise each
+# garbage collection would traverse all of them.
 class JobFiles(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Files that are brought from `source` to `target`. Inputs go to the instance, results come from it."""
+    """Files to copy from `source` to `target`. Inputs go to the instance, results come from it."""
 
     source: str  # inputs: a local path, git URL, s3://, https:// or rclone:; results: a glob on the instance
-    target: str  # of results: a folder here, or a store
+    target: str  # for results: a local folder, or a store
 
 
 class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -47,19 +47,19 @@ class CheckpointSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     path: str
     every_s: float = 1_200.0
     keep: int = 2
-    resume: str | None = None  # the command that resumes; None: the same one
-    store: str | None = None  # where copies of those that were fetched go; None: they stay here
+    resume: str | None = None  # the command for resuming; None: the same command
+    store: str | None = None  # where fetched checkpoints are copied to; None: they stay local
 
 
 class PilotSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A small run before the whole one: a share of the work, or a time. One of the two."""
+    """A small run before the full one: a share of the work, or a time, but not both."""
 
     share: float | None = None
     duration_s: float | None = None
 
 
 class JobLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a job may cost, commission included; None: no such limit."""
+    """The cost limits of a job, commission included; None: no such limit."""
 
     max_price_usd_gpu_hour: Decimal | None = None
     max_usd: Decimal | None = None  # over all runs
@@ -67,21 +67,21 @@ class JobLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What `jobs/NAME.toml` says. Secrets are references: they are read when a run starts, and stored nowhere.
+    """The content of `jobs/NAME.toml`. Secrets are references: they are read when a run starts and stored nowhere.
 
     Attributes:
-        command: what runs on the instance; empty with a script.
+        command: the command to run on the instance; empty with a script.
         script: the text of the script; None with a command.
-        env: variables whose text stands in the file.
-        secret_env: variable → `env:NAME` or `file:PATH`, where its text is read.
-        resources: which offers, as a watch of the job's name; its price is set by the queue.
-        hours: of work, as estimated; None: not stated.
-        deadline_s: after its submission; or `deadline_at`.
-        max_runtime_s: of one run; None: see `job_watch`.
+        env: variables whose values are in the file.
+        secret_env: variable → `env:NAME` or `file:PATH`, from which its value is read.
+        resources: the offers, as in a watch of the job's name; the queue sets its price.
+        hours: estimated hours of work; None: not stated.
+        deadline_s: seconds after submission; the alternative is `deadline_at`.
+        max_runtime_s: limit for one run; None: see `job_watch`.
         keep_on_failure_s: how long the instance stays after a failed command.
-        folder: where relative paths start: that of the job file.
-        group: the name of the array that it is one job of.
-        share_instance: whether it may run on an instance that another job is done with.
+        folder: the base of relative paths: the folder of the job file.
+        group: the name of the array that the job belongs to.
+        share_instance: whether it may run on an instance that another job has finished with.
     """
 
     name: str
@@ -95,7 +95,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     checkpoint: CheckpointSpec | None = None
     pilot: PilotSpec | None = None
     resources: Watch
-    nodes: int = 1  # machines like this; more than one is an orchestrator's
+    nodes: int = 1  # identical machines; an orchestrator runs more than one
     limit: JobLimit
     hours: FigureRange | None = None
     deadline_s: float | None = None
@@ -112,7 +112,7 @@ class JobDefinition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One job as it is stored. `version` rises with every change; `run_number` is the fencing number of its runs."""
+    """One stored job. `version` increases with every change; `run_number` is the fencing number of its runs."""
 
     job_id: str
     name: str
@@ -121,30 +121,30 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int
     submitted_at: datetime
     deadline: datetime | None = None
-    started_at: datetime | None = None  # of the first run's command
+    started_at: datetime | None = None  # start of the first run's command
     ended_at: datetime | None = None
     exit_code: int | None = None
-    launch_id: str | None = None  # the newest
-    progress: float | None = None  # 0 to 1; None: not known
+    launch_id: str | None = None  # the newest launch
+    progress: float | None = None  # 0 to 1; None: unknown
     predicted_microusd: int | None = None
     spent_microusd: int = 0
-    reason: str | None = None  # why it is where it is, one line
+    reason: str | None = None  # why it is in this state, one line
     run_number: int = 0
     retries_left: int = 0
     version: int = 0
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing more happens to it unless the owner retries it."""
+        """Return whether the job is final unless the owner retries it."""
         return self.state in OVER
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One attempt of a job on one instance. `step` is the executor's own mark of how far it came.
+    """One attempt of a job on one instance. `step` is the executor's own progress mark.
 
     Attributes:
-        held_from: when another job, which was done, gave it the instance; None: the instance was rented for this run.
-        held_until: when it gave the instance to another job; None: it has it to the end.
+        held_from: when another, finished job handed over the instance; None: it was rented for this run.
+        held_until: when it handed the instance over to another job; None: it keeps it to the end.
     """
 
     job_id: str
@@ -156,11 +156,11 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ssh_user: str | None = None
     host_key: str | None = None
     started_at: datetime | None = None
-    lease_until: datetime | None = None  # the runner stops itself when nobody renewed it by then
+    lease_until: datetime | None = None  # the runner stops if the lease is not renewed by then
     last_seen_at: datetime | None = None
     exit_code: int | None = None
-    checkpoint: str | None = None  # the newest whole one that was fetched and verified
-    results: tuple[dict[str, Any], ...] = ()  # what was fetched: path, bytes, sha256
+    checkpoint: str | None = None  # the newest complete checkpoint that was fetched and verified
+    results: tuple[dict[str, Any], ...] = ()  # fetched files: path, bytes, sha256
     ended_at: datetime | None = None
     end_reason: str | None = None
     held_from: datetime | None = None
@@ -168,10 +168,10 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What happened to a job, with what is known of it."""
+    """An event of a job and its details."""
 
     job_id: str
     run_number: int
     at: datetime
-    kind: str  # a transition is named by the state it leads to
+    kind: str  # for a transition: the name of the new state
     detail: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The JSON of jobs: the same for commands, the API and the chat. Pure."""
+"""The JSON of jobs, shared by commands, the API and the chat. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def definition_json(definition: JobDefinition) -> dict[str, Any]:
-    """JSON of what the job file says. Of the environment only names: a value may be a secret."""
+    """JSON of the job file. Of the environment only names are shown: a value may be a secret."""
     limit, resources = definition.limit, definition.resources
     return {
         "image": resources.launch.image if resources.launch else None,

@@ -1,4 +1,4 @@
-"""The states of a job: which transition is allowed, and what each changes. Pure."""
+"""The states of a job: which transitions are allowed, and what each one changes. Pure."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ ALLOWED_JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     J.PAUSED: frozenset({J.QUEUED, J.PREPARING, J.RUNNING, J.PREEMPTED}) | _ENDS,
     J.PREEMPTED: frozenset({J.QUEUED}) | _ENDS,
     J.DONE: frozenset(),
-    J.FAILED: frozenset({J.QUEUED}),  # the owner retries it
+    J.FAILED: frozenset({J.QUEUED}),  # the owner retries the job
     J.CANCELLED: frozenset({J.QUEUED}),
 }
 
 
 class JobTransitionRefused(GpuwatchError):
-    """The job is in a state from which this does not follow."""
+    """The job's state does not allow this transition."""
 
 
 class JobTransition(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a job.
+    """One transition of a job.
 
     Attributes:
-        reason: one line, kept with the job and its event.
-        changes: further columns of `Job`, such as `launch_id`, `exit_code`, `progress`, `run_number`.
-        detail: kept with the event alone.
+        reason: one line, stored with the job and the event.
+        changes: other columns of `Job`, such as `launch_id`, `exit_code`, `progress`, `run_number`.
+        detail: stored with the event only.
     """
 
     to_state: JobState
@@ -48,10 +48,10 @@ class JobTransition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply_transition(job: Job, transition: JobTransition) -> tuple[Job, JobEvent]:
-    """The job as it is then, and the event. Times of start and end are set here.
+    """Return the changed job and the event. Sets the start and end times.
 
     Raises:
-        JobTransitionRefused: it does not follow from the job's state.
+        JobTransitionRefused: the job's state does not allow it.
     """
     to = transition.to_state
     if to not in ALLOWED_JOB_TRANSITIONS[job.state]:

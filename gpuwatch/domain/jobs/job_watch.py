@@ -1,4 +1,4 @@
-"""A queued job as a watch: hunted, admitted, approved and guarded like any other. Pure."""
+"""A queued job as a watch: hunted, admitted, approved and guarded like any other watch. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from gpuwatch.domain.launches.checklist import PILOT_ITEMS
 from gpuwatch.domain.watches.watch import AutoPrice, LaunchSpec, Watch
 
 WATCH_PREFIX = "job:"
-ASSUMED_HOURS = 24.0  # of work, where a job states none: assumed
-_MARGIN = 1.5  # a run may take this much longer than estimated before its instance is ended: assumed
+ASSUMED_HOURS = 24.0  # hours of work if a job does not state them (assumed)
+_MARGIN = 1.5  # a run may take this many times its estimate before its instance is ended (assumed)
 _LEAST_RUNTIME_S = 600.0
 _CENT = Decimal("0.000001")
 
 
 def hours_left(job: Job) -> float:
-    """Hours of work that are left at most, by the estimate and the progress."""
+    """Maximum hours of work left, from the estimate and the progress."""
     hours = job.definition.hours
     return (ASSUMED_HOURS if hours is None else hours.high) * (1 - min(job.progress or 0.0, 0.99))
 
 
 def price_cap(job: Job) -> Decimal:
-    """USD per GPU-hour that the job's limits allow at most: the strictest of them.
+    """The highest price per GPU-hour that the job's limits allow, in USD: the strictest of them.
 
-    `max_usd` is what is left of it, over the hours that are left.
+    For `max_usd`, it is the money left divided by the hours left.
     """
     limit, resources = job.definition.limit, job.definition.resources
     caps = [resources.max_price_usd_gpu_hour]
@@ -42,16 +42,16 @@ def price_cap(job: Job) -> Decimal:
 
 
 def usd_left(job: Job) -> Decimal | None:
-    """What is left of `limit.max_usd`; None: there is no such limit."""
+    """The money left of `limit.max_usd`; None: there is no such limit."""
     if job.definition.limit.max_usd is None:
         return None
     return job.definition.limit.max_usd - Decimal(job.spent_microusd) / 1_000_000
 
 
 def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float:
-    """How long one run may be billed: as the job says, not past its deadline, and never over what is left of its USD.
+    """The maximum billed time of one run: as stated, not beyond the deadline, and never more than the money left.
 
-    Without `max_runtime`, one and a half times the hours that are left.
+    Without `max_runtime`, it is one and a half times the hours left.
     """
     spec = job.definition
     bounds = [hours_left(job) * 3600 * _MARGIN if spec.max_runtime_s is None else spec.max_runtime_s]
@@ -68,24 +68,25 @@ def max_runtime_s(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> float
 
 
 def pilot_items(definition: JobDefinition) -> tuple[str, ...]:
-    """Items of `require` that the job's pilot measures once it has rented, each once."""
+    """Items of `require` that the job's pilot measures after renting, without duplicates."""
     if definition.pilot is None:
         return ()
     return tuple(item for item in dict.fromkeys(definition.resources.require) if item in PILOT_ITEMS)
 
 
 def watch_of(job: Job, limit_usd_gpu_hour: Decimal, now: datetime) -> Watch:
-    """The watch that a job is while it waits, at a limit in USD per GPU-hour (never above its `price_cap`).
+    """The watch of a waiting job, at a limit in USD per GPU-hour (never above its `price_cap`).
 
     With a deadline, the limit is that of `max_price = "auto"`: computed from the price history and the time left until
-    the latest start, never above this one. It rises as that moment nears, and from then on it is this one.
+    the latest start, and never above the given limit. It rises towards the given limit, which it reaches at the latest
+    start.
     """
     limit = min(limit_usd_gpu_hour, price_cap(job))
     start = None if job.deadline is None else job.deadline - timedelta(hours=hours_left(job))
     auto = AutoPrice(cap_usd_gpu_hour=limit, deadline_at=start) if start is not None and start > now else None
     resources = job.definition.resources
     launch = resources.launch or LaunchSpec()
-    later = pilot_items(job.definition)  # these do not keep it from renting
+    later = pilot_items(job.definition)  # these do not prevent renting
     budget = msgspec.structs.replace(resources.budget, max_usd_hour=job.definition.limit.max_usd_hour)
     return msgspec.structs.replace(
         resources,

@@ -1,4 +1,4 @@
-"""Small jobs one after the other on one instance: which wait for whose instance, and what that saves. Pure."""
+"""Run small jobs one after another on one instance: which job waits for which instance, and the saving. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO, threshold_microusd
 from gpuwatch.domain.watches.watch import Action
 
-START_H = 0.2  # hours from the order to the first command: image, start, loading; assumed
-_TOGETHER_H = 6.0  # of work that is waiting for one instance: then another one is rented; assumed
-_LEAST_SHARE = 0.1  # of its own instance's hours, that the shared one must save; assumed
+START_H = 0.2  # hours from the order to the first command: image, start, loading (assumed)
+_TOGETHER_H = 6.0  # hours of work queued for one instance before another one is rented (assumed)
+_LEAST_SHARE = 0.1  # share of the cost on its own instance that sharing must save (assumed)
 
 
 class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that share one instance, in the order in which they run.
 
     Attributes:
-        apart_usd: what they cost on an instance each.
-        together_usd: what they cost one after the other on one.
+        apart_usd: their cost on separate instances.
+        together_usd: their cost one after another on one instance.
     """
 
     jobs: tuple[Job, ...]
@@ -33,12 +33,12 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saving_usd(self) -> float:
-        """What the one instance saves."""
+        """The money saved by sharing."""
         return self.apart_usd - self.together_usd
 
 
 class InstanceHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has an instance, and what that costs."""
+    """A job that has an instance, and the price of the instance."""
 
     job: Job
     price_microusd_hour: int
@@ -46,7 +46,7 @@ class InstanceHolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Shared(msgspec.Struct, kw_only=True):
-    """An instance: of the first job, which has it or looks for it, and of those who wait for it."""
+    """An instance, of the first job, which has or seeks it, and the jobs that wait for it."""
 
     jobs: list[Job]
     hours: float  # until it is free
@@ -54,11 +54,11 @@ class _Shared(msgspec.Struct, kw_only=True):
 
 
 class SharedInstances:
-    """One pass over the queue, the first to go first: who waits for the instance of another job.
+    """One pass over the queue in order of rank: which jobs wait for the instance of another job.
 
     Args:
-        holders: jobs on an instance.
-        min_billing_h: hours that an instance is billed at least.
+        holders: jobs that have an instance.
+        min_billing_h: minimum billed hours of an instance.
     """
 
     def __init__(self, holders: Iterable[InstanceHolder], now: datetime, min_billing_h: float = 0.0) -> None:
@@ -66,7 +66,7 @@ class SharedInstances:
         self._min_billing_h = min_billing_h
         self._all: list[_Shared] = []
         self._rented: dict[bytes, list[_Shared]] = {}
-        self._looking: dict[bytes, _Shared] = {}  # the newest alone: the one before it was full, or did not suit
+        self._looking: dict[bytes, _Shared] = {}  # only the newest one: the one before it was full or unsuitable
         for one in holders:
             if may_share(one.job):
                 starts_h = 0.0 if one.job.state in {JobState.RUNNING, JobState.FETCHING} else START_H
@@ -76,10 +76,10 @@ class SharedInstances:
                 self._rented.setdefault(_needs(one.job), []).append(shared)
 
     def holder_for(self, job: Job) -> Job | None:
-        """The job whose instance a queued one waits for; None: it looks for its own, and others may wait for that.
+        """The job whose instance a queued job waits for; None: it seeks its own, for which other jobs may wait.
 
         Args:
-            job: it waits for no other job's results.
+            job: does not depend on the results of another job.
         """
         if not may_share(job):
             return None
@@ -99,10 +99,10 @@ class SharedInstances:
         return None
 
     def merges(self, prices: Mapping[str, float]) -> list[Merge]:
-        """What was found, the largest saving first.
+        """The groups found, largest saving first.
 
         Args:
-            prices: USD per GPU-hour by the job's id; else its limit counts.
+            prices: USD per GPU-hour by job id; default: the job's limit.
         """
         found = [self._merge(one, prices) for one in self._all if len(one.jobs) > 1]
         return sorted(found, key=lambda one: -one.saving_usd)
@@ -115,8 +115,8 @@ class SharedInstances:
             if rented.price_microusd_hour > threshold_microusd(price_cap(job), rented.gpu_count):
                 return False
         elif price_cap(first) < price_cap(job) or (first.deadline is not None and job.deadline is None):
-            return False  # the first may wait for a lower price than this one would pay
-        # in time even if the first fails at its end, and this one has to rent its own
+            return False  # the first job may wait for a lower price than this one would pay
+        # in time even if the first job fails at its very end and this one has to rent its own instance
         return (
             job.deadline is None
             or self._now + timedelta(hours=shared.hours + START_H + hours_left(job)) <= job.deadline
@@ -135,7 +135,7 @@ class SharedInstances:
 
 
 def launches_of(jobs: Sequence[Job], living: Sequence[Launch]) -> dict[str, Launch]:
-    """The living launch of each job by its id: the one that it is on, which another job may have rented, or its own."""
+    """The active launch of each job id: the instance it runs on, possibly rented by another job, or its own launch."""
     by_id = {launch.launch_id: launch for launch in living}
     found = {launch.watch_id: launch for launch in living if launch.watch_id is not None}
     for job in jobs:
@@ -146,7 +146,7 @@ def launches_of(jobs: Sequence[Job], living: Sequence[Launch]) -> dict[str, Laun
 
 
 def holders_of(jobs: Sequence[Job], alive: Mapping[str, Launch]) -> list[InstanceHolder]:
-    """Jobs whose instance another one may get: of two on one instance, the one that is done has given it away."""
+    """Jobs whose instance another job may take over: of two on one instance, the finished one has handed it over."""
     found: dict[str, InstanceHolder] = {}
     for job in jobs:
         launch = alive.get(job.job_id)
@@ -161,7 +161,7 @@ def holders_of(jobs: Sequence[Job], alive: Mapping[str, Launch]) -> list[Instanc
 
 
 def may_share(job: Job) -> bool:
-    """Whether it may run on an instance that another job rented, or give its own to another job."""
+    """Whether the job may run on an instance rented by another job, or hand over its own."""
     spec = job.definition
     ticked_by_owner = set(spec.resources.require) - set(pilot_items(spec))
     is_free = spec.resources.action is Action.LAUNCH and not ticked_by_owner
@@ -169,19 +169,19 @@ def may_share(job: Job) -> bool:
 
 
 def is_small(job: Job, min_billing_h: float = 0.0) -> bool:
-    """Whether an instance of its own would be set up, or billed, for long in comparison with its work."""
+    """Whether set-up or minimum billing of an instance of its own would be long compared with the work."""
     return hours_left(job) <= (1 - _LEAST_SHARE) * _alone_h(job, min_billing_h)
 
 
 def have_same_needs(one: Job, other: Job) -> bool:
-    """Whether an instance of one suits the other: offers, image, set-up, windows."""
+    """Whether an instance of one job suits the other: offers, image, set-up, windows."""
     return _needs(one) == _needs(other)
 
 
 def costs_less_here(job: Job, price: float, cheapest: float | None) -> bool:
-    """Whether its work costs less on an instance that runs than on a new one at the cheapest price seen (None: none).
+    """Whether the work costs less on a running instance than on a new one at the cheapest price seen (None: no price).
 
-    Both prices are of a GPU-hour, in the same unit.
+    Both prices are per GPU-hour, in the same unit.
     """
     return cheapest is None or price * hours_left(job) <= cheapest * (START_H + hours_left(job))
 

@@ -1,4 +1,4 @@
-"""What a pilot measured of the items that its job requires. Pure."""
+"""Checks of the items that a job requires of its pilot. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gpuwatch.domain.launches.checklist import ChecklistTick
 from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
 
 PILOT_EVENT: Final = "pilot"
-FULL_MEMORY: Final = 0.97  # assumed: with more of it in use, a longer batch does not fit
+FULL_MEMORY: Final = 0.97  # above this share of memory in use, a longer batch does not fit (assumed)
 _LEAST_LOSSES: Final = 4
-_PATIENCE_S: Final = 300.0  # assumed: the first figures may come late
+_PATIENCE_S: Final = 300.0  # the first figures may come late (assumed)
 _KEY: Final = "checklist"
 
 
 class PilotFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One item. `passed`: None: not measured, or not yet."""
+    """One checked item. `passed` None: not measured, or not yet."""
 
     item: str
     passed: bool | None
@@ -31,11 +31,11 @@ class PilotFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run at one moment.
+    """What is known about a run at one moment.
 
     Attributes:
-        samples: of this run, oldest first; the last is of this moment.
-        losses: the newest that it printed or keeps, oldest first.
+        samples: of this run, oldest first; the last one is from this moment.
+        losses: the newest losses that the run printed or recorded, oldest first.
     """
 
     samples: Sequence[RunSample]
@@ -45,7 +45,7 @@ class PilotObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pilot_findings(items: Sequence[str], seen: PilotObservation) -> list[PilotFinding]:
-    """What was measured of these items, in their order."""
+    """The results for these items, in the same order."""
     found = {
         "dry_epoch": _ran,
         "loss_falls": _loss,
@@ -59,7 +59,7 @@ def pilot_findings(items: Sequence[str], seen: PilotObservation) -> list[PilotFi
 
 
 def pilot_is_over(pilot: PilotSpec, run: JobRun, fraction: float | None, now: datetime, times: float = 1.0) -> bool:
-    """Whether a pilot, or so many times its length, has passed."""
+    """Whether the duration of the pilot has passed, or this many times its duration."""
     if run.started_at is None:
         return False
     if pilot.duration_s is not None:
@@ -68,9 +68,9 @@ def pilot_is_over(pilot: PilotSpec, run: JobRun, fraction: float | None, now: da
 
 
 def is_measured_enough(job: Job, run: JobRun, fraction: float | None, now: datetime) -> bool:
-    """Whether what was not measured by now never will be: twice the pilot has passed, and some minutes.
+    """Whether it is too late for anything still unmeasured: twice the pilot has passed, and some minutes.
 
-    A run that says no progress is judged by its estimated hours; one that keeps checkpoints had time to make one.
+    A run that reports no progress is judged by its estimated hours; one with checkpoints has had time to write one.
     """
     pilot, checkpoint = job.definition.pilot, job.definition.checkpoint
     if pilot is None or run.started_at is None:
@@ -83,18 +83,18 @@ def is_measured_enough(job: Job, run: JobRun, fraction: float | None, now: datet
 
 
 def failed_text(findings: Sequence[PilotFinding]) -> str:
-    """Those that did not pass, in one line."""
+    """The items that did not pass, in one line."""
     return "; ".join(f"{one.item}: {one.text}" for one in findings if not one.passed)
 
 
 def findings_detail(findings: Sequence[PilotFinding]) -> dict[str, dict[str, str]]:
-    """What the event of a pilot keeps: evidence for each item that passed."""
+    """The evidence stored with the event of a pilot: one entry for each item that passed."""
     passed = {one.item: one.text for one in findings if one.passed}
     return {_KEY: passed} if passed else {}
 
 
 def pilot_ticks(events: Sequence[JobEvent]) -> list[ChecklistTick]:
-    """What the pilots of a job ticked, oldest first."""
+    """The items that the pilots of a job ticked, oldest first."""
     found: dict[str, ChecklistTick] = {}
     for event in events:
         kept = event.detail.get(_KEY) if event.kind == PILOT_EVENT else None
@@ -150,5 +150,5 @@ def _speed(seen: PilotObservation) -> tuple[bool | None, str]:
 
 
 def _computes(sample: RunSample) -> bool:
-    """Not while it loads."""
+    """Whether a sample is from after the loading phase."""
     return bool(sample.progress or sample.tokens_per_s) or sample.loss is not None

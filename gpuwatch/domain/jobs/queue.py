@@ -1,4 +1,4 @@
-"""The queue's policy: which jobs may look for an instance now, in which order, at which limit. Pure."""
+"""The queue's policy: which jobs may look for an instance now, in which order, and at which limit. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwatch.domain.jobs.merge import SharedInstances
 
 URGENT_S = 3600.0
 _NEVER = float("inf")
-HUNTED_AT_ONCE = 20  # jobs that look for an offer at the same time; each distinct query costs rows and seconds
+HUNTED_AT_ONCE = 20  # jobs that look for an offer simultaneously; each distinct query costs rows and seconds
 
 
 class WaitReason(StrEnum):
@@ -31,8 +31,8 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
     """What the queue decided about one job.
 
     Attributes:
-        slack_s: time to the deadline beyond the work that is left; None: it has no deadline.
-        waits: why it does not look for an instance now; None: it does.
+        slack_s: time to the deadline minus the work left; None: no deadline.
+        waits: why it does not look for an instance now; None: it does look for one.
     """
 
     job: Job
@@ -40,23 +40,23 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
     waits: str | None = None
 
 
-PriceOf = Callable[[Job], float | None]  # USD per GPU-hour of the cheapest offer that fits it, as last seen
+PriceOf = Callable[[Job], float | None]  # USD per GPU-hour of the cheapest fitting offer, as last seen
 
 
 def slack_s(job: Job, now: datetime) -> float | None:
-    """Seconds to the deadline beyond the work that is left; negative: it cannot be met any more."""
+    """Seconds to the deadline minus the work left; negative: the job can no longer meet it."""
     if job.deadline is None:
         return None
     return (job.deadline - now).total_seconds() - hours_left(job) * 3600
 
 
 def latest_start(job: Job) -> datetime | None:
-    """When it must have begun to be done by its deadline, if it takes as long as estimated; None: no deadline."""
+    """The latest start that meets the deadline if the estimate is right; None: no deadline."""
     return None if job.deadline is None else job.deadline - timedelta(hours=hours_left(job))
 
 
 def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:
-    """What an offer at this price saves it against its highest price, over the work that is left."""
+    """The saving of an offer at this price, compared with the job's highest price, over the work left."""
     if price_usd_gpu_hour is None:
         return 0.0
     gpus = job.definition.resources.gpu_count_min
@@ -64,7 +64,7 @@ def saving_usd(job: Job, price_usd_gpu_hour: float | None) -> float:
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """The queued jobs by priority, then by their latest start, then by age: an order that time does not change."""
+    """The queued jobs by priority, then by latest start, then by age: an order that does not change with time."""
     return sorted((job for job in jobs if job.state is JobState.QUEUED), key=_rank)
 
 
@@ -76,21 +76,21 @@ def looking_now(
     at_once: int = HUNTED_AT_ONCE,
     shared: SharedInstances | None = None,
 ) -> list[Job]:
-    """The queued jobs that may look for an instance now, the first to go first.
+    """The queued jobs that may look for an instance now, highest rank first.
 
-    By priority; within one, those that must start within the hour; then the job that saves most at the price it sees;
-    then the one with the latest start that comes first. Of an offer that several could take, the first gets it.
+    The order is: priority; jobs that must start within the hour; the largest saving at the current price; the earliest
+    latest start. If an offer fits several jobs, the first one gets it.
 
     Args:
         queued: `in_order`.
-        states: the state of every job that another may wait for, by name; an array by its group's name.
-        at_once: how many may look for an instance at the same time.
-        shared: who waits for the instance of another job; None: nobody does.
+        states: the state of every job that others may wait for, by name; for an array, by its group's name.
+        at_once: how many jobs may look for an instance simultaneously.
+        shared: the jobs that wait for the instance of another job; None: no job does.
     """
     ready = (
         job for job in queued if waits_for(job, states) is None and (shared is None or shared.holder_for(job) is None)
     )
-    first = list(islice(ready, 2 * at_once))  # those from whom the ones that save most are chosen
+    first = list(islice(ready, 2 * at_once))  # those with the largest savings are chosen from these
 
     def by_saving(job: Job) -> tuple[int, bool, float]:
         slack = slack_s(job, now)
@@ -108,10 +108,10 @@ def schedule(
     at_once: int = HUNTED_AT_ONCE,
     shared: SharedInstances | None = None,
 ) -> list[QueuedJob]:
-    """Every queued job with the reason why it waits: first those of `looking_now`, then the others by rank.
+    """All queued jobs with the reason why each waits: first those of `looking_now`, then the others by rank.
 
     Args:
-        shared: who waits for the instance of another job; None: nobody does.
+        shared: the jobs that wait for the instance of another job; None: no job does.
     """
     queued = in_order(jobs)
     reasons = {job.job_id: waits_for(job, states) for job in queued}
@@ -132,7 +132,7 @@ def schedule(
 
 
 def waits_for(job: Job, states: Mapping[str, JobState]) -> str | None:
-    """Why it cannot look for an instance; None: nothing is in its way."""
+    """Why the job cannot look for an instance; None: it can."""
     for name in job.definition.depends_on:
         if states.get(name) is not JobState.DONE:
             return f"{WaitReason.DEPENDS.value}: {name}"
@@ -143,15 +143,15 @@ def waits_for(job: Job, states: Mapping[str, JobState]) -> str | None:
 
 
 def failed_dependency(job: Job, states: Mapping[str, JobState]) -> str | None:
-    """The name of a job that it waits for and that will not be done; None: there is none."""
+    """The name of a job that it depends on and that will never be done; None: there is none."""
     ends = {JobState.FAILED, JobState.CANCELLED}
     return next((name for name in job.definition.depends_on if states.get(name) in ends), None)
 
 
 def group_states(jobs: Sequence[Job]) -> dict[str, JobState]:
-    """The state of each job by its name, and of each array by its group: done when all are, failed when one is.
+    """The state of each job by name, and of each array by group: done if all are done, failed if one has failed.
 
-    Of several jobs of one name, the last counts.
+    Of several jobs with the same name, the last one counts.
     """
     found = {job.name: job.state for job in jobs}
     groups: dict[str, set[JobState]] = {}

@@ -1,4 +1,4 @@
-"""What a run of a job is on its machine: folders, the command's script, its variables, how inputs get there. Pure."""
+"""A run of a job on its machine: folders, the command's script, its variables, the transfer of inputs. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _GIT = re.compile(r"(git\+.*|git@.*|ssh://.*|.*\.git(@[\w./-]+)?)")
 
 
 def job_folder(job_id: str) -> str:
-    """Of a job, below the home of the machine's user; ids are of `a-z2-7`."""
+    """The folder of a job, relative to the home of the machine's user; ids consist of `a-z2-7`."""
     return f"gpuwatch/{job_id}"
 
 
 def work_folder(job_id: str) -> str:
-    """Where the command runs."""
+    """The folder in which the command runs."""
     return f"{job_folder(job_id)}/work"
 
 
 def run_folder(job_id: str, run_number: int) -> str:
-    """Of a run; its name is the fencing number."""
+    """The folder of a run; its name is the fencing number."""
     return f"{job_folder(job_id)}/runs/{run_number}"
 
 
@@ -36,15 +36,15 @@ def remove_others(job_id: str) -> str:
 
 
 def runner(job_id: str, *words: str | int) -> str:
-    """A call of the runner."""
+    """A shell command that calls the runner."""
     return shlex.join(["sh", f"{job_folder(job_id)}/runner.sh", *map(str, words)])
 
 
 def command_script(job: Job, run_number: int, checkpoint: str | None) -> str:
-    """What the runner runs: the set-up, then the command or its resume command.
+    """The script for the runner: the set-up, then the command or its resume command.
 
     Args:
-        checkpoint: the path, below the work folder, of the checkpoint that was sent; None: it begins anew.
+        checkpoint: path of the checkpoint that was sent, relative to the work folder; None: start from scratch.
     """
     spec = job.definition
     lines = [f"export GPUWATCH_JOB={shlex.quote(job.name)} GPUWATCH_RUN={run_number}"]
@@ -60,22 +60,22 @@ def command_script(job: Job, run_number: int, checkpoint: str | None) -> str:
 
 
 def assignments(variables: Mapping[str, str]) -> str:
-    """Shell that sets variables, for standard input alone: it may hold secrets."""
+    """Shell that sets variables, to be passed on standard input only: it may contain secrets."""
     return "".join(f"export {name}={shlex.quote(text)}\n" for name, text in variables.items() if _NAME.fullmatch(name))
 
 
 def is_pulled(source: str) -> bool:
-    """Whether the machine brings an input itself: git, HTTP, S3; `rclone:` is brought from here."""
+    """Whether the machine fetches an input itself: git, HTTP, S3; gpuwatch sends `rclone:` inputs."""
     return not is_remote(source) and ("://" in source or _GIT.fullmatch(source) is not None)
 
 
 def is_local(source: str) -> bool:
-    """Whether an input is a file or folder on gpuwatch's machine."""
+    """Whether an input is a file or folder on the machine of gpuwatch."""
     return not is_remote(source) and not is_pulled(source)
 
 
 def pull_script(one: JobFiles) -> str:
-    """Shell that brings an input, in the work folder; repeated, it goes on or does nothing."""
+    """Shell that fetches an input into the work folder; if repeated, it continues or does nothing."""
     target, source = shlex.quote(one.target), one.source
     part = shlex.quote(f"{one.target.rstrip('/')}.part")
     if _GIT.fullmatch(source):
@@ -94,7 +94,7 @@ def pull_script(one: JobFiles) -> str:
             f" else wget -q -c -O {part} {quoted}; fi; }} && mv {part} {target}; }}"
         )
     if source.startswith("s3://"):
-        place = "${RCLONE_S3_ENDPOINT:-${AWS_ENDPOINT_URL_S3:-${AWS_ENDPOINT_URL:-}}}"  # rclone reads its own alone
+        place = "${RCLONE_S3_ENDPOINT:-${AWS_ENDPOINT_URL_S3:-${AWS_ENDPOINT_URL:-}}}"  # rclone reads only its own
         remote = shlex.quote(":s3,env_auth:" + source.removeprefix("s3://"))
         return (
             f"{made}{{ if command -v rclone >/dev/null; then"
@@ -105,12 +105,12 @@ def pull_script(one: JobFiles) -> str:
 
 
 def result_patterns(results: Sequence[JobFiles]) -> list[str]:
-    """The patterns that the runner lists, below the work folder."""
+    """The patterns for the runner's listing, relative to the work folder."""
     return [one.source.removeprefix("./") for one in results]
 
 
 def checkpoint_pattern(path: str) -> str:
-    """What the runner lists of checkpoints: what is in a folder, or what fits a pattern."""
+    """The runner's listing patterns for checkpoints: the content of a folder, or what matches a pattern."""
     return path.removeprefix("./").rstrip("/")
 
 

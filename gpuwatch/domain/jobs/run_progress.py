@@ -1,4 +1,4 @@
-"""How far a run is, from what its command prints or keeps: metrics.jsonl, the state of HF's Trainer, the log. Pure."""
+"""The progress of a run, from its command's output or records: metrics.jsonl, state of HF's Trainer, log. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.figures import FigureRange
 from gpuwatch.domain.planning.utilisation import LOW_UTILISATION_PERCENT
 
-VARIATION = 1.1  # assumed: how far the mean speed of the rest lies from that so far
+VARIATION = 1.1  # the mean speed of the rest may differ from the mean so far by this factor (assumed)
 _LINES_READ = 200
 _SMALL_BATCH = "small batch: less than half of the GPU memory is used; try a larger batch"
 _FRACTION_KEYS = ("progress", "fraction")
@@ -40,7 +40,7 @@ _LOSS = re.compile(r"\bloss\W{1,3}([0-9]{1,6}(?:\.[0-9]{1,12})?(?:e[+-]?[0-9]{1,
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command says of itself. `fraction`: 0 to 1; `tokens_per_s`: the newest figure; None: it does not say."""
+    """Progress as the command reports it. `fraction`: 0 to 1; `tokens_per_s`: the newest figure; None: not reported."""
 
     fraction: float | None = None
     tokens_per_s: float | None = None
@@ -48,14 +48,14 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run ends and what it costs then, if it goes on as it did, ± `VARIATION`."""
+    """The predicted end and cost of a run at its present speed, ± `VARIATION`."""
 
     ends_at: tuple[datetime, datetime]
     usd: FigureRange
 
 
 def parse_progress(log: str, metrics: bytes = b"") -> RunProgress:
-    """What is known: by the command's own record, else by the end of its log."""
+    """The progress of a run, from the command's own record, else from the end of its log."""
     known = _of_lines(metrics.decode("utf-8", "replace"))
     if known.fraction is None and b'"max_steps"' in metrics:
         known = _merge(known, _of_trainer(metrics.decode("utf-8", "replace")))
@@ -63,7 +63,7 @@ def parse_progress(log: str, metrics: bytes = b"") -> RunProgress:
 
 
 def losses(log: str, metrics: bytes = b"") -> list[float]:
-    """The newest that a command printed or keeps, oldest first: by its own record, else by the end of its log."""
+    """The newest losses, oldest first, from the command's own record, else from the end of its log."""
     text = metrics.decode("utf-8", "replace")
     lines = [_of_lines(line).loss for line in text.splitlines()[-_LINES_READ:]]
     kept = [one for one in lines if one is not None]
@@ -74,11 +74,11 @@ def losses(log: str, metrics: bytes = b"") -> list[float]:
 def forecast(
     now: datetime, fraction: float, before: tuple[datetime, float], usd_hour: float, spent_usd: float
 ) -> RunForecast | None:
-    """Extrapolate a run; None: too little is done to say anything.
+    """Extrapolate a run; None: too little is done for a forecast.
 
     Args:
-        before: an earlier moment, and the fraction that was done then.
-        spent_usd: until now, over all runs.
+        before: an earlier time, and the fraction done by then.
+        spent_usd: spent so far, over all runs.
     """
     done_s, done = (now - before[0]).total_seconds(), fraction - before[1]
     if not 0 < done <= 1 or done_s <= 0:
@@ -90,9 +90,9 @@ def forecast(
 
 
 def run_cost_microusd(run: JobRun | None, launch: Launch, now: datetime) -> int:
-    """What a run's part of its launch costs, by time: instances may be shared. None: it has the whole launch.
+    """A run's share of the cost of its launch, by time, because instances may be shared. None: it has the whole launch.
 
-    What minimum billing adds after the end falls to the last run.
+    The last run pays what minimum billing adds after the end.
     """
     if run is None:
         return cost_microusd(launch, now)
@@ -101,7 +101,7 @@ def run_cost_microusd(run: JobRun | None, launch: Launch, now: datetime) -> int:
 
 
 def spent_usd(job: Job, run: JobRun, launch: Launch, now: datetime) -> float:
-    """USD until now: what is noted of all its runs, every minute, or what this one costs where that is more."""
+    """USD spent so far: the sum recorded every minute for all runs, or the cost of this run if that is higher."""
     return max(job.spent_microusd, run_cost_microusd(run, launch, now)) / MICRO
 
 
@@ -113,11 +113,11 @@ def bottleneck(
     io_wait: float | None = None,
     cpus: int | None = None,
 ) -> str | None:
-    """What the GPU probably waits for; None: it is busy, or nobody measured it.
+    """What the GPU is probably waiting for; None: it is busy, or utilisation was not measured.
 
     Args:
-        memory_share: of the GPU's memory that is used, 0 to 1.
-        cpu_busy: share of all processors' time, 0 to 1.
+        memory_share: used share of the GPU's memory, 0 to 1.
+        cpu_busy: busy share of the time of all processors, 0 to 1.
         io_wait: share of the time in which processors waited for a disk.
     """
     if gpu_percent is None or gpu_percent >= LOW_UTILISATION_PERCENT:

@@ -1,4 +1,4 @@
-"""What a run did at one moment, as the events of its job keep it: for screens, charts and metrics. Pure."""
+"""The state of a run at one moment, as stored in the events of its job: for screens, charts and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _KEY = "sample"
 
 
 class RunSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment of a run; what was not known then is None.
+    """The state of a run at one moment; None: unknown at that time.
 
     Attributes:
         progress: 0 to 1.
-        gpu_memory_share: of the GPUs' memory that is used, 0 to 1.
+        gpu_memory_share: used share of the GPUs' memory, 0 to 1.
         usd_hour: the price of the instance, USD per hour.
-        usd: of the whole job at its end, with the runs before.
-        waits_for: what a GPU under 70 % probably waits for.
+        usd: predicted cost of the whole job, earlier runs included.
+        waits_for: what a GPU under 70 % utilisation is probably waiting for.
     """
 
     at: datetime
@@ -43,7 +43,7 @@ class RunSample(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def end(self) -> datetime | None:
-        """The middle of the forecast of its end."""
+        """The middle of the forecast end."""
         return None if self.ends_at is None else self.ends_at[0] + (self.ends_at[1] - self.ends_at[0]) / 2
 
     @property
@@ -53,7 +53,7 @@ class RunSample(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usd_per_million_tokens(self) -> float | None:
-        """USD per million tokens at the speed and price of this moment."""
+        """USD per million tokens at the current speed and price."""
         if not self.tokens_per_s or self.usd_hour is None:
             return None
         return self.usd_hour / 3600 / self.tokens_per_s * 1e6
@@ -62,10 +62,10 @@ class RunSample(msgspec.Struct, frozen=True, kw_only=True):
 def run_sample(
     begun: RunSample, progress: RunProgress, status: RunnerStatus, ahead: RunForecast | None, waits_for: str | None
 ) -> RunSample:
-    """What one round of watching a run found.
+    """Build the sample of one polling round of a run.
 
     Args:
-        begun: its moment, run and price.
+        begun: the sample so far: its time, run and price.
     """
     return msgspec.structs.replace(
         begun,
@@ -81,13 +81,13 @@ def run_sample(
 
 
 def sample_detail(sample: RunSample) -> dict[str, Any]:
-    """What the event of a sample keeps: the moment and the run are the event's own."""
+    """The sample as stored in its event, which has the time and the run itself."""
     values = msgspec.to_builtins(sample)
     return {_KEY: {key: one for key, one in values.items() if one is not None and key not in {"at", "run_number"}}}
 
 
 def sample_of(event: JobEvent) -> RunSample | None:
-    """The sample of an event; None: it has none."""
+    """The sample in an event; None: it has none."""
     kept = event.detail.get(_KEY)
     if not isinstance(kept, Mapping):
         return None
@@ -103,7 +103,7 @@ def samples_of(events: Sequence[JobEvent]) -> list[RunSample]:
 
 
 def without_older_samples(events: Sequence[JobEvent]) -> list[JobEvent]:
-    """For a person: of samples that follow each other, the newest alone."""
+    """Events for display: of consecutive samples, only the newest."""
     following = [*events[1:], None]
     return [
         one
@@ -132,10 +132,10 @@ def sample_json(sample: RunSample) -> dict[str, Any]:
 
 
 def sample_facts(sample: RunSample, when: Callable[[datetime], str]) -> list[tuple[str, str]]:
-    """What a run does now, label by label, as far as it says.
+    """The state of a run for display, label by label, as far as it is known.
 
     Args:
-        when: a moment as the reader's clock shows it.
+        when: formats a time for the reader's time zone.
     """
     rows: list[tuple[str, str | None]] = [
         ("done", None if sample.progress is None else f"{100 * sample.progress:.0f} % at {when(sample.at)}"),
@@ -168,15 +168,15 @@ def _gpu_use(sample: RunSample) -> str | None:
 
 
 def is_late(job: Job, sample: RunSample | None, now: datetime) -> bool:
-    """Whether an open job will miss its deadline: by the forecast of its run, else by its estimated hours.
+    """Whether an open job will miss its deadline, by the forecast of its run, else by its estimated hours.
 
     Args:
-        sample: the newest of its run; None: nothing was measured.
+        sample: the newest one of its run; None: nothing was measured.
     """
     if job.deadline is None or job.is_over:
         return False
     ends_at = None if sample is None or sample.run_number != job.run_number else sample.end
-    if job.state in ON_AN_INSTANCE and job.definition.hours is None:  # nobody has said how long it takes
+    if job.state in ON_AN_INSTANCE and job.definition.hours is None:  # the duration is unknown
         return (ends_at or now) > job.deadline
     latest = latest_start(job)
     return ends_at > job.deadline if ends_at is not None else latest is not None and latest < now

@@ -1,4 +1,4 @@
-"""What the runner on a machine reports, parsed: such a text may hold anything. Pure."""
+"""Parse the reports of the runner on a machine, which are untrusted text. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATH_MAX = 400
 
 
 class RunPhase(StrEnum):
-    """How far the runner is."""
+    """The state of the runner."""
 
     ABSENT = "absent"  # nothing was started there
     STARTING = "starting"
@@ -31,14 +31,14 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         reason: why it ended: `exit`, `lease`, `deadline`, `idle`, or a line of text.
-        exit_code: of the command; None: it has not ended, or nobody was there to see it.
-        up_s: the machine's uptime when it reported; the only clock of it that counts.
-        lease_until_s: on that clock.
-        gpu_percent: the mean of its GPUs; None: not measured.
-        gpu_memory_share: of the memory of all its GPUs that is used, 0 to 1.
-        log_size: bytes.
-        log: what was asked for of it.
-        metrics: the end of the command's own record, if it keeps one.
+        exit_code: of the command; None: it has not ended, or its end was not observed.
+        up_s: the machine's uptime at the time of the report; the only clock of the machine that counts.
+        lease_until_s: end of the lease, as an uptime.
+        gpu_percent: mean utilisation of its GPUs; None: not measured.
+        gpu_memory_share: used share of the memory of all its GPUs, 0 to 1.
+        log_size: size of the log in bytes.
+        log: the requested part of the log.
+        metrics: the end of the command's own metrics file, if it writes one.
     """
 
     phase: RunPhase = RunPhase.ABSENT
@@ -57,7 +57,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file on the machine, as it lists it. `age_s`: since it was changed, by the machine's own clock."""
+    """A file in the machine's listing. `age_s`: time since its last change, by the machine's own clock."""
 
     path: str
     size: int
@@ -66,7 +66,7 @@ class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_status(said: bytes) -> RunnerStatus | None:
-    """The report; None: it is not one."""
+    """Parse a report; None: the text is not a report."""
     head, _, rest = said.partition(b"\n\n")
     lines = head[:HEADER_MAX].decode("ascii", "replace").splitlines()
     if not lines or lines[0] != "gpuwatch-runner=1":
@@ -94,7 +94,7 @@ def parse_status(said: bytes) -> RunnerStatus | None:
 
 
 def parse_files(said: str) -> list[MachineFile]:
-    """The files of a listing; those whose path leads elsewhere or cannot be one of ours are left out."""
+    """Parse a listing of files; files with an unsafe path are left out."""
     found: dict[str, MachineFile] = {}
     for line in said.splitlines():
         if (parts := _LISTED.fullmatch(line)) is not None and is_safe_path(parts[4]):
@@ -104,7 +104,7 @@ def parse_files(said: str) -> list[MachineFile]:
 
 
 def is_safe_path(path: str) -> bool:
-    """Whether a path stays below the folder that it is relative to, and is text that can be shown."""
+    """Whether a path stays inside the folder that it is relative to, and is printable."""
     parts = path.removeprefix("./").split("/")
     return len(path) <= _PATH_MAX and path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(parts)
 

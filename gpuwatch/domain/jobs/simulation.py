@@ -1,7 +1,7 @@
-"""A queue of jobs on recorded prices: what it would have cost by several policies, and what would have been late. Pure.
+"""Simulate a queue of jobs on recorded prices: the cost under several policies, and the late jobs. Pure.
 
-Hour by hour. Assumed: whatever was on offer could be rented, by as many jobs as there are slots; the price at the start
-holds for the whole run; a run takes the hours that its job states.
+The step is an hour. Assumptions: everything on offer could be rented, by as many jobs as there are slots; the price at
+the start holds for the whole run; a run takes the hours that its job states.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ MICRO = 1e6
 
 
 class QueuePolicy(StrEnum):
-    """How a job takes an offer."""
+    """When a job takes an offer."""
 
-    QUEUE = "queue"  # at its limit of the hour, which rises as the deadline nears
-    CHEAPEST_NOW = "cheapest_now"  # at once, the cheapest that fits
-    LIST_PRICE = "list_price"  # at once, at the median of what fits, as a catalogue states it
+    QUEUE = "queue"  # at its limit in each hour, which rises as the deadline approaches
+    CHEAPEST_NOW = "cheapest_now"  # immediately, the cheapest fitting offer
+    LIST_PRICE = "list_price"  # immediately, at the median of the fitting offers, as a catalogue would state it
 
 
 class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job of a simulated queue. Hours are whole hours since 1970.
 
     Attributes:
-        market: the key of its price series: jobs with the same needs share one.
-        cap_usd_gpu_hour: its own limit.
+        market: the key of its price series; jobs with the same needs share one.
+        cap_usd_gpu_hour: the job's own limit.
     """
 
     name: str
@@ -43,12 +43,12 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def latest_start_h(self) -> int:
-        """The last hour in which it may begin and still be in time."""
+        """The last hour in which it can start and still be in time."""
         return int(self.deadline_h - self.hours)
 
 
 class SimulatedStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one job. `usd_gpu_hour` None: it never ran before its deadline."""
+    """The outcome of one job. `usd_gpu_hour` None: it did not run before its deadline."""
 
     job: SimulatedJob
     started_h: int | None
@@ -56,7 +56,7 @@ class SimulatedStart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usd(self) -> float:
-        """What it cost."""
+        """The cost of the job in USD."""
         return 0.0 if self.usd_gpu_hour is None else self.usd_gpu_hour * self.job.gpus * self.job.hours
 
     @property
@@ -65,11 +65,11 @@ class SimulatedStart(msgspec.Struct, frozen=True, kw_only=True):
         return self.started_h is None or self.started_h + self.job.hours > self.job.deadline_h
 
 
-LimitOf = Callable[[SimulatedJob, int], float]  # USD per GPU-hour at an hour; only what was known by then counts
+LimitOf = Callable[[SimulatedJob, int], float]  # USD per GPU-hour in an hour, based only on what was known by then
 
 
 def price_at(series: PriceSeries, hour: int) -> float | None:
-    """USD per GPU-hour of the cheapest offer in that hour; None: nothing was on offer, or nobody looked."""
+    """USD per GPU-hour of the cheapest offer in that hour; None: nothing was on offer, or there was no poll."""
     at = hour - series.first_hour
     low = series.lows[at] if 0 <= at < len(series.lows) and series.polled[at] else None
     return None if low is None else low / MICRO
@@ -83,12 +83,12 @@ def simulate_queue(
     limit_of: LimitOf,
     slots: int | None = None,
 ) -> list[SimulatedStart]:
-    """What becomes of each job, in the order given.
+    """The outcome of each job, in the given order.
 
     Args:
         lows: by market, the cheapest offer of each hour.
         medians: by market, the median offer of each hour.
-        slots: how many may run at once; None: any number.
+        slots: how many jobs may run simultaneously; None: unlimited.
     """
     started: dict[str, SimulatedStart] = {}
     waiting: list[SimulatedJob] = []
@@ -124,7 +124,7 @@ def _taken(
     limit_of: LimitOf,
     hour: int,
 ) -> float | None:
-    """The price at which it begins in this hour; None: it does not."""
+    """The price at which the job starts in this hour; None: it does not start."""
     if policy is QueuePolicy.LIST_PRICE:
         return price_at(medians[job.market], hour)
     low = price_at(lows[job.market], hour)
@@ -134,7 +134,7 @@ def _taken(
 
 
 def is_covered(job: SimulatedJob, series: PriceSeries, least_share: float = 0.9) -> bool:
-    """Whether somebody looked in most hours between its submission and its deadline."""
+    """Whether polls cover most hours between the job's submission and its deadline."""
     first, last = job.submitted_h - series.first_hour, job.latest_start_h - series.first_hour
     if first < 0 or last >= len(series.polled):
         return False

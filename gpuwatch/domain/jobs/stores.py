@@ -1,4 +1,4 @@
-"""Addresses of object stores in job files: what this machine's rclone reads and writes. Pure."""
+"""Addresses of object stores in job files, which the local rclone reads and writes. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ EXPECTED = "expected s3://BUCKET/FOLDER or rclone:REMOTE:FOLDER, without keys or
 
 
 def is_remote(address: str) -> bool:
-    """Whether a source or target is written for rclone here: it may still be wrong."""
+    """Whether a source or target is an address for the local rclone; it may still be invalid."""
     return address.startswith("rclone:")
 
 
 def is_store(address: str) -> bool:
-    """Whether results or checkpoints can go there."""
+    """Whether results or checkpoints can be stored there."""
     return _REMOTE.fullmatch(address) is not None or _BUCKET.fullmatch(address) is not None
 
 
 def below(address: str, *names: str) -> str:
-    """An address below another one; of the root of a remote, too."""
+    """Join an address and a relative path, also at the root of a remote."""
     joined = "/".join(names)
     return f"{address}{joined}" if address.endswith((":", "/")) else f"{address}/{joined}"
 
 
 def kept_facts(definition: JobDefinition) -> list[tuple[str, str]]:
-    """Where a job's results and checkpoints go, in words; empty: it keeps nothing."""
+    """Where a job's results and checkpoints go, as text; empty: nothing is kept."""
     places = {one.source: one.target if is_store(one.target) else str(PurePath(definition.folder, one.target))
               for one in definition.results}  # fmt: skip
     facts = [("results", ", ".join(f"{source} to {target}" for source, target in places.items()))] if places else []

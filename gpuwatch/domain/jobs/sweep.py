@@ -1,4 +1,4 @@
-"""Arrays: one job file, one job for each value of `--sweep lr=1e-4,2e-4`. Pure."""
+"""Arrays: one job file expanded to one job per value of `--sweep lr=1e-4,2e-4`. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 def parse_sweeps(texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """`lr=1e-4,2e-4` by its key, in the order given. Raises ValueError."""
+    """Parse `lr=1e-4,2e-4` into key → values, in the given order. Raises ValueError."""
     found: dict[str, tuple[str, ...]] = {}
     for text in texts:
         key, given, values = text.partition("=")
@@ -33,8 +33,8 @@ def parse_sweeps(texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 def expand(definition: JobDefinition, sweeps: Mapping[str, Sequence[str]]) -> list[JobDefinition]:
     """One definition for each combination: `NAME-1`, `NAME-2`, …
 
-    `{lr}` in the command, the resume command and the sources of results stands for the value; the variable `lr` of
-    the environment holds it, too. Raises ValueError: too many.
+    `{lr}` in the command, the resume command and the sources of results is replaced by the value, which the environment
+    variable `lr` also holds. Raises ValueError: too many combinations.
     """
     if not sweeps:
         return [definition]
