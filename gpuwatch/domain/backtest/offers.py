@@ -101,8 +101,8 @@ def offer_of(listing: ListedOffer, interval: OfferInterval, reference_disk_gb: f
 def without_unrecorded_clauses(watch: Watch, listings: Iterable[ListedOffer]) -> tuple[Watch, tuple[str, ...]]:
     """The watch without the clauses that the history does not record, and the names of those clauses.
 
-    A fact that is missing for every fitting GPU was not recorded. Otherwise clauses work as they do live: unknown does not
-    fit.
+    A fact that is missing for every fitting GPU was not recorded. Otherwise clauses work as they do live: an unknown
+    fact does not fit.
     """
     mine = [listing for listing in listings if listing.identity.gpu in watch.gpu_names]
     without = {clause: off for clause, off in _NEVER_KEPT.items() if getattr(watch, clause) not in (None, False)}

@@ -1,1 +1,1 @@
-"""A launch from the intent to the end of the instance: its states, rules, cost. Values in, values out."""
+"""The life of a launch, from the intent to the end of the instance: states, rules, cost. Values in, values out."""

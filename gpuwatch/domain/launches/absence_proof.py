@@ -1,14 +1,14 @@
-"""Proof that an instance does not exist: evidence of several kinds, weighed. An empty list is not evidence.
+"""Proof that an instance does not exist, from several kinds of evidence. An empty list is not evidence.
 
-Source of the rules: a marketplace that answered "no instances" while it billed three made other schedulers rent again
-and again, and a lagging list shows a new instance only after a while. So only complete listings count, in which every
-instance that is believed to be alive stands (the canary). A list can be wrong by itself for long, so it never proves
+Background of the rules: a marketplace that answered "no instances" while it billed three made other schedulers rent
+again and again, and a lagging list shows a new instance only after a while. So only complete listings count that
+contain every instance believed to be alive (the canary). A list can be wrong for a long time, so it never proves
 anything alone. Time is a condition, not a kind of evidence:
 
-- Its id is known, and it was seen before: complete listings without it, and the provider's answer "gone" to its id,
-  three times in a row over QUICK_SPAN_S.
-- Everything else, above all an order whose answer was lost: two kinds of evidence three times in a row, ABSENCE_WAIT_S
-  after the first listing at the earliest.
+- If the id is known and the instance was seen before: complete listings without it, together with the provider's answer
+  "gone" for its id, three times in a row over QUICK_SPAN_S.
+- In all other cases, above all an order whose answer was lost: two kinds of evidence three times in a row, not before
+  ABSENCE_WAIT_S after the first listing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from enum import StrEnum
 import msgspec
 
 ABSENCE_WAIT_S = 1800.0  # no provider documents how late a create can take effect; a safe guess
-PROOF_WITHIN_S = 600.0  # after that wait: what is not proven by then will not be
-REPORT_AFTER_S = 600.0  # after so long the owner hears of what looks as if it will never be proven
+PROOF_WITHIN_S = 600.0  # after that wait: what is not proven by then never will be
+REPORT_AFTER_S = 600.0  # then the owner gets an alert, if a proof looks unlikely
 QUICK_SPAN_S = 60.0  # from the first to the last of the answers that prove a known instance gone
 AGREEING_NEEDED = 3
 KINDS_NEEDED = 2
@@ -35,7 +35,7 @@ class AbsenceVerdict(StrEnum):
 
 
 class EvidenceKind(StrEnum):
-    """What speaks for an absence; two of one kind count once."""
+    """A kind of evidence for an absence; two pieces of one kind count once."""
 
     LISTS = "complete lists do not show it"
     LOOKUP = "a lookup by id finds nothing"
@@ -44,15 +44,15 @@ class EvidenceKind(StrEnum):
 
 
 class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
-    """What one complete listing without the instance shows, with what else was asked at that moment.
+    """What one complete listing without the instance shows, and the other evidence of that moment.
 
     Attributes:
         tick_s: a monotonic clock, so that no change of the wall clock shortens a wait.
-        seen_before: its id is known, and a list or an answer showed it.
-        asked_all: every source was asked; else only what is cheap (lists, its id).
-        provable: kinds of evidence that hold, or may come to hold.
-        doubts: what speaks against its absence, for a person.
-        candidates: ids of instances that belong to no launch, and that may be it.
+        seen_before: its id is known, and it was seen in a list or an answer.
+        asked_all: all sources were queried; otherwise only the cheap ones (lists, its id).
+        provable: the number of kinds of evidence that hold or may still hold.
+        doubts: evidence against its absence, as text.
+        candidates: ids of instances that belong to no launch and may be the missing one.
     """
 
     tick_s: float
@@ -65,23 +65,23 @@ class MissedListing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether anything speaks against its absence."""
+        """Whether there is any evidence against its absence."""
         return bool(self.doubts or self.candidates)
 
 
 class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about one missing instance.
+    """The evidence about one missing instance.
 
-    Kept in memory: a restart starts again, which is the safe side. `since_s` is the first listing without it, which is
-    never before the order.
+    It is kept in memory: after a restart it starts from scratch, which is safe. `since_s` is the first listing without
+    it, which is never before the order.
     """
 
     since_s: float
-    gone: int = 0  # listings in a row without it, each with the answer "gone" to its id
+    gone: int = 0  # consecutive listings without it, each with the answer "gone" for its id
     gone_since_s: float = 0.0
-    proven: int = 0  # times in a row that two kinds of evidence agreed, after the wait
-    hopeless: int = 0  # listings in a row that speak against its absence, or after which no proof can come
-    failing_since_s: float | None = None  # since then no listing could be used
+    proven: int = 0  # consecutive listings, after the wait, in which two kinds of evidence agreed
+    hopeless: int = 0  # consecutive listings with evidence against its absence, or without the chance of a proof
+    failing_since_s: float | None = None  # no usable listing since then
 
     def with_listing(self, seen: MissedListing, wait_s: float = ABSENCE_WAIT_S) -> AbsenceEvidence:
         """Count one more complete listing without it."""
@@ -104,15 +104,15 @@ class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
         return self.proven + 1 if len(seen.kinds) >= KINDS_NEEDED else 0
 
     def without_listing(self, tick_s: float) -> AbsenceEvidence:
-        """Count a listing that failed, or that omits what is alive: all rows start again."""
+        """Count a listing that failed, or that omits an instance believed to be alive: all counts start again."""
         since_s = tick_s if self.failing_since_s is None else self.failing_since_s
         return AbsenceEvidence(since_s=self.since_s, failing_since_s=since_s)
 
     def verdict(self, tick_s: float, known: bool = False, wait_s: float = ABSENCE_WAIT_S) -> AbsenceVerdict:
-        """Return whether it is absent, still being looked for, or will not be proven absent.
+        """Return whether it is absent, still being looked for, or cannot be proven absent.
 
         Args:
-            known: its id is known; then nothing is decided by CANNOT_PROVE, and the owner hears of it early.
+            known: its id is known; then CANNOT_PROVE decides nothing, and the owner gets an early alert.
         """
         if self.gone >= AGREEING_NEEDED and tick_s - self.gone_since_s >= QUICK_SPAN_S:
             return AbsenceVerdict.ABSENT
@@ -130,7 +130,7 @@ class AbsenceEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def omits_the_living(listed: Collection[str], believed_alive: Collection[str]) -> bool:
-    """Return whether a listing lacks one of these ids: then it proves nothing about any other."""
+    """Return whether a listing lacks one of these ids. Then it proves nothing about any other instance."""
     return not set(believed_alive) <= set(listed)
 
 
@@ -139,8 +139,8 @@ def has_canary(listed: Collection[str], believed_alive: Collection[str], foreign
 
     Args:
         listed: the instance ids in it.
-        believed_alive: ids of our own running or starting instances; every one of them must be listed.
-        foreign_before: other instances of the account that an earlier listing showed; one is enough if none is ours.
+        believed_alive: ids of our own running or starting instances; all of them must be listed.
+        foreign_before: other instances of the account in an earlier listing; one is enough if none is ours.
     """
     if omits_the_living(listed, believed_alive):
         return False

@@ -1,7 +1,7 @@
-"""Whether a launch may start: pause, checklist, breaker, slot, machine, cooldown, money. Pure.
+"""The rules of admission for a launch: pause, checklist, breaker, slot, machine, cooldown, money. Pure.
 
-The repository calls it in its transaction with what the tables say (`storage.reserve`), the backtest with simulated
-launches.
+The repository calls it in its transaction with the state of the tables (`storage.launch_admission`), the backtest with
+simulated launches.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from gpuwatch.domain.watches.watch import Budget, LaunchSpec
 
 
 class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a reservation depends on. What costs a query of its own is read only when needed."""
+    """The state that an admission depends on. Parts that need a query of their own are read only when needed."""
 
-    known: Callable[[], Sequence[Launch]]  # of any watch: alive, or ended this month or lately
-    total: Callable[[], int]  # launches that the watch ever rented, as `free_slot` counts them
+    known: Callable[[], Sequence[Launch]]  # of all watches: alive, or ended this month or recently
+    total: Callable[[], int]  # all launches that the watch ever rented, as counted by `free_slot`
     avoided: Callable[
         [Sequence[Launch]], Mapping[ProviderMachine, AvoidedMachine]
     ]  # the machines that the watch must not rent
@@ -50,7 +50,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
     ticked: Callable[[], Collection[str]] = tuple  # ticked items of the watch's checklist
     pauses: Sequence[Pause] = ()
     breaker: CircuitBreaker | None = None
-    scopes: Callable[[], Sequence[SkippedScope]] = tuple  # what orders were refused for lately
+    scopes: Callable[[], Sequence[SkippedScope]] = tuple  # scopes of recently refused orders
     install_id: str | None = None
     watch_id: str | None = None
 
@@ -58,7 +58,7 @@ class AdmissionState(msgspec.Struct, frozen=True, kw_only=True):
 def admit_launch(
     intent: Intent, standing: AdmissionState, budget: Budget, now: datetime
 ) -> tuple[Launch, Match] | LaunchRefusal:
-    """Return the launch to record and its candidate, with a free slot, a free offer and the money; or why not."""
+    """Return the launch to record and its match if there is a slot, an offer and money for it; else the refusal."""
     watch, spec = intent.watch, intent.watch.launch or LaunchSpec()
     unready = pause_refusal(standing.pauses, watch.name, now) or checklist_refusal(watch, standing.ticked())
     if unready is not None:
@@ -91,19 +91,19 @@ def admit_launch(
 
 
 def alive_launches(known: Sequence[Launch]) -> list[Launch]:
-    """Return those that are not over."""
+    """Return the launches that are not over."""
     return [launch for launch in known if not launch.is_over]
 
 
 def rest_refusal(
     known: Sequence[Launch], breaker: CircuitBreaker | None, watch: str, provider: str, now: datetime
 ) -> LaunchRefusal | None:
-    """Return why a watch must wait at a provider after failures there, or None; see `cooldown_refusal`."""
+    """Return why a watch must wait after failures at a provider, or None; see `cooldown_refusal`."""
     return cooldown_refusal(_remembered(known, breaker), watch, provider, now)
 
 
 def _remembered(known: Sequence[Launch], breaker: CircuitBreaker | None) -> list[Launch]:
-    """The failures without those that the owner, or a launch that ran, has cleared since."""
+    """The failures, except those that the owner, or a launch that ran, has cleared since."""
     failed = [launch for launch in known if launch.state is LaunchState.FAILED]
     if breaker is None or not breaker.is_closed:
         return failed
@@ -117,7 +117,7 @@ def _first_free(
     rests: Mapping[str, LaunchRefusal | None],
     skipped: Sequence[SkippedScope],
 ) -> Match | LaunchRefusal:
-    """The cheapest match that may be ordered. A provider in cooldown does not hold up the others."""
+    """The cheapest match that may be ordered. A provider in cooldown does not delay the others."""
     alive = alive_launches(known)
     reason = LaunchRefusal(RefusalReason.OFFER_TAKEN, "another of your launches already has every matching offer")
     for match in (intent.match, *intent.others):

@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 ADOPTED_OFFER = "adopted:"  # the offer is unknown; the instance id follows and keeps it unique
 
 
-def adopted_launch(  # noqa: PLR0913 each is a fact of its own
+def adopted_launch(  # noqa: PLR0913 - independent facts
     instance: Instance,
     *,
     launch_id: str,
@@ -71,12 +71,12 @@ def adopted_launch(  # noqa: PLR0913 each is a fact of its own
 
 
 def has_stopped_running(instance: Instance) -> bool:
-    """Return whether it ran before and does not run now: waiting for it to start would destroy it with its disk."""
+    """Return whether it ran before but does not run now. Waiting for it to start would end with its destruction."""
     return instance.state in {InstanceState.STOPPED, InstanceState.OFFLINE, InstanceState.UNKNOWN}
 
 
 def _priced(instance: Instance, listed_usd_hour: float, spec: LaunchSpec, rate: Decimal) -> dict[str, Any]:
-    """What is rented at which prices; a bid may be raised to its maximum."""
+    """The type, size and prices of the instance; a bid may be raised to its maximum."""
     listed = round(listed_usd_hour * MICRO)
     price = round(listed * (1 + rate))
     count, spot = max(instance.gpu_count or 1, 1), bool(instance.spot)

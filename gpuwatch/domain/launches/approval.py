@@ -15,17 +15,17 @@ _ID = re.compile(r"[a-z2-7]{12}")
 
 
 class ApprovalState(StrEnum):
-    """Where an approval is. It leaves `open` once and never comes back."""
+    """The state of an approval. It leaves `open` once and never returns to it."""
 
     OPEN = "open"
     APPROVED = "approved"  # its launch is recorded
     DENIED = "denied"
     EXPIRED = "expired"  # nobody answered in time
-    REFUSED = "refused"  # the quote no longer holds: dearer, gone or no longer wanted
+    REFUSED = "refused"  # the quote no longer holds: more expensive, gone or no longer wanted
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for approval. Its id is also the id of the launch that an approval starts: one request, one launch."""
+    """A request for approval. Its id is also that of the launch that an approval starts: one request, one launch."""
 
     ask_id: str
     watch: str

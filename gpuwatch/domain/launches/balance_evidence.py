@@ -1,4 +1,4 @@
-"""What the account's balance says about an instance that no list shows: what exists is paid for. Pure."""
+"""Evidence from the account balance about an instance that no list shows: an existing instance is paid for. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 from gpuwatch.domain.launches.instance import Instance, InstanceState
 from gpuwatch.domain.market.pricing import MICRO
 
-SPAN_S = 900.0  # a balance is not updated every minute; over a shorter time it says nothing
-_HALF = 0.5  # of what the instance would have cost
-_MEASURED = 10_000  # micro-dollars: less is lost in rounding
+SPAN_S = 900.0  # balances are not updated every minute; a shorter time proves nothing
+_HALF = 0.5  # of the expected cost of the instance
+_MEASURED = 10_000  # micro-dollars: smaller amounts are lost in rounding
 
 
 class BalanceReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading.
+    """One balance reading.
 
     Attributes:
         tick_s: a monotonic clock.
-        others_microusd_hour: what the listed instances cost, as listed; None: some price is not given.
-        listed: their ids and prices; a reading is compared only with one of the same instances.
+        others_microusd_hour: the listed price of the listed instances; None: a price is missing.
+        listed: their ids and prices; only readings with the same instances are compared.
     """
 
     tick_s: float
@@ -30,7 +30,7 @@ class BalanceReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_balance(tick_s: float, balance_usd: float, instances: Iterable[Instance]) -> BalanceReading:
-    """The balance beside what stands in the list at that moment."""
+    """Read the balance together with the instances listed at that moment."""
     listed = frozenset((one.instance_id, _microusd_hour(one)) for one in instances)
     prices = [price for _, price in listed]
     known = [price for price in prices if price is not None]
@@ -43,17 +43,17 @@ def read_balance(tick_s: float, balance_usd: float, instances: Iterable[Instance
 
 
 def is_unpaid(first: BalanceReading, last: BalanceReading, microusd_hour: int) -> bool | None:
-    """Return whether an instance of this listed price is paid for by nobody; None: the balance does not tell.
+    """Return whether nobody pays for an instance of this listed price; None: the balance does not show it.
 
-    With other instances the balance must fall by what those cost, else it is not up to date; without any, it must
-    stand still.
+    With other instances, the balance must fall by their cost, otherwise it is not up to date. Without any, it must not
+    change.
     """
     if first.listed != last.listed or last.others_microusd_hour is None or last.tick_s - first.tick_s < SPAN_S:
         return None
     hours = (last.tick_s - first.tick_s) / 3600
     paid, others = first.balance_microusd - last.balance_microusd, last.others_microusd_hour * hours
     its_own = microusd_hour * hours
-    if its_own * _HALF < _MEASURED or paid < 0:  # too cheap to be seen; money was paid in
+    if its_own * _HALF < _MEASURED or paid < 0:  # too cheap to be visible, or money was paid in
         return None
     if paid > others + its_own * _HALF:
         return False

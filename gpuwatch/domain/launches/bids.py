@@ -1,7 +1,7 @@
-"""What to bid for an interruptible instance. A bid is a listed price for the GPUs alone.
+"""Compute bids for an interruptible instance. A bid is a listed price for the GPUs alone.
 
-The owner sets `max_price` in USD per GPU-hour, with disk and commission. A marketplace takes a price for the GPUs only.
-This module converts the first into the second and rounds down, so that a maximum is never exceeded.
+The owner sets `max_price` in USD per GPU-hour, with disk and commission. A marketplace expects a price for the GPUs
+only. This module converts the first into the second and rounds down, so that a maximum is never exceeded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def quoted_bid_usd_hour(offer: Offer) -> float:
 
 
 def first_bid_usd_hour(offer: Offer, bid: BidSpec | None, commission_rate: float) -> float:
-    """Return the first bid: the quote, or with `bid` one step above the minimum, to stay ahead of the next bidder."""
+    """Return the first bid: the quote, or with `bid` one step above the minimum, to outbid the next bidder."""
     quoted = quoted_bid_usd_hour(offer)
     if bid is None:
         return quoted

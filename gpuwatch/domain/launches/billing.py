@@ -1,4 +1,4 @@
-"""What a launch costs: each hourly rate for as long as it held, and the minimum and the steps that a provider bills."""
+"""The cost of a launch: each hourly rate for as long as it applied, with the provider's minimum and billing steps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MS_AN_HOUR = 3_600_000
 
 
 def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, listed: bool = False) -> int:
-    """Return what a launch has cost: its price while it ran, and its disk from the request until then.
+    """Return the cost of a launch so far: its price while it ran, and its disk from the request until it ran.
 
     If the provider's answer was lost, this is an upper bound: the full price counts from the request on.
 
-    Args:
-        since: count only from here (a budget's day or month); None: from the start.
+    since: count only from this time (a budget's day or month); None: from the start.
+        listed: only the provider's share, without the commission.
         listed: only the provider's part, without the commission.
     """
     spent = sum(rate * _overlap_ms(start, end, since) for start, end, rate in billed_spans(launch, now, listed))
@@ -23,7 +23,7 @@ def cost_microusd(launch: Launch, now: datetime, since: datetime | None = None, 
 
 
 def billed_spans(launch: Launch, now: datetime, listed: bool = False) -> list[tuple[datetime, datetime, int]]:
-    """Return (from, to, micro-dollars an hour) of all that is billed until `now`, in order: no gaps, no overlaps.
+    """Return (from, to, micro-dollars an hour) of everything billed until `now`, in order: no gaps, no overlaps.
 
     Minimum billing and whole billing steps count from the start: the last span may end after `now`.
     """

@@ -1,7 +1,8 @@
-"""Whether a budget allows one more launch. Pure: the repository calls it in its transaction.
+"""Whether a budget allows another launch. Pure: the repository calls it in its transaction.
 
-A launch is admitted on an upper bound: what was spent in the window, plus, for every launch that is not over (including
-unknown, held and stopping ones), the highest possible hourly price for the rest of its `max_runtime` (24 h if not set).
+A launch is admitted on an upper bound: the amount spent in the window, plus, for every launch that is not over
+(including unknown, held and stopping ones), the highest possible hourly price for the rest of its `max_runtime` (24 h
+if not set).
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ def budget_refusal(
     now: datetime,
     whose: str = "[budget]",
 ) -> LaunchRefusal | None:
-    """Return why the budget does not allow it, or None.
+    """Return why the budget does not allow the launch, or None.
 
     Args:
         alive: every other launch under this budget that is not over.
-        ended: launches under this budget that ended since the first of the month (UTC); older ones cost nothing in any
-            window.
-        whose: the budget's name for the refusal's text.
+        ended: launches under this budget that ended since the first of the month (UTC); older ones cost nothing in
+            any window.
+        whose: the budget's name in the text of the refusal.
     """
     if (too_many := _count_refusal(new, alive, budget, whose)) is not None:
         return too_many
@@ -97,7 +98,7 @@ def highest_rate_microusd_hour(launch: Launch) -> int:
 
 
 def remaining_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
-    """Return what it may still cost at most within a window of that length."""
+    """Return the maximum further cost of the launch within a window of that length."""
     left = DAY if launch.max_runtime_s is None else timedelta(seconds=launch.max_runtime_s)
     left = billed_time(launch.promised, left)
     if launch.running_at is not None and launch.state in {LaunchState.RUNNING, LaunchState.STOPPING}:
@@ -107,7 +108,7 @@ def remaining_microusd(launch: Launch, now: datetime, window: timedelta) -> int:
 
 
 def _billed_ahead(launch: Launch, now: datetime) -> timedelta:
-    """How far its cost so far already reaches beyond `now`."""
+    """How far ahead of `now` the launch is already paid."""
     spans = billed_spans(launch, now)
     return max(timedelta(0), spans[-1][1] - now) if spans else timedelta(0)
 
@@ -120,6 +121,6 @@ def _bound(
 
 
 def _too_dear(reason: RefusalReason, most: int, limit: object, span: str, whose: str) -> LaunchRefusal:
-    shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound a hair over the limit must not read as the limit
+    shown = amount_text(usd(most), rounding=ROUND_CEILING)  # a bound just over the limit must not read as the limit
     text = f"it could cost up to ${shown} {span}, including running launches, and {whose} says {reason.value} = {limit}"
     return LaunchRefusal(reason, text)

@@ -1,6 +1,6 @@
-"""Which commission would have predicted the invoices best. It only advises; it changes nothing.
+"""Which commission would have predicted the invoices best. The result is advice and changes nothing.
 
-Compares what hourly prices explain (GPU, disk and other charges, but not traffic), launch by launch, on final days.
+Compares, launch by launch and for final days, the charges that hourly prices explain (all but traffic).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BilledLaunch(msgspec.Struct, frozen=True, kw_only=True):
 
     launch_id: str
     listed: int
-    effective: int  # with the commission as computed at that time
+    effective: int  # with the commission in force at that time
     charged: int
     billed_hours: float
 
@@ -48,14 +48,14 @@ class CommissionCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As it would be written in the settings."""
+        """The rate as written in the settings."""
         if self.mode is not CommissionMode.ON_TOP:
             return f'{{ rate = {self.rate:g}, mode = "{self.mode.value}" }}'
         return f"{self.rate:.4f}".rstrip("0").ljust(4, "0") if self.rate else "0"
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one provider. If `best` is None, `why_not` says which data is missing."""
+    """The result for one provider. If `best` is None, `why_not` names the missing data."""
 
     provider: str
     launches: int
@@ -70,12 +70,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_poor(self) -> bool:
-        """Return whether even the best candidate predicts the bill badly."""
+        """Return whether even the best candidate predicts the bill poorly."""
         return self.best is not None and self.best.error_percent > _POOR
 
     @property
     def advice(self) -> str | None:
-        """The settings to change if another commission fits better than the current one; None: keep it."""
+        """The settings to change if another commission fits better than the current one; None: keep the current one."""
         if self.best is None or self.best == self.with_current_limit:
             return None
         return f"[providers.{self.provider}]\ncommission = {self.best.text}"

@@ -1,4 +1,4 @@
-"""Items that the owner must tick before a watch rents (`require` of a watch). Pure."""
+"""Items that the owner must tick before a watch rents (`require` in a watch). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.watches.watch import ChecklistPolicy, Watch
 
-# What is worth doing before you rent. Owners may add items of their own.
+# Recommended before renting. Owners may add items of their own.
 KNOWN_ITEMS: Mapping[str, str] = MappingProxyType(
     {
         "dry_epoch": "One epoch ran on 1 % of the data, from loading to a saved checkpoint, so that the job does not "
@@ -31,10 +31,10 @@ KNOWN_ITEMS: Mapping[str, str] = MappingProxyType(
         "one checkpoint interval and not the whole job.",
     }
 )
-# What the pilot of a job measures and ticks by itself
+# Items that the pilot of a job measures and ticks by itself.
 PILOT_ITEMS = frozenset({"dry_epoch", "loss_falls", "util_70", "memory_fits", "tokens_per_s"})
-_SHOWN = 5  # items that an alert names; the command shows all
-_ITEM_SHOWN = 60  # characters of one item there
+_SHOWN = 5  # items named in an alert; the command shows all
+_ITEM_SHOWN = 60  # maximum length of an item in an alert, in characters
 
 
 class ChecklistTick(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,12 +46,12 @@ class ChecklistTick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unticked(watch: Watch, ticked: Collection[str]) -> tuple[str, ...]:
-    """Return what the watch requires and nobody has ticked, in the order of the settings, each once."""
+    """Return the required items that nobody has ticked, in the order of the settings, without duplicates."""
     return tuple(item for item in dict.fromkeys(watch.require) if item not in ticked)
 
 
 def checklist_refusal(watch: Watch, ticked: Collection[str]) -> LaunchRefusal | None:
-    """Return why the checklist does not let this watch rent, or None."""
+    """Return why the checklist does not allow this watch to rent, or None."""
     missing = unticked(watch, ticked)
     if not missing or watch.require_policy is not ChecklistPolicy.BLOCK:
         return None
@@ -59,14 +59,14 @@ def checklist_refusal(watch: Watch, ticked: Collection[str]) -> LaunchRefusal | 
 
 
 def checklist_refusal_text(watch: Watch, missing: Sequence[str]) -> str:
-    """Return what is missing, and where to look."""
+    """Return the missing items and where to find them."""
     return f"the checklist is not complete: {_named(missing)}; see: gpuwatch checklist {shlex.quote(watch.name)}"
 
 
 def checklist_warning(missing: Sequence[str]) -> str:
     """Return a sentence for an alert, with a leading space, or "".
 
-    A watch that blocks says so in its refusal. One that only alerts reminds its owner, who rents by hand.
+    A watch that is blocked states it in its refusal. A watch that only alerts reminds its owner, who rents by hand.
     """
     if not missing:
         return ""

@@ -1,12 +1,12 @@
-"""Stop a watch whose launches keep failing, before it wastes more money. Pure.
+"""Stops a watch whose launches keep failing, before it wastes more money. Pure.
 
-The breaker is closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open it for OPEN_FOR. Then it is half-open: one
-launch is tried at a time. A failed try opens it again; a launch that runs closes it, and so does the owner.
+The breaker starts closed. FAILURE_THRESHOLD failures within FAILURE_WINDOW open it for OPEN_FOR. Then it is half-open:
+one launch at a time is tried. A failed attempt opens it again; a launch that runs closes it, and so can the owner.
 
-Only failures that a person should look at count: the machine, the order, a refusal by the provider, an instance that
-does not match its offer, an instance that ends by itself with an exit code other than 0, or within QUICK_END of running
-without one (an image that crashes must not be rented for ever). What the market does (an offer gone, a higher price, a
-bid lost at the start, a budget, a rate limit, a request that was never sent) does not count.
+Only failures that a person should examine count: the machine, the order, a refusal by the provider, an instance that
+does not match its offer, an instance that ends by itself with an exit code other than 0, or without an exit code within
+QUICK_END (an image that crashes must not be rented again and again). Market events (an offer gone, a higher price, a
+bid lost at the start, a budget, a rate limit, a request that was never sent) do not count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COUNTED_REASONS = (
 
 
 class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored state of one watch's breaker: when this episode began, and until when nothing is tried.
+    """The stored state of one watch's breaker: when this episode began, and until when no launch is tried.
 
     If `until` is at or before `at`, it is closed and failures up to `at` are forgotten.
     """
@@ -50,20 +50,20 @@ class CircuitBreaker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the watch rents as usual."""
+        """Return whether the watch rents without restrictions."""
         return self.until <= self.at
 
     def text(self) -> str:
-        """Return one line for a person."""
+        """Return the state as one line of text."""
         return f"{self.why}; gpuwatch retries once after {self.until:%Y-%m-%d %H:%M} UTC"
 
 
 def is_counted_failure(launch: Launch) -> bool:
-    """Return whether the breaker counts this end: it never ran, it crashed, or it ended by itself soon after."""
+    """Return whether the breaker counts this end: it never ran, crashed, or ended by itself soon after its start."""
     if launch.dry_run or not launch.is_over:
         return False
     if launch.ended_because(EndReason.FINISHED):
-        if exit_code(launch.end_reason or "") is not None:  # it says that its work is done
+        if exit_code(launch.end_reason or "") is not None:  # an exit code of 0 means that its work is done
             return False
         return launch.running_at is not None and _ended(launch) - launch.running_at < QUICK_END
     return launch.state is LaunchState.FAILED and launch.ended_because(*COUNTED_REASONS)
@@ -80,7 +80,7 @@ def after_failure(
     if not is_counted_failure(newest):
         return None
     if breaker is not None and not breaker.is_closed:
-        if newest.intended_at < breaker.until:  # requested before the breaker opened, so not a try
+        if newest.intended_at < breaker.until:  # requested before the breaker opened, so not a trial launch
             return None
         return CircuitBreaker(
             watch=breaker.watch,
@@ -97,14 +97,14 @@ def after_failure(
 
 
 def after_run(breaker: CircuitBreaker | None, running: Launch, now: datetime) -> CircuitBreaker | None:
-    """Return the breaker after a launch started running, or None if it does not change. Only a try closes it."""
+    """Return the breaker after a launch started running, or None if it does not change. Only a trial closes it."""
     if breaker is None or breaker.is_closed or running.intended_at < breaker.until:
         return None
     return closed_breaker(breaker.watch, now, f"launch {running.launch_id} runs")
 
 
 def closed_breaker(watch: str, now: datetime, why: str) -> CircuitBreaker:
-    """Return a breaker that is closed from now on; earlier failures are forgotten."""
+    """Return a breaker that is closed from now on; it forgets earlier failures."""
     return CircuitBreaker(watch=watch, at=now, until=now, why=why)
 
 
@@ -135,7 +135,7 @@ def _counted_since(failed: Sequence[Launch], since: datetime | None) -> list[Lau
 
 
 def _idle_between(failed: Sequence[Launch]) -> timedelta:
-    """The time between failures without the time of the attempts themselves.
+    """The time between failures without the duration of the attempts themselves.
 
     Three machines that each need 15 minutes to fail are three failures in a row.
     """

@@ -1,10 +1,10 @@
-"""The life of a launch that a command of the owner carries out, as one pure function: event and time → next state.
+"""The states of a launch that the owner's command carries out, as one pure function: event and time → next state.
 
-    requested → running → ended          exit code 0, until max_runtime or the owner's answer
-        ├→ failed                        it was not started, or its exit code says that nothing was rented
-        └→ held                          any other end: something may have been rented; the owner is asked
+    requested → running → ended          exit code 0, until max_runtime or the owner's decision
+        ├→ failed                        it was not started, or its exit code reports that nothing was rented
+        └→ held                          any other end: something may have been rented; the owner decides
 
-gpuwatch sees nothing of what the command rents. So nothing here is ever proven absent, destroyed or tried again.
+gpuwatch does not see what the command rents. So nothing here is ever proven absent, destroyed or retried.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ S = LaunchState
 
 
 class CommandNotRun(msgspec.Struct, frozen=True):
-    """It was not started. `reason` starts with an `EndReason`."""
+    """The command was not started. `reason` starts with an `EndReason`."""
 
     reason: str
 
 
 class CommandEnded(msgspec.Struct, frozen=True):
-    """It ended with an exit code, or was ended (None). `words`: the end of its output, cleaned."""
+    """The command ended with an exit code, or was killed (None). `words`: the end of its output, cleaned."""
 
     code: int | None
     words: str = ""
 
 
 class CommandLost(msgspec.Struct, frozen=True):
-    """Nobody runs it any more, and nobody knows how far it came."""
+    """The command is no longer supervised, and its result is unknown."""
 
 
 class CommandTimePassed(msgspec.Struct, frozen=True):
-    """Is its `max_runtime` over?"""
+    """Check whether `max_runtime` is over."""
 
 
 CommandEvent = CommandNotRun | CommandEnded | CommandLost | CommandTimePassed
@@ -56,7 +56,7 @@ CommandEvent = CommandNotRun | CommandEnded | CommandLost | CommandTimePassed
 def command_transition(
     launch: Launch, event: CommandEvent, clock: ClockReading, terms: WatchTerms | None = None
 ) -> TransitionResult:
-    """Return what follows from an event; an exit code 0 counts however late it comes."""
+    """Return the transition that follows from an event; exit code 0 counts no matter how late it comes."""
     if isinstance(event, CommandTimePassed):
         return _time_over(launch, clock)
     if isinstance(event, CommandEnded) and event.code == 0:
@@ -83,7 +83,7 @@ def _unknown(event: CommandEnded | CommandLost) -> TransitionResult:
 
 
 def _started(launch: Launch, words: str, clock: ClockReading) -> TransitionResult:
-    """From now on it counts at the limit that it may rent at, for its whole `max_runtime`."""
+    """From now on the launch counts with the highest price that it may rent at, for its whole `max_runtime`."""
     if launch.state not in LOST_STATES | {S.FAILED}:
         return NO_TRANSITION
     rate = launch.bound_microusd_hour

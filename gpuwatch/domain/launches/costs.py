@@ -1,7 +1,7 @@
-"""What launches cost by our own calculation: GPU, disk, commission and traffic, by UTC day, in whole micro-dollars.
+"""The cost of launches by our own calculation: GPU, disk, commission and traffic, by UTC day, in whole micro-dollars.
 
 Money is rounded once at each cut in time, always computed from the launch's start. So the days of a launch add up to
-its cost, and its components to its price, to the micro-dollar; a single component of a day may be one micro-dollar off.
+its cost, and its components to its price, to the micro-dollar; a single component of a day may be off by one.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
     gpu: int = 0  # listed
     disk: int = 0  # listed
     commission: int = 0  # the price minus the listed price
-    traffic: int = 0  # an estimate: the GB that the watch states, at the offer's prices
+    traffic: int = 0  # an estimate: the GB stated in the watch, at the offer's prices
     billed_ms: int = 0  # with its GPUs or with its disk only
 
     @property
     def listed(self) -> int:
-        """By the provider's list price, without traffic."""
+        """The cost at the provider's list price, without traffic."""
         return self.gpu + self.disk
 
     @property
     def effective(self) -> int:
-        """With the commission: what `launches` shows as cost, and what budgets count."""
+        """The cost with the commission: shown as cost by `launches`, and counted in budgets."""
         return self.listed + self.commission
 
     @property
@@ -48,7 +48,7 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def billed_hours(self) -> float:
-        """How long something was billed."""
+        """The billed time."""
         return self.billed_ms / _MS_AN_HOUR
 
     def __add__(self, other: LaunchCost) -> LaunchCost:
@@ -62,7 +62,7 @@ class LaunchCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceSegment(msgspec.Struct, frozen=True):
-    """A time with one price in micro-dollars an hour; `gpu` is the GPUs' part of the listed price."""
+    """A period with one price in micro-dollars an hour; `gpu` is the GPUs' part of the listed price."""
 
     start: datetime
     end: datetime
@@ -84,9 +84,9 @@ def price_segments(launch: Launch, now: datetime) -> list[PriceSegment]:
 def predicted_cost(
     launch: Launch, now: datetime, since: datetime | None = None, until: datetime | None = None
 ) -> LaunchCost:
-    """Return the cost of a launch from `since` until before `until` (None: all of it).
+    """Return the cost of a launch from `since` until `until` (exclusive; None: all of it).
 
-    Traffic counts at the moment at which the launch starts running.
+    Traffic counts at the moment when the launch starts running.
     """
     parts = price_segments(launch, now)
     before, after = _cumulative(parts, since, nothing=True), _cumulative(parts, until)
@@ -100,7 +100,7 @@ def predicted_cost(
 
 
 def billed_days(launch: Launch, now: datetime) -> Iterator[date]:
-    """Yield the UTC days on which it was billed, oldest first, including the day on which it started running."""
+    """Yield the UTC days on which the launch was billed, oldest first, including the day when it started running."""
     parts = price_segments(launch, now)
     moments = [moment for part in parts if part.end > part.start for moment in (part.start, part.end - _MS)]
     if parts and launch.running_at is not None:
@@ -124,7 +124,7 @@ def month_of(day: date) -> tuple[datetime, datetime]:
 
 
 def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
-    """Return the sum of all."""
+    """Return the total of these costs."""
     return sum(costs, LaunchCost())
 
 
@@ -132,7 +132,7 @@ def total_cost(costs: Iterable[LaunchCost]) -> LaunchCost:
 
 
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
-    """What is billed per hour at one moment, in micro-dollars, and for how many launches."""
+    """The current rate in micro-dollars per hour, and the number of billed launches."""
 
     listed: int = 0
     effective: int = 0
@@ -140,7 +140,7 @@ class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
-    """Return what is billed now. A launch whose answer was lost counts with its full price, as it does in budgets."""
+    """Return the current rate. A launch whose answer was lost counts with its full price, as it does in budgets."""
     last = [parts[-1] for one in launches if one.state not in FINAL_STATES and (parts := price_segments(one, now))]
     billed = [part for part in last if part.price]
     return BurnRate(
@@ -151,7 +151,7 @@ def burn_rate(launches: Sequence[Launch], now: datetime) -> BurnRate:
 
 
 def remaining_cost(launch: Launch, now: datetime, until: datetime) -> tuple[int, int]:
-    """Return (listed, effective) micro-dollars that it costs from `now` to `until`, or to its own end if earlier.
+    """Return its further (listed, effective) cost in micro-dollars from `now` to `until`, or to its own end if earlier.
 
     A launch that is not running yet counts with its full price from now on; one that is being stopped ends now.
     """
@@ -164,7 +164,7 @@ def remaining_cost(launch: Launch, now: datetime, until: datetime) -> tuple[int,
     ends_at = launch.deadline
     if launch.running_at is not None and launch.max_runtime_s is not None:
         ends_at = launch.running_at + timedelta(seconds=launch.max_runtime_s)
-    from_ = max(now, parts[-1].end)  # whole billing steps are billed ahead
+    from_ = max(now, parts[-1].end)  # whole billing steps are billed in advance
     left_ms = max(0, ((until if ends_at is None else min(until, ends_at)) - from_) // _MS)
     return _whole_microusd(listed * left_ms), _whole_microusd(price * left_ms)
 
@@ -183,7 +183,7 @@ def _cumulative(parts: Sequence[PriceSegment], until: datetime | None, nothing: 
 
 
 def _whole_microusd(microusd_ms_an_hour: int) -> int:
-    """Whole micro-dollars, rounded half-even, exact."""
+    """Whole micro-dollars, rounded half-even, exactly."""
     return round(Fraction(microusd_ms_an_hour, _MS_AN_HOUR))
 
 

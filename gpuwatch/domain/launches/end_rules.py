@@ -1,6 +1,6 @@
-"""Why a rented instance must end, from its row and the provider's list. Pure.
+"""Why a rented instance must end, derived from its row and the provider's list. Pure.
 
-A status that we do not know is never a reason.
+An unknown status is never a reason.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchState
 from gpuwatch.domain.market.pricing import MICRO
 
 EndCause = tuple[EndReason, str]  # with the provider's own text
-_EXIT_CODE = re.compile(r"\bexited \(([0-9]{1,9})\)", re.IGNORECASE)  # as docker writes it; most providers say none
-_PRICE_SLACK = 0.005  # a listing's price may carry more digits, or a disk rounded up to the least size
+_EXIT_CODE = re.compile(r"\bexited \(([0-9]{1,9})\)", re.IGNORECASE)  # docker's format; most providers send none
+_PRICE_SLACK = 0.005  # a listed price may have more digits, or include a disk rounded up to the minimum size
 
 
 def end_cause(
@@ -40,20 +40,20 @@ def end_cause(
 
 
 def _self_ended(launch: Launch, instance: Instance) -> EndReason:
-    """What it means that it ended by itself: after it ran, its work is done, unless its exit code says otherwise."""
+    """The cause if it ended by itself: after running, its work is done, unless its exit code shows a failure."""
     if launch.state is not LaunchState.RUNNING:
         return EndReason.BROKEN
     return EndReason.CRASHED if exit_code(instance.status) else EndReason.FINISHED
 
 
 def exit_code(words: str) -> int | None:
-    """Return the exit code that a provider's words name; None: they name none."""
+    """Return the exit code in a provider's message; None: there is none."""
     found = _EXIT_CODE.search(words)
     return None if found is None else int(found[1])
 
 
 def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | None:
-    """What keeps it from starting. Running at the first listing after `ready_within` is in time."""
+    """What keeps the instance from starting. It is in time if it runs in the first listing after `ready_within`."""
     if instance.state is InstanceState.OFFLINE:
         return EndReason.BROKEN, instance.status
     if instance.state is InstanceState.STOPPED:  # the contract exists but cannot start; its disk is billed
@@ -62,7 +62,7 @@ def _unborn(launch: Launch, instance: Instance, now: datetime) -> EndCause | Non
 
 
 def late_start(launch: Launch, words: str, now: datetime) -> EndCause | None:
-    """Not running, or running but not verified, within `ready_within`."""
+    """Check whether it was not running, or running but not verified, within `ready_within`."""
     requested_at = launch.requested_at or launch.intended_at
     if launch.state is not LaunchState.STARTING or launch.ready_within_s is None:
         return None
@@ -72,9 +72,9 @@ def late_start(launch: Launch, words: str, now: datetime) -> EndCause | None:
 
 
 def overdue(launch: Launch, now: datetime) -> EndCause | None:
-    """Past its `max_runtime`, or past the deadline that its instance was given.
+    """Check whether it is past its `max_runtime`, or past the deadline that its instance was given.
 
-    The deadline also covers time in which nobody saw it run: a machine that slept, a list that was unavailable.
+    The deadline also covers time in which the instance was not observed: gpuwatch's machine slept, or no list arrived.
     """
     if launch.state not in {LaunchState.STARTING, LaunchState.RUNNING} or launch.max_runtime_s is None:
         return None
@@ -97,7 +97,7 @@ def billed_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
 
 
 def _is_dearer(launch: Launch, instance: Instance, ceiling_microusd: int | None) -> bool:
-    """Above the threshold by the provider's own price, while that is new enough to be the price of this order."""
+    """Check whether the provider's own price is above the threshold, while it is recent enough for this order."""
     if launch.state is not LaunchState.STARTING:
         return False
     ceiling = launch.price_microusd_hour if ceiling_microusd is None else ceiling_microusd

@@ -1,4 +1,4 @@
-"""What can happen to a launch: an answer to its order, a listing, a request by its owner; when, and on which terms."""
+"""Events of a launch: an answer to its order, a listing, a request by its owner; with their time and terms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.watch import Action, BidSpec, PriceIncreasePolicy, 
 
 
 class InstanceCreated(msgspec.Struct, frozen=True):
-    """The provider accepted the order: there is a contract. `starts` is False if it will not run (a lost bid)."""
+    """The provider accepted the order, so a contract exists. `starts` is False if it will not run (a lost bid)."""
 
     instance_id: str
     starts: bool = True
@@ -29,7 +29,7 @@ class AnswerLost(msgspec.Struct, frozen=True):
 
 
 class NothingCreated(msgspec.Struct, frozen=True):
-    """The provider refused, or was never asked. `reason` starts with an `EndReason`."""
+    """The provider refused, or the order was never sent. `reason` starts with an `EndReason`."""
 
     reason: str
 
@@ -38,7 +38,7 @@ class InstanceListed(msgspec.Struct, frozen=True):
     """A complete listing shows the instance.
 
     Args:
-        fault: what the guard found; what the listing itself shows is judged by the state machine.
+        fault: the guard's finding; the state machine evaluates the listing itself.
         verified: it is known to match its offer.
     """
 
@@ -51,9 +51,9 @@ class InstanceUnlisted(msgspec.Struct, frozen=True):
     """A complete listing does not show the instance.
 
     Args:
-        fault: why it must end anyway.
-        words: what the verdict rests on.
-        candidate: an instance that belongs to no launch, and that the order may have created.
+        fault: why it must end nevertheless.
+        words: the basis of the verdict.
+        candidate: an instance that belongs to no launch and that the order may have created.
     """
 
     verdict: AbsenceVerdict
@@ -63,14 +63,14 @@ class InstanceUnlisted(msgspec.Struct, frozen=True):
 
 
 class ListUnavailable(msgspec.Struct, frozen=True):
-    """The provider gave no usable list. `fault`: why it must end anyway."""
+    """The provider returned no usable list. `fault`: why it must end nevertheless."""
 
     verdict: AbsenceVerdict
     fault: EndCause | None = None
 
 
 class EndRequested(msgspec.Struct, frozen=True):
-    """The owner, or one of the owner's rules, wants it to end."""
+    """The owner, or one of the owner's rules, requested its end."""
 
     end: EndReason
     words: str = ""
@@ -83,7 +83,7 @@ class BidRaised(msgspec.Struct, frozen=True):
 
 
 class InstanceReturned(msgspec.Struct, frozen=True):
-    """The instance of a launch that is over is listed. `end_wanted`: somebody had wanted its end."""
+    """The instance of a launch that is over is listed. `end_wanted`: its end had been requested."""
 
     instance_id: str
     end_wanted: bool
@@ -103,14 +103,14 @@ LifecycleEvent = (
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """Two clocks: the time to record, and a wall clock that never runs backwards, for deadlines."""
+    """Two clock readings: the time to record, and a time for deadlines that never goes back."""
 
     now: datetime
     at_least: datetime
 
 
 class WatchTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the launch's watch says now. Without it (the watch was removed) the launch goes on as it was admitted."""
+    """The current terms of the launch's watch. If the watch was removed, the launch continues as it was admitted."""
 
     ceiling_microusd: int | None = None  # threshold for the whole offer, commission included
     bid: BidSpec | None = None
@@ -124,7 +124,7 @@ def watch_terms(watch: Watch | None, launch: Launch) -> WatchTerms:
         return WatchTerms()
     ceiling = ceiling_microusd(watch, launch.gpu, launch.gpu_count, spot=launch.spot)
     if watch.action is Action.ASK or (watch.auto and launch.state is LaunchState.STARTING):
-        # the owner approved that price only; a limit from the history was valid when it was computed
+        # the owner approved only that price; a limit from the history was valid when it was computed
         ceiling = min(ceiling, launch.bound_microusd_hour)
     spec = watch.launch
     if spec is None:

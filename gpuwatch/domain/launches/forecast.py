@@ -1,4 +1,4 @@
-"""Where the month is heading, by two methods, and how much of each budget is used. Money in whole micro-dollars."""
+"""Forecast of the month by two methods, and the used part of each budget. Money in whole micro-dollars."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import microusd
 from gpuwatch.domain.watches.watch import Budget
 
-LEAST_DAYS = 3  # a mean of fewer days says nothing
+LEAST_DAYS = 3  # a mean of fewer days is meaningless
 _DAY = timedelta(days=1)
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What the month will have cost at its end (UTC), without traffic. `mean_*` is None if there is not enough data."""
+    """Predicted cost of the whole month (UTC), without traffic. `mean_*` is None if there is too little data."""
 
     month_end: datetime
-    running_listed: int  # running launches continue, at most to max_runtime; nothing new is rented
+    running_listed: int  # running launches continue, at most to max_runtime; no new ones
     running_effective: int
     mean_listed: int | None  # each remaining day costs the mean of the days so far
     mean_effective: int | None
@@ -43,11 +43,11 @@ class BudgetUse(msgspec.Struct, frozen=True, kw_only=True):
     limit_name: str  # max_usd_hour, max_usd_day, max_usd_month
     limit: int
     used: int
-    forecast_running: int | None = None  # of a month
+    forecast_running: int | None = None  # only for a monthly limit
     forecast_mean: int | None = None
 
     def percent(self, amount: int | None) -> float | None:
-        """Return the amount in percent of the limit; None if there is nothing to compare."""
+        """Return the used percentage of the limit; None if it does not apply."""
         return None if amount is None or not self.limit else 100 * amount / self.limit
 
 
@@ -71,13 +71,13 @@ def forecast(launches: Sequence[Launch], now: datetime) -> Forecast:
 
 
 def _begin(launches: Iterable[Launch], first: datetime) -> datetime:
-    """The day of the first launch: the days before it say nothing about the days to come."""
+    """The day of the first launch; earlier days do not predict anything."""
     began = [one.requested_at for one in launches if one.requested_at is not None and not one.dry_run]
     return midnight(min(began).astimezone(UTC).date()) if began else first
 
 
 def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], now: datetime) -> list[BudgetUse]:
-    """Return each limit that is set and what these launches use of it, with commission, as budgets are admitted."""
+    """Return each limit that is set and the amount that these launches use, with commission, as in admission."""
     today = midnight(now.astimezone(UTC).date())
     ahead = forecast(launches, now)
     used = {
@@ -102,7 +102,7 @@ def budget_uses(watch: str | None, budget: Budget, launches: Sequence[Launch], n
 def past_uses(
     watch: str | None, budget: Budget, launches: Iterable[Launch], first: datetime, now: datetime
 ) -> list[BudgetUse]:
-    """Return the month's limit and what these launches used of it in the whole month that begins at `first`."""
+    """Return the monthly limit and the amount used by these launches in the whole month that begins at `first`."""
     if budget.max_usd_month is None:
         return []
     end = month_of(first.date())[1]
@@ -111,5 +111,5 @@ def past_uses(
 
 
 def spent_since(launches: Iterable[Launch], since: datetime, now: datetime) -> LaunchCost:
-    """Return what they cost since then."""
+    """Return the cost of these launches since then."""
     return total_cost(predicted_cost(launch, now, since) for launch in launches)

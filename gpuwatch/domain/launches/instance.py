@@ -1,4 +1,4 @@
-"""One instance as a provider's list shows it. A value that the provider does not give is None, never 0."""
+"""One instance as in a provider's list. A missing value is None, never 0."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ RUNNING_EVERY_S = 10.0  # while everything runs
 
 
 class InstanceState(StrEnum):
-    """The state of a rented instance; `Instance.status` keeps the provider's own word."""
+    """The state of a rented instance; `Instance.status` holds the provider's own text."""
 
     STARTING = "starting"
     RUNNING = "running"
     STOPPED = "stopped"  # not running; its disk is billed
     OFFLINE = "offline"  # its host is unreachable and may come back
-    FAILED = "failed"  # will not start by itself
+    FAILED = "failed"  # does not start by itself
     EXITED = "exited"  # its container ended by itself; its disk is billed
     UNKNOWN = "unknown"  # an unknown status, or no heartbeat
 
@@ -29,7 +29,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str
     label: str | None
     state: InstanceState
-    status: str  # as the provider words it
+    status: str  # the provider's own text
     machine_id: str | None = None
     gpu: str | None = None  # canonical name
     gpu_wire: str | None = None
@@ -49,4 +49,4 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ends_at: datetime | None = None  # when the host ends the contract
     maintenance_at: datetime | None = None
-    is_placed: bool = True  # False: its engine found no machine for it, and nothing was billed
+    is_placed: bool = True  # False: the orchestrator found no machine for it, and nothing was billed

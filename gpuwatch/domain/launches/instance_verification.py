@@ -1,4 +1,4 @@
-"""Whether an instance matches its offer. Pure. Missing values and impossible numbers are no mismatch."""
+"""Whether an instance matches its offer. Pure. Missing values and impossible numbers do not count as a mismatch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import EndReason, Launch
 from gpuwatch.domain.market.gpu_names import catalog
 
-MEMORY_SHARE = 0.97  # drivers reserve some, and round
-SPEED_SHARE = 0.7  # one measurement over some seconds is below a line's best
+MEMORY_SHARE = 0.97  # drivers reserve and round some
+SPEED_SHARE = 0.7  # one measurement over a few seconds is below a line's best
 _MIB_A_GIB = 1024.0
 
 
 class MeasuredInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on the instance itself. None, or empty: it could not be measured."""
+    """Measurements on the instance itself. None, or empty: could not be measured."""
 
     gpus: tuple[tuple[str, float], ...] = ()  # (name as nvidia-smi spells it, MiB)
     download_mbps: float | None = None
 
 
 def listing_mismatch(launch: Launch, instance: Instance) -> EndCause | None:
-    """Compare the provider's list with the offer; None: nothing is less than promised."""
+    """Compare the provider's list with the offer; None: everything is at least as promised."""
     promised = launch.promised
     words = (
         _other_gpu(launch, instance)
@@ -39,7 +39,7 @@ def listing_mismatch(launch: Launch, instance: Instance) -> EndCause | None:
 def measurement_mismatch(launch: Launch, inside: MeasuredInstance) -> EndCause | None:
     """Compare the instance itself with the offer.
 
-    Of a GPU name only the family counts, as drivers spell names differently.
+    Of a GPU name only the family counts, because drivers spell names differently.
     """
     if not inside.gpus:
         return None
@@ -50,14 +50,14 @@ def measurement_mismatch(launch: Launch, inside: MeasuredInstance) -> EndCause |
 
 
 def slow_download(measured_mbps: float | None, wanted_mbps: float | None) -> EndCause | None:
-    """Compare the measured download with what the watch wants; an unknown speed is not slow."""
+    """Compare the measured download speed with the watch's minimum; an unknown speed does not count as slow."""
     if measured_mbps is None or wanted_mbps is None or not measured_mbps < wanted_mbps * SPEED_SHARE:
         return None
     return EndReason.TOO_SLOW, f"{measured_mbps:.0f} of {wanted_mbps:.0f} Mbit/s download"
 
 
 def _other_gpu(launch: Launch, instance: Instance) -> str | None:
-    """Some names differ by their memory only: if the memory is unknown, only the family counts."""
+    """Some names differ only by memory: if the memory is unknown, only the family counts."""
     gpu, wanted = instance.gpu, catalog().get(launch.gpu)
     if gpu is None or catalog().may_be(gpu, launch.gpu):
         return None

@@ -1,4 +1,4 @@
-"""What a provider says it charged, beside what was predicted: one line for each launch and UTC day."""
+"""The provider's charges beside the predicted cost: one line for each launch and UTC day."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gpuwatch.domain.launches.costs import LaunchCost, billed_days, midnight, pr
 from gpuwatch.domain.launches.launch import Launch
 
 CHARGE_KINDS = ("gpu", "disk", "download", "upload", "other")
-NO_CHARGE = "none"  # the kind of a row that says: the provider answered for this day and charged nothing
-FETCH_WINDOW = timedelta(days=35)  # a day is fetched for this long while it is not final
+NO_CHARGE = "none"  # kind of a row for a day on which the provider charged nothing
+FETCH_WINDOW = timedelta(days=35)  # a day that is not final is fetched again for this long
 _DAY = timedelta(days=1)
 
 
@@ -28,7 +28,7 @@ class InvoiceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvoicedAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was charged, in whole micro-dollars."""
+    """Charges, in whole micro-dollars."""
 
     gpu: int = 0
     disk: int = 0
@@ -38,12 +38,12 @@ class InvoicedAmounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """All kinds."""
+        """The sum of all kinds."""
         return self.gpu + self.disk + self.download + self.upload + self.other
 
     @property
     def without_traffic(self) -> int:
-        """What hourly prices explain."""
+        """The charges that hourly prices explain."""
         return self.gpu + self.disk + self.other
 
     def __add__(self, more: InvoicedAmounts) -> InvoicedAmounts:
@@ -51,7 +51,7 @@ class InvoicedAmounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvoiceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch on one UTC day. `charged` None means unknown, which is not 0."""
+    """One launch on one UTC day. `charged` None means unknown, not 0."""
 
     launch: Launch
     day: date
@@ -69,7 +69,7 @@ def invoice_lines(
 ) -> list[InvoiceLine]:
     """Return each day from `since` to `until` (inclusive) on which a launch was billed or charged.
 
-    Dry runs never are.
+    Dry runs are not included.
     """
     reported = _by_instance(charges)
     found, taken = [], set()
@@ -100,11 +100,11 @@ def _by_instance(charges: Iterable[InvoiceRow]) -> dict[tuple[str, str], dict[da
     return found
 
 
-# --- summed up --------------------------------------------------------------------------------------------------------
+# --- summaries -------------------------------------------------------------------------------------------------------
 
 
 class InvoiceSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Several lines added up."""
+    """The sum of several lines."""
 
     key: str
     cost: LaunchCost
@@ -129,7 +129,7 @@ class InvoiceSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize(key: str, of: Sequence[InvoiceLine]) -> InvoiceSummary:
-    """Add up these lines."""
+    """Return the sum of these lines."""
     known = [cell for cell in of if cell.charged is not None]
     final = [cell for cell in known if cell.final]
     return InvoiceSummary(
@@ -145,7 +145,7 @@ def summarize(key: str, of: Sequence[InvoiceLine]) -> InvoiceSummary:
 
 
 def summarize_by(of: Iterable[InvoiceLine], key: Callable[[InvoiceLine], str]) -> list[InvoiceSummary]:
-    """Return one summary for each key, in the order in which the keys appear."""
+    """Return one summary for each key, in the order in which the keys first occur."""
     groups: dict[str, list[InvoiceLine]] = {}
     for cell in of:
         groups.setdefault(key(cell), []).append(cell)
@@ -170,13 +170,13 @@ def _final_to(of: Sequence[InvoiceLine]) -> date | None:
     return found
 
 
-# --- what is still to be fetched ------------------------------------------------------------------------------------
+# --- days to fetch ----------------------------------------------------------------------------------------------------
 
 
 def open_days(
     launches: Iterable[Launch], final: Collection[tuple[str, date]], now: datetime
 ) -> dict[date, frozenset[str]]:
-    """Return the days whose charges are not final yet, each with its instances; old days are given up.
+    """Return the days whose charges are not final yet, each with its instances; old days are skipped.
 
     Args:
         launches: of one provider.
@@ -192,7 +192,7 @@ def open_days(
 
 
 def unbroken_runs(days: Mapping[date, object]) -> list[tuple[date, date]]:
-    """Return the days as (first, last) of each unbroken run, oldest first."""
+    """Return the days as (first, last) of each uninterrupted run, oldest first."""
     found: list[tuple[date, date]] = []
     for day in sorted(days):
         if found and found[-1][1] + _DAY == day:

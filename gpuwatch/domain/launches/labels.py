@@ -1,7 +1,7 @@
 """The label of an instance: `gpuwatch-<launch id>-<install id>-<watch id> <text of the owner>`. Pure.
 
-The launch id alone identifies the instance. The other two say whose it is when the launch is not in the database:
-another installation's, or one that was rented after the backup that was restored.
+The launch id alone identifies the instance. The other two show its origin if the launch is not in the database: another
+installation, or a launch rented after the backup that was restored.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from typing import Final, NamedTuple
 
 LABEL_PREFIX = "gpuwatch-"
-LABEL_LENGTH = 60  # every provider at which gpuwatch rents takes as much; a plugin's may take less
+LABEL_LENGTH = 60  # every provider at which gpuwatch rents accepts this length; a plugin's may accept less
 _ID_LENGTH = 8
-# An id that a provider cut off must not hide the launch; after a space: what the owner added.
+# A launch id stays readable even if a provider cut off the rest; the owner's text follows after a space.
 _LABEL: Final = r"gpuwatch-([a-z2-7]{12})(?:-([a-z2-7]{0,8}))?(?:-([a-z2-7]{0,8}))?(?: .*)?"
 
 
 class LabelIds(NamedTuple):
-    """What a label says. None: it does not say, as labels of an older gpuwatch."""
+    """The content of a label. None: the label does not contain it, as labels of older versions."""
 
     launch_id: str
     install_id: str | None
@@ -35,8 +35,9 @@ def label_of(
     """Return the label of a launch's instance.
 
     Args:
-        extra: the text that the owner wants in it; cut to what is left.
-        length: characters that the provider takes. The launch id is always whole; the other ids are whole or left out.
+        extra: the owner's text; cut to the remaining length.
+        length: the maximum length at the provider. The launch id is always complete; the other ids are complete or
+            absent.
     """
     label = LABEL_PREFIX + launch_id
     for part in (install_id, watch_id):
@@ -47,7 +48,7 @@ def label_of(
 
 
 def label_ids(label: str | None) -> LabelIds | None:
-    """Return what a label says; None: it is not one of gpuwatch's, however similar."""
+    """Return the content of a label; None: it is not one of gpuwatch's, however similar."""
     found = re.fullmatch(_LABEL, label or "")
     if found is None:
         return None
@@ -57,6 +58,6 @@ def label_ids(label: str | None) -> LabelIds | None:
 
 
 def launch_id_in(label: str | None) -> str | None:
-    """Return the launch that a label names; None: it is not one of gpuwatch's."""
+    """Return the launch id in a label; None: it is not one of gpuwatch's."""
     found = label_ids(label)
     return None if found is None else found.launch_id

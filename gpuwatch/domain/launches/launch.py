@@ -1,7 +1,7 @@
-"""A launch: one decision to rent, from the intent to the end of the instance. Its states, its label, its cost.
+"""A launch: one decision to rent, from the intent to the end of the instance, with its states, label and cost.
 
-`ended` counts as rented: it ran, or somebody ended it. `failed` means that nothing of it is left and it never ran, so
-it does not count towards `max_total`.
+`ended` counts as rented: it ran, or somebody ended it. `failed` means that nothing of it is left and that it never
+ran, so it does not count towards `max_total`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from gpuwatch.domain.watches.job_cost import most_bid_microusd
 from gpuwatch.domain.watches.watch import Action, LaunchSpec, Watch
 from gpuwatch.errors import GpuwatchError
 
-COMMAND_PLACE = "command"  # the provider of a launch that a command of the owner carries out
+COMMAND_PLACE = "command"  # the provider name of a launch that a command of the owner carries out
 
 
 class LaunchState(StrEnum):
-    """Where a launch is; other programs read these names."""
+    """The state of a launch; other programs read these names."""
 
     INTENDED = "intended"
     REQUESTED = "requested"  # the order may have been sent
     STARTING = "starting"  # an instance exists
     RUNNING = "running"
-    STOPPING = "stopping"  # to be destroyed, until its absence is proven
+    STOPPING = "stopping"  # being destroyed, until its absence is proven
     ENDED = "ended"
     FAILED = "failed"  # nothing of it is left, and it never ran
     UNKNOWN = "unknown"  # the provider's answer was lost; the instance is being looked for
-    HELD = "held"  # neither found nor proven absent; the owner is asked
+    HELD = "held"  # neither found nor proven absent; the owner decides
 
 
 S = LaunchState
 FINAL_STATES = frozenset({S.ENDED, S.FAILED})
-LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # there may be an instance whose id is unknown
+LOST_STATES = frozenset({S.REQUESTED, S.UNKNOWN, S.HELD})  # an instance with an unknown id may exist
 _REOPENED = frozenset({S.STARTING, S.RUNNING, S.STOPPING})  # its instance is listed again
 
 ALLOWED_TRANSITIONS: Mapping[LaunchState, frozenset[LaunchState]] = {
@@ -92,18 +92,18 @@ class EndReason(StrEnum):
     PAUSED = "renting is paused"
     STOPPED = "stopped by the owner"
     GONE = "gone at the provider"
-    FINISHED = "finished"  # it ended by itself after it ran
+    FINISHED = "finished"  # it ended by itself after running
     CRASHED = "its command failed"  # … with an exit code other than 0
-    RENTED_NOTHING = "the command rented nothing"  # action "command": by its own exit code
+    RENTED_NOTHING = "the command rented nothing"  # action "command": reported by its exit code
     NOT_RUN = "the command could not be started"
 
     def text(self, words: str = "") -> str:
-        """As it is stored and shown."""
+        """The text as stored and shown."""
         return f"{self.value}: {words}" if words else self.value
 
 
 class InstanceCondition(StrEnum):
-    """What happened to an instance whose launch still counts as running."""
+    """What happened to the instance of a launch that still counts as running."""
 
     OUTBID = "outbid"  # waiting for its bid to win again; its disk is billed
     STOPPED = "stopped"  # somebody stopped it at the provider; its disk is billed
@@ -120,7 +120,7 @@ class PriceSpan(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What the offer promised, kept to compare the instance and the bill with it. None: the offer did not say."""
+    """What the offer promised, kept to check the instance and the bill. None: not stated in the offer."""
 
     gpu_memory_gib: float | None = None
     disk_gb: float | None = None
@@ -133,11 +133,11 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     commission_rate: float = 0.0  # as computed, on top
     min_billing_s: float = 0.0  # the minimum that is billed
     billing_step_s: float = 0.0  # length of one billing step; 0: billed to the millisecond
-    machines: int = 1  # that it stands for, in budgets
+    machines: int = 1  # number of machines, for budgets
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch as it is stored. `version` is a fencing number that rises with every change."""
+    """One stored launch. `version` is a fencing number that increases with every change."""
 
     launch_id: str
     watch: str
@@ -153,7 +153,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     listed_microusd_hour: int
     price_microusd_hour: int
-    disk_microusd_hour: int = 0  # the part of the listed price that is billed before it runs as well
+    disk_microusd_hour: int = 0  # part of the listed price that is also billed before it runs
     max_runtime_s: float | None = None
     ready_within_s: float | None = None
     instance_id: str | None = None
@@ -162,30 +162,30 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     running_at: datetime | None = None
     ended_at: datetime | None = None
     end_reason: str | None = None
-    most_microusd_hour: int = 0  # the maximum: a bid's maximum with disk and commission
+    most_microusd_hour: int = 0  # maximum price: with the maximum bid, disk and commission
     bid_microusd_hour: int | None = None  # current bid, listed, GPUs only; spot only
-    spans: tuple[PriceSpan, ...] = ()  # from the start of running on; before that only the disk is billed
+    spans: tuple[PriceSpan, ...] = ()  # from the start of running; before that only the disk is billed
     condition: InstanceCondition | None = None
     condition_since: datetime | None = None
     promised: Promise = Promise()
-    tries: int = 1  # offers that were ordered
-    relaunch_of: str | None = None  # the launch that was preempted
-    offer_slot: int = 0  # distinguishes launches of the same offer, where the offer is stock
-    account_id: str | None = None  # at the provider; None: not known, as of launches of an older gpuwatch
+    tries: int = 1  # number of offers that were ordered
+    relaunch_of: str | None = None  # the outbid launch that it replaces
+    offer_slot: int = 0  # distinguishes launches of the same offer, if the offer is stock
+    account_id: str | None = None  # at the provider; None: unknown, as for launches of older versions
     install_id: str | None = None  # the installation that rented or adopted it
-    watch_id: str | None = None  # its watch, whatever that is named now
-    terms: str | None = None  # JSON: what its watch said at admission, as far as following it needs; no secrets
+    watch_id: str | None = None  # its watch, independent of the watch's current name
+    terms: str | None = None  # JSON: the watch's terms at admission, as far as they are needed later; no secrets
     version: int = 0
 
     @property
     def was_made(self) -> bool:
-        """Return whether it has or had an instance, or may have: its order may have been carried out."""
+        """Return whether it has, had or may have an instance: its order may have been carried out."""
         began = self.instance_id is not None or self.running_at is not None
         return not self.dry_run and (began or self.state in LOST_STATES)
 
     @property
     def is_by_command(self) -> bool:
-        """Return whether a command of the owner rented it: gpuwatch neither sees nor ends what that made."""
+        """Return whether a command of the owner rented it, so that gpuwatch neither sees nor ends the result."""
         return self.provider == COMMAND_PLACE
 
     @property
@@ -195,14 +195,14 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bound_microusd_hour(self) -> int:
-        """The highest possible price per hour; budgets are admitted on it."""
+        """The highest possible price per hour, on which budgets admit it."""
         return max(self.price_microusd_hour, self.most_microusd_hour)
 
     @property
     def deadline(self) -> datetime | None:
-        """When it is over at the latest; None without `max_runtime`.
+        """The latest end of the launch; None without `max_runtime`.
 
-        Its instance is given this time; an extension moves it for gpuwatch alone.
+        The instance is created with this end; an extension moves it for gpuwatch only.
         """
         if self.max_runtime_s is None:
             return None
@@ -210,12 +210,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Return whether it counts towards `max_total`: it became what was wanted, whatever its command made of it."""
+        """Return whether it counts towards `max_total`: the instance became usable, whatever its command did."""
         is_counted = self.state is not LaunchState.FAILED or self.ended_because(EndReason.CRASHED)
         return is_counted and not self.dry_run
 
     def with_commission(self, listed_microusd: int) -> int:
-        """Return a listed price with the commission that the launch was admitted with."""
+        """Return a listed price plus the commission of the launch's admission."""
         if not self.listed_microusd_hour:
             return listed_microusd
         return round(listed_microusd * self.price_microusd_hour / self.listed_microusd_hour)
@@ -238,16 +238,16 @@ class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """What to rent: the best match, and others to fall back on if its machine failed lately."""
+    """What to rent: the best match, and alternatives in case its machine failed recently."""
 
     watch: Watch
     match: Match
     launch_id: str
     dry_run: bool
     others: tuple[Match, ...] = ()  # cheapest first
-    accounts: Mapping[str, str] = {}  # provider → the account that would rent there
-    label_lengths: Mapping[str, int] = {}  # provider → characters that a label may have there; default LABEL_LENGTH
-    compared: str = ""  # which quotes it was chosen from, one line; empty: one provider's alone
+    accounts: Mapping[str, str] = {}  # provider → the account to rent with
+    label_lengths: Mapping[str, int] = {}  # provider → maximum length of a label; default LABEL_LENGTH
+    compared: str = ""  # the quotes that were compared, one line; empty: only one provider
 
 
 class RefusalReason(StrEnum):
@@ -256,14 +256,14 @@ class RefusalReason(StrEnum):
     MAX_ACTIVE = "max_active"
     MAX_TOTAL = "max_total"
     MAX_PER_DAY = "max_per_day"
-    RENAMED = "renamed"  # it may be the new name of a watch whose launch is alive
+    RENAMED = "renamed"  # possibly a renamed watch whose launch is alive
     MAX_INSTANCES = "max_instances"
     MAX_USD_HOUR = "max_usd_hour"
     MAX_USD_DAY = "max_usd_day"
     MAX_USD_MONTH = "max_usd_month"
-    OFFER_TAKEN = "offer_taken"  # another launch has it
-    COOLING = "cooling"  # it failed lately; not again yet
-    MACHINE_FAILED = "machine_failed"  # a launch failed on it lately, or the owner blocked it
+    OFFER_TAKEN = "offer_taken"  # another launch has the offer
+    COOLING = "cooling"  # it failed recently; wait
+    MACHINE_FAILED = "machine_failed"  # a launch failed on it recently, or the owner blocked it
     PAUSED = "paused"  # by `gpuwatch pause`
     BREAKER = "breaker"  # too many launches of this watch failed
     CHECKLIST = "checklist"  # required items are not ticked
@@ -279,16 +279,16 @@ class LaunchRefusal(msgspec.Struct, frozen=True):
 
 
 class LaunchConflict(GpuwatchError):
-    """The launch was changed by somebody else in the meantime; read it again before doing anything."""
+    """The launch was changed concurrently; read it again before doing anything."""
 
 
 def may_transition(from_state: LaunchState, to_state: LaunchState) -> bool:
-    """Return whether a launch may go from one state to the other."""
+    """Return whether a launch may change from one state to the other."""
     return to_state in ALLOWED_TRANSITIONS[from_state]
 
 
 def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
-    """Return the listed price of the disk per hour; 0 where it has no price of its own."""
+    """Return the listed price of the disk per hour; 0 if it has no price of its own."""
     offer = match.offer
     size_gb = offer.quoted_disk_gb if disk_gb is None else disk_gb
     return round((offer.disk_usd_gb_month or 0.0) * size_gb / HOURS_A_MONTH * MICRO)
@@ -297,7 +297,7 @@ def disk_microusd_hour(match: Match, disk_gb: float | None) -> int:
 def new_launch(
     intent: Intent, slot: int, now: datetime, install_id: str | None = None, watch_id: str | None = None
 ) -> Launch:
-    """Return the launch of an intent as it is first recorded."""
+    """Return the first record of a launch, from its intent."""
     match, watch = intent.match, intent.watch
     spec = watch.launch or LaunchSpec()
     provider, offer_id = place_of(watch, match.offer)
@@ -337,14 +337,14 @@ def new_launch(
 
 
 def place_of(watch: Watch, offer: Offer) -> tuple[str, str]:
-    """Return the provider and the offer of a launch; where a command rents, that is no account of gpuwatch's."""
+    """Return the provider and the offer id of a launch; a command rents outside of gpuwatch's accounts."""
     if watch.action is Action.COMMAND:
         return COMMAND_PLACE, f"{offer.provider}/{offer.offer_id}"[:64]
     return offer.provider, offer.offer_id
 
 
 def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
-    """Return the fields of a launch that change when it is pointed at another offer of the same provider."""
+    """Return the fields that change when a launch takes another offer of the same provider."""
     return {
         "offer_id": match.offer.offer_id,
         "machine_id": match.offer.machine_id,
@@ -363,7 +363,7 @@ def offer_fields(match: Match, watch: Watch) -> dict[str, Any]:
 def place_fields(
     launch: Launch, provider: str, account_id: str | None, label_length: int, watch: Watch
 ) -> dict[str, Any]:
-    """Return the fields of a launch that change when it goes on at another provider."""
+    """Return the fields that change when a launch continues at another provider."""
     label = label_of(
         launch.launch_id,
         (watch.launch or LaunchSpec()).label_extra,
@@ -382,7 +382,7 @@ def most_microusd_hour(match: Match, watch: Watch) -> int:
 
 
 def promise_of(match: Match, watch: Watch) -> Promise:
-    """Return what the offer says about its hardware and traffic prices."""
+    """Return the offer's statements about its hardware and its traffic prices."""
     offer = match.offer
     return Promise(
         gpu_memory_gib=offer.gpu_memory_gib,

@@ -1,4 +1,4 @@
-"""A launch as JSON: what `gpuwatch launches --json` prints and what the owner's hooks receive."""
+"""A launch as JSON: the output of `gpuwatch launches --json` and the input of the owner's hooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuwatch.domain.market.pricing import MICRO
 
 
 def launch_json(launch: Launch, now: datetime) -> dict[str, Any]:
-    """Return one launch; keys may be added, none is renamed. No secrets: neither its environment nor its script."""
+    """Return one launch as JSON; keys may be added, none is renamed. No secrets: neither environment nor script."""
     return {
         "launch_id": launch.launch_id,
         "watch": launch.watch,

@@ -1,4 +1,4 @@
-"""Machines that are not rented: a launch failed on them lately, or the owner blocked them. Pure."""
+"""Machines to avoid: a launch failed on them recently, or the owner blocked them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuwatch.domain.launches.launch import EndReason, Launch, LaunchRefusal, Re
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.reputation import MachineRecord, ProviderMachine
 
-AVOID_FOR = timedelta(days=1)  # otherwise a failing machine stays the cheapest and is rented again
+AVOID_FOR = timedelta(days=1)  # otherwise a failing machine stays the cheapest and is rented again and again
 MACHINE_FAULTS = (
     EndReason.NOT_READY,
     EndReason.BROKEN,
@@ -24,10 +24,10 @@ MACHINE_FAULTS = (
     EndReason.TOO_SLOW,
     EndReason.OFFLINE,
 )
-# of what the provider sells under that name, whichever machine it takes
+# Reasons that concern everything the provider sells under that name, whichever machine it takes.
 _OF_THE_STOCK = (EndReason.DEARER, EndReason.WRONG_TYPE)
-RECORDED_FOR = timedelta(days=90)  # launches that ended within so long make a machine's record
-# of the command, the owner, the market or the provider, and no evidence about the machine
+RECORDED_FOR = timedelta(days=90)  # a machine's record consists of launches that ended within this time
+# Reasons that concern the command, the owner, the market or the provider, and are no evidence about the machine.
 _NO_EVIDENCE = (EndReason.CRASHED, EndReason.OUTBID, EndReason.GONE, EndReason.DEARER)
 
 
@@ -39,7 +39,7 @@ class MachineVerdict(StrEnum):
 
 
 class MachineNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner's decision on a machine and its time. `allowed` clears failures from before that time."""
+    """The owner's decision on a machine and its time. `allowed` clears earlier failures."""
 
     provider: str
     machine_id: str
@@ -49,31 +49,31 @@ class MachineNote(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
     def holds(self, now: datetime) -> bool:
-        """Return whether it still applies."""
+        """Return whether the decision still applies."""
         return self.until is None or now < self.until
 
 
 class AvoidedMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that is not rented now, and why."""
+    """A machine to avoid now, and the reason."""
 
     provider: str
     machine_id: str
     by_owner: bool
-    why: str  # one line for a person; may contain a provider's text
+    why: str  # one line; may contain a provider's text
     since: datetime
     until: datetime | None
     launch_id: str | None = None  # the newest launch that failed on it
-    is_of_stock: bool = False  # its price or rental type was wrong: another machine of that stock has the same
+    is_of_stock: bool = False  # its price or rental type was wrong, as it would be for any machine of that stock
 
 
 def find_avoided_machines(
     over: Sequence[Launch], notes: Sequence[MachineNote], now: datetime, relaunching: Collection[str] = ()
 ) -> Mapping[ProviderMachine, AvoidedMachine]:
-    """Return every machine that must not be rented now. The owner's block outweighs failures.
+    """Return all machines to avoid now. The owner's block takes precedence over failures.
 
     Args:
         over: launches that ended within the last day; others are ignored.
-        relaunching: watches that rent elsewhere after they were outbid, and not on the same machine.
+        relaunching: watches that rent another machine after they were outbid.
     """
     found: dict[ProviderMachine, AvoidedMachine] = {}
     decided = {(note.provider, note.machine_id): note for note in notes}
@@ -97,7 +97,7 @@ def find_avoided_machines(
 def machine_refusal(
     machines: Mapping[ProviderMachine, AvoidedMachine], provider: str, machine_id: str | None
 ) -> LaunchRefusal | None:
-    """Return why this machine must not be rented, or None; always None if the provider names no machine."""
+    """Return why this machine must not be rented, or None; always None if the provider does not name a machine."""
     known = None if machine_id is None else machines.get((provider, machine_id))
     if known is None:
         return None
@@ -109,9 +109,9 @@ def machine_refusal(
 
 
 def offer_machine_refusal(machines: Mapping[ProviderMachine, AvoidedMachine], offer: Offer) -> LaunchRefusal | None:
-    """Return the same for an offer.
+    """Return why the machine of an offer must not be rented, or None.
 
-    Stock is a different machine each time: only the owner can block it, or a price that was not as listed.
+    Stock is a different machine each time. So only the owner's block or a wrong price counts.
     """
     refused = machine_refusal(machines, offer.provider, offer.machine_id)
     if refused is None or not offer.terms.fungible:
@@ -123,11 +123,11 @@ def offer_machine_refusal(machines: Mapping[ProviderMachine, AvoidedMachine], of
 def machine_records(
     over: Iterable[Launch], notes: Sequence[MachineNote], now: datetime
 ) -> dict[ProviderMachine, MachineRecord]:
-    """How launches went, by machine: those that ran to an end that was wanted, and those that the machine failed.
+    """The record of each machine: launches that ended as wanted, and launches that the machine failed.
 
     Args:
         over: launches that are over; older ones than `RECORDED_FOR` and dry runs are ignored.
-        notes: failures that the owner forgave do not count.
+        notes: failures that the owner cleared do not count.
     """
     decided = {(note.provider, note.machine_id): note for note in notes}
     found: dict[ProviderMachine, MachineRecord] = {}

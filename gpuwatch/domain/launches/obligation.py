@@ -1,7 +1,7 @@
-"""What must be ended, as the keeper reads it from its own file: JSON lines, of which the newest of a launch counts.
+"""Instances that must be ended, read by the keeper from its own file: JSON lines; the newest line per launch counts.
 
-The file works without the database. A line is the whole obligation as it is then, so a line that is lost, repeated or
-torn costs no other. Pure: `storage.obligation_file` reads and writes.
+The file works without the database. Each line is the complete obligation at that time, so a line that is lost,
+repeated or torn does not affect the others. Pure: `storage.obligation_file` reads and writes.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import msgspec
 
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 
-VERSION = 1  # of a line
+VERSION = 1  # version of the line format
 _NEWLINE = b"\n"
 
 
 class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An instance that must end, or an order that may have made one.
+    """An instance that must end, or an order that may have created one.
 
     Attributes:
-        v: version of the line.
+        v: version of the line format.
         account: the account at the provider; None: not known.
-        key_hash: of the key it was ordered with, salted with the launch's id; None: not known. The same key is the same
-            account, without asking anybody.
-        install: the installation that rented it; None: not known.
-        instance_id: None: not known yet; its label finds it.
-        ends_at: when it must be over; None: nothing ends it but its owner.
+        key_hash: hash of the key that sent the order, salted with the launch id; None: unknown. The same key means the
+            same account, without a query.
+        install: the installation that rented it; None: unknown.
+        instance_id: None: not known yet; it is found by its label.
+        ends_at: when it must have ended; None: only its owner ends it.
         is_ending: the daemon has begun to end it.
         hook_s: how long `before_stop` may take before it is destroyed; 0 without that hook.
-        revision: of the launch's row; an older one never replaces a newer one.
+        revision: version of the launch's row; an older one never replaces a newer one.
         is_over: it is closed.
-        over_at: when it was closed; None: it is open, or no instance of it was ever known.
-        by_keeper: the keeper closed it, because the provider said that it is gone; else the daemon did.
+        over_at: when it was closed; None: it is open, or it never had a known instance.
+        by_keeper: the keeper closed it, because the provider reported it as gone; otherwise the daemon did.
     """
 
     v: int = VERSION
@@ -59,14 +59,14 @@ class Obligation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says.
+    """The content of an obligation file.
 
     Attributes:
-        open: by launch id, what is not over.
-        closed: by launch id, what is over: a line that comes late does not open it again, and one that does open it
-            may not know all that this one knew.
-        foreign: lines of a newer gpuwatch that this one cannot read: kept as they are. A torn line is not: its order
-            was not sent, or a later line says the same.
+        open: open obligations by launch id.
+        closed: closed obligations by launch id. A late line does not open one again; a line that does reopen one may
+            lack facts of the closed one.
+        foreign: unreadable lines of a newer gpuwatch, which are kept. Torn lines are not kept: their order was not
+            sent, or a later line repeats them.
     """
 
     open: Mapping[str, Obligation] = {}
@@ -74,13 +74,13 @@ class ReadObligations(msgspec.Struct, frozen=True, kw_only=True):
     foreign: tuple[bytes, ...] = ()
 
     def least_revision(self, launch_id: str) -> int:
-        """From which on a line counts; after its end, only a later change opens it again."""
+        """The least revision that counts for a launch; once it is closed, only a later change reopens it."""
         if (known := self.open.get(launch_id)) is not None:
             return known.revision
         return self.closed[launch_id].revision + 1 if launch_id in self.closed else 0
 
     def newest(self, launch_id: str) -> Obligation | None:
-        """What the file says of a launch, open or closed; None: nothing."""
+        """The obligation of a launch, open or closed; None: there is none."""
         return self.open.get(launch_id) or self.closed.get(launch_id)
 
 
@@ -89,12 +89,12 @@ _decoder = msgspec.json.Decoder(Obligation)
 
 
 def encode_line(obligation: Obligation) -> bytes:
-    """One line, its end included."""
+    """Encode one line, with its line end."""
     return _encoder.encode(obligation) + _NEWLINE
 
 
 def decode_line(line: bytes) -> Obligation | None:
-    """None: it is torn, or a newer gpuwatch wrote it in a way that this one cannot read."""
+    """Decode one line; None: it is torn, or a newer gpuwatch wrote it in an unreadable form."""
     try:
         found = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -112,9 +112,9 @@ def _is_json(line: bytes) -> bool:
 
 
 def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations()) -> ReadObligations:  # noqa: B008 frozen
-    """What these lines say, after those that were read before.
+    """Read these lines, after those read before.
 
-    A newer version of a line is read as far as its fields are known: what a later gpuwatch adds hides no obligation.
+    Unknown fields of a newer version are ignored, so that they do not hide an obligation.
     """
     opened, closed, foreign = dict(before.open), dict(before.closed), list(before.foreign)
     state = ReadObligations(open=opened, closed=closed)
@@ -134,33 +134,33 @@ def read_lines(lines: Iterable[bytes], before: ReadObligations = ReadObligations
 
 
 def watched_since(read: ReadObligations, since: datetime) -> list[Obligation]:
-    """What was closed since then, and had an instance: it may be there after all."""
+    """Obligations with an instance that were closed since then: the instance may still exist."""
     return [one for one in read.closed.values() if one.over_at is not None and one.over_at >= since]
 
 
 def compacted(read: ReadObligations, since: datetime) -> bytes:
-    """The file without what was over before that, or never had an instance; what cannot be read stays."""
+    """The file without obligations that were closed earlier or never had an instance; unreadable lines are kept."""
     foreign = b"".join(line + _NEWLINE for line in read.foreign)
     return foreign + b"".join(encode_line(one) for one in (*read.open.values(), *watched_since(read, since)))
 
 
 def reopened_obligation(closed: Obligation) -> Obligation:
-    """The obligation again, after it was closed: its instance is there."""
+    """Reopen a closed obligation, because its instance exists."""
     return msgspec.structs.replace(closed, is_over=False, over_at=None, by_keeper=False, revision=closed.revision + 1)
 
 
 def obligation_of(
     launch: Launch, before: Obligation | None, now: datetime, hook_s: float = 0.0, key_hash: str | None = None
 ) -> Obligation:
-    """What must be ended of a launch, at its own end; see `earliest_end` for what the file knows better.
+    """The obligation that follows from a launch, with the launch's own end; `earliest_end` adds what the file knows.
 
     Args:
-        before: what the file said, open or closed; None: nothing yet.
-        hook_s: how long `before_stop` may take, where the watch is known; else what the file said stays.
-        key_hash: of the key that orders it; else what the file said stays.
+        before: the obligation in the file, open or closed; None: none yet.
+        hook_s: how long `before_stop` may take, if the watch is known; otherwise the value of the file is kept.
+        key_hash: hash of the ordering key; None: the value of the file is kept.
     """
     is_ending = launch.state is LaunchState.STOPPING
-    same_key = before is not None and before.provider == launch.provider  # it may have gone on at another provider
+    same_key = before is not None and before.provider == launch.provider  # it may have continued at another provider
     hook_s = hook_s or (before.hook_s if before else 0.0)
     ends_at = latest_end(launch)
     if is_ending:
@@ -189,7 +189,7 @@ def obligation_of(
 
 
 def latest_end(launch: Launch) -> datetime | None:
-    """When `max_runtime` is over, or the deadline that its instance was given, whichever comes first."""
+    """The end of `max_runtime`, or the deadline that its instance was given, whichever comes first."""
     if launch.max_runtime_s is None or launch.deadline is None:
         return None
     if launch.running_at is None:
@@ -198,9 +198,9 @@ def latest_end(launch: Launch) -> datetime | None:
 
 
 def earliest_end(before: Obligation | None, after: Obligation) -> Obligation:
-    """The obligation with the end that the file knew, if that is earlier: only an order or `extend` gives a later one.
+    """The obligation with the end recorded in the file, if that is earlier: only an order or `extend` moves it back.
 
-    A database restored from a backup forgets when an instance began to run, or that its end was wanted.
+    A database restored from a backup does not know when an instance began to run, or that its end was requested.
     """
     if before is None or before.ends_at is None or after.ordered_at > before.ordered_at:
         return after
@@ -214,7 +214,7 @@ def _end_under_way(before: Obligation | None) -> datetime | None:
 
 
 def changes(before: Obligation | None, after: Obligation) -> bool:
-    """Whether a line is worth writing: a price or a revision alone is not, nor what is over and was never open."""
+    """Whether to write a line: not for a price or a revision alone, and not for a closed one that was never open."""
     if before is None:
         return not after.is_over
     same = msgspec.structs.replace(

@@ -1,6 +1,6 @@
-"""Instances that belong to no launch, and that an order whose answer was lost may have created. Pure.
+"""Instances that belong to no launch and that an order with a lost answer may have created. Pure.
 
-The label that would tell can be edited away in the provider's console, or be set a moment late.
+Their label may be missing: it can be edited in the provider's console, or be set slightly late.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import Launch
 from gpuwatch.domain.market.pricing import MICRO
 
-_CLOCKS_DIFFER = timedelta(minutes=2)  # the provider's clock against ours
-_SAME_PRICE = 0.02  # rounding, a disk of another size
+_CLOCKS_DIFFER = timedelta(minutes=2)  # between the provider's clock and ours
+_SAME_PRICE = 0.02  # relative difference from rounding or another disk size
 
 
 def may_be_its_instance(launch: Launch, instance: Instance, first_listed_at: datetime) -> bool:
-    """Whether the order of this launch may have created it.
+    """Whether the order of this launch may have created the instance.
 
     Args:
-        instance: belongs to no launch.
-        first_listed_at: when a list first showed it; after a restart that is later than it appeared.
+        instance: an instance that belongs to no launch.
+        first_listed_at: when a list first showed it; after a restart, this is later than its creation.
     """
     ordered_at = launch.requested_at or launch.intended_at
     if instance.started_at is not None:

@@ -1,4 +1,4 @@
-"""Renting that the owner switched off, for all watches or for one. Pure."""
+"""Pauses: renting that the owner switched off, for all watches or for one. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing is rented from `at` until `until` (None: until it is resumed)."""
+    """No launches from `at` until `until` (None: until resumed)."""
 
-    watch: str | None  # None: by any watch
+    watch: str | None  # None: all watches
     at: datetime
     until: datetime | None = None
     why: str = ""
 
     def holds(self, now: datetime) -> bool:
-        """Return whether it still applies. A clock that was set back makes it last longer, never shorter."""
+        """Return whether it still applies. Setting the clock back makes a pause longer, never shorter."""
         return self.until is None or now < self.until
 
     def binds(self, watch: str | None) -> bool:
@@ -34,7 +34,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pause_refusal(pauses: Iterable[Pause], watch: str, now: datetime) -> LaunchRefusal | None:
-    """Return why the pauses do not let this watch rent, or None."""
+    """Return why the pauses do not allow this watch to rent, or None."""
     for pause in pauses_in_force(pauses, watch, now):
         text = pause.text()
         return LaunchRefusal(RefusalReason.PAUSED, text[0].lower() + text[1:])

@@ -1,6 +1,6 @@
 """The next bid for an instance that was outbid, in micro-dollars an hour, listed, for the GPUs only.
 
-Apart from `bids` because it needs `Launch`, which needs `bids`.
+Separate from `bids`, because it needs `Launch`, which imports `bids`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuwatch.domain.watches.watch import BidSpec
 
 
 def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | None:
-    """Return the next bid after it was outbid; None: bid no more, or the bid is high enough and only has to win."""
+    """Return the next bid after being outbid; None: do not bid more, or the bid is high enough and only has to win."""
     if bid is None:
         return None
     ceiling = admitted_bid_ceiling(launch, bid)
@@ -31,7 +31,7 @@ def next_bid(launch: Launch, instance: Instance, bid: BidSpec | None) -> int | N
 def admitted_bid_ceiling(launch: Launch, bid: BidSpec) -> int:
     """Return the highest allowed bid in micro-dollars: `bid.max` without commission and disk.
 
-    Never more than the launch was admitted with: a `bid.max` that was raised since is in no budget.
+    Never more than at the launch's admission: no budget covers a `bid.max` that was raised later.
     """
     rate, disk = launch.promised.commission_rate, launch.disk_microusd_hour
     admitted = bid_for_price(Fraction(launch.bound_microusd_hour), rate, disk)

@@ -1,7 +1,7 @@
-"""Would it pay to move a running launch to an offer that costs less? Reported only; nothing is moved. Pure.
+"""Whether moving a running launch to a cheaper offer would pay. Only reported; nothing is moved. Pure.
 
-Compared is what the rest of its work costs: here at its price, and there with the set-up once more, while both bill at
-least their minimum and whole steps. The old one would end first: never two at once.
+The comparison is about the cost of the remaining work: on the current instance, and on a new one with its set-up, with
+the minimum billing and the billing steps of both. The old instance would end first, so the two never run together.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gpuwatch.domain.planning.job_hours import JobSpec
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
-NO_END = timedelta(hours=24)  # assumed where no `max_runtime` says how long it runs on
-QUOTED_WITHIN = timedelta(minutes=10)  # an older quote is no finding; assumed
+NO_END = timedelta(hours=24)  # assumed remaining time without a `max_runtime`
+QUOTED_WITHIN = timedelta(minutes=10)  # older quotes are ignored (assumed)
 
 
 class Relocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding. Costs in micro-dollars, of the work that is left."""
+    """A cheaper place for a launch. Costs in micro-dollars, for the remaining work."""
 
     match: Match
     stay_microusd: int
@@ -34,21 +34,21 @@ class Relocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saving_microusd(self) -> int:
-        """What moving saves, after set-up and minimum billing."""
+        """The saving after set-up and minimum billing."""
         return self.stay_microusd - self.move_microusd
 
     @property
     def share(self) -> float:
-        """The saving as a part of what staying costs."""
+        """The saving relative to the cost of staying."""
         return self.saving_microusd / self.stay_microusd
 
 
 def relocation(launch: Launch, watch: Watch, shown: Iterable[Match], now: datetime) -> Relocation | None:
-    """Return the move that saves most, if it saves as much as `relocate` asks for; None: none does.
+    """Return the move that saves most, if it saves at least what `relocate` requires; None: there is none.
 
     Args:
-        shown: what the market shows the watch. Only the launch's own GPU, count and rental type are compared: how fast
-            the work would be elsewhere is not known.
+        shown: the offers that the watch sees. Only those with the launch's own GPU, count and rental type are compared,
+            because the speed of others is unknown.
     """
     wanted = watch.relocate
     if wanted is None or launch.state is not LaunchState.RUNNING or launch.running_at is None or launch.dry_run:
@@ -73,7 +73,7 @@ def _compared(launch: Launch, watch: Watch, best: Match, now: datetime) -> Reloc
     if left <= timedelta(0) or not launch.price_microusd_hour:
         return None
     lived, setup = now - launch.running_at, _setup(launch, watch.job)
-    before = billed_time(launch.promised, lived)  # what ends now is billed to its minimum, or to the end of its step
+    before = billed_time(launch.promised, lived)  # its minimum and its last step are billed
     stays = billed_time(launch.promised, lived + left) - lived
     price = best.price
     new = Promise(min_billing_s=price.min_billing_s, billing_step_s=price.billing_step_s)
@@ -94,7 +94,7 @@ def _compared(launch: Launch, watch: Watch, best: Match, now: datetime) -> Reloc
 
 
 def _setup(launch: Launch, job: JobSpec | None) -> timedelta:
-    """From the order until it ran, as it was here, and what the watch says of its job's own set-up and loading."""
+    """The time from the order until it ran, as measured here, plus the job's own set-up and loading."""
     begun = launch.requested_at or launch.intended_at
     own = (launch.running_at or begun) - begun
     job_s = 0.0 if job is None else job.setup_s.high + job.load_s.high

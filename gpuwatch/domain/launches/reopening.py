@@ -1,7 +1,7 @@
-"""A launch that is over, and whose instance is listed again: it runs, it is billed, and it is ours. Pure.
+"""A launch that is over but whose instance is listed again: it runs, it is billed, and it is ours. Pure.
 
-Seen at marketplaces: a destroy is acknowledged or answered 404, lists no longer show the instance, and later they do;
-a list omits an instance for long; an order takes effect after everybody gave it up.
+Observed at marketplaces: a destroy is acknowledged or answered with 404, lists no longer show the instance, and later
+they show it again; a list omits an instance for a long time; an order takes effect after it was given up.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from gpuwatch.domain.launches.instance import Instance
 from gpuwatch.domain.launches.launch import Launch, LaunchState
 from gpuwatch.domain.launches.transitions import Destroy, Notification, NotificationTopic, Transition, TransitionResult
 
-WATCH_ENDED = timedelta(days=7)  # for so long after its end an instance is taken for its own launch's
+WATCH_ENDED = timedelta(days=7)  # an instance belongs to its launch for this long after the launch's end
 
 
 def may_reopen(launch: Launch, instance: Instance, now: datetime, within: timedelta = WATCH_ENDED) -> bool:
-    """Whether the launch that the label names has this instance, and has been over for a short time only."""
+    """Whether the instance belongs to the launch named in its label, and the launch ended only a short time ago."""
     if not launch.is_over or launch.dry_run or launch.instance_id not in {None, instance.instance_id}:
         return False
     return launch.ended_at is not None and now - launch.ended_at <= within
 
 
 def reopened(launch: Launch, event: InstanceReturned, clock: ClockReading) -> TransitionResult:
-    """Back to its end if that was wanted; else it is resumed. It counts in budgets and limits from this moment on."""
+    """Return to its end if that was requested; otherwise resume it. From now on it counts in budgets and limits."""
     was = f"it had ended ({launch.end_reason})"
     changes: dict[str, Any] = {"ended_at": None, "instance_id": event.instance_id}
     if event.end_wanted:
@@ -40,7 +40,7 @@ def reopened(launch: Launch, event: InstanceReturned, clock: ClockReading) -> Tr
         return TransitionResult(
             Transition(to_state=LaunchState.RUNNING, cause="listed again", changes=changes, notify=notify)
         )
-    changes["requested_at"] = clock.now  # its time to get ready counts from now; its deadline stays
+    changes["requested_at"] = clock.now  # `ready_within` counts from now; its deadline stays
     return TransitionResult(
         Transition(to_state=LaunchState.STARTING, cause="listed after all", changes=changes, notify=notify)
     )

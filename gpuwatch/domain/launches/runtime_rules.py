@@ -1,4 +1,4 @@
-"""What the clock or the host does to a launch: when its owner gets an alert, and when it must end. Pure."""
+"""Effects of the clock and the host on a launch: when its owner gets an alert, and when it must end. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpuwatch.domain.watches.windows import is_open
 CLOSING_SOON = timedelta(minutes=10)
 RUNTIME_SHARE = 0.8
 RUNTIME_LEAST = timedelta(minutes=10)
-END_BEFORE = timedelta(minutes=10)  # confirming an end takes a while
+END_BEFORE = timedelta(minutes=10)  # confirming an end takes some time
 OFFLINE_PATIENCE = timedelta(minutes=15)
-REMIND_AFTER = timedelta(minutes=15)  # the change itself is reported at once, its cost only if it lasts
+REMIND_AFTER = timedelta(minutes=15)  # the change itself is reported immediately, its cost only if it lasts
 _LAST_CALL = timedelta(hours=1)
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
@@ -32,7 +32,7 @@ def outside_windows(watch: Watch, now: datetime, zone: tzinfo) -> EndCause | Non
 
 
 def closes_at(watch: Watch, now: datetime, zone: tzinfo) -> datetime | None:
-    """Return the minute within the next ten in which its windows close and end it; None: they do not."""
+    """Return the minute, within the next ten, at which its windows close and end it; None: they do not."""
     if not _ends_with_windows(watch) or not is_open(watch.active, now, zone):
         return None
     minute = now.replace(second=0, microsecond=0)
@@ -46,9 +46,9 @@ def _ends_with_windows(watch: Watch) -> bool:
     return watch.launch is not None and watch.launch.stop_outside and bool(watch.active)
 
 
-# --- its own time, its contract's -------------------------------------------------------------------------------------
+# --- its own time and its contract's ----------------------------------------------------------------------------------
 def ends_by_itself_at(launch: Launch) -> datetime | None:
-    """Return when `max_runtime` is over; None: it is not set, or it does not run yet."""
+    """Return the end of `max_runtime`; None: it is not set, or the launch does not run yet."""
     if launch.running_at is None or launch.max_runtime_s is None:
         return None
     return launch.running_at + timedelta(seconds=launch.max_runtime_s)
@@ -79,7 +79,7 @@ def contract_too_short(launch: Launch, ends_at: datetime | None, now: datetime) 
 
 # --- changed conditions -----------------------------------------------------------------------------------------------
 def due_reminder(launch: Launch, now: datetime) -> int | None:
-    """Return which reminder of its condition is due: 0 after a quarter of an hour, then one a day; None: none."""
+    """Return which reminder of its condition is due: 0 after 15 minutes, then one a day; None: none."""
     if launch.condition is None or launch.condition is InstanceCondition.UNLISTED or launch.condition_since is None:
         return None
     lasted = now - launch.condition_since
@@ -87,10 +87,10 @@ def due_reminder(launch: Launch, now: datetime) -> int | None:
 
 
 def offline_too_long(launch: Launch, relaunch: bool, now: datetime) -> EndCause | None:
-    """Return an end cause if it was offline for a quarter of an hour and its owner wants the job elsewhere.
+    """Return an end cause if it was offline for 15 minutes and its owner wants the job elsewhere.
 
-    Without `relaunch` it is left alone: its GPUs are not billed meanwhile, hosts do come back, and the data on its disk
-    would be lost. `max_runtime` ends it in any case.
+    Without `relaunch` it is left alone: its GPUs are not billed meanwhile, hosts often come back, and the data on its
+    disk would be lost. `max_runtime` ends it in any case.
     """
     if not relaunch or launch.state is not LaunchState.RUNNING or launch.condition is not InstanceCondition.OFFLINE:
         return None
@@ -102,11 +102,11 @@ def offline_too_long(launch: Launch, relaunch: bool, now: datetime) -> EndCause 
 
 # --- its price --------------------------------------------------------------------------------------------------------
 class IncreaseAnswer(StrEnum):
-    """What to answer to a proposed price."""
+    """The answer to a proposed price."""
 
     NONE = "none"  # the owner decides
     ACCEPT = "accept"
-    REJECT = "reject"  # and the instance ends before the new price applies
+    REJECT = "reject"  # and end the instance before the new price applies
 
 
 def raised_microusd_hour(launch: Launch, new_usd_hour: float | None) -> int | None:
@@ -123,11 +123,11 @@ def raised_microusd_hour(launch: Launch, new_usd_hour: float | None) -> int | No
 def increase_answer(
     policy: PriceIncreasePolicy, raised: int | None, ceiling_microusd: int | None, fits_budget: bool
 ) -> IncreaseAnswer:
-    """Return what the owner's policy answers.
+    """Return the answer according to the owner's policy.
 
     Args:
         raised: the new price of the whole instance; None: unknown. Then nothing is accepted, and under `accept_under`
-            nothing ends either, because a proposal without an answer never takes effect.
+            nothing ends either, because an unanswered proposal never takes effect.
         ceiling_microusd: the watch's `max_price` for all its GPUs; None: the watch was removed.
     """
     if policy is PriceIncreasePolicy.ALERT:
@@ -140,12 +140,12 @@ def increase_answer(
 
 
 def must_end_before_increase(effective_at: datetime | None, now: datetime) -> bool:
-    """Return whether it must end now, before the new price applies. None: it may apply at any moment."""
+    """Return whether the instance must end now, before the new price applies. None: it may apply at any moment."""
     return effective_at is None or now >= effective_at - END_BEFORE
 
 
 def extra_microusd(launch: Launch, raised: int, effective_at: datetime | None, now: datetime) -> int:
-    """Return what the new price adds until `max_runtime` is over (or in one day if that is not set)."""
+    """Return the extra cost of the new price until the end of `max_runtime` (or for one day if that is not set)."""
     since = max(now, effective_at or now)
     until = ends_by_itself_at(launch) or since + _DAY
     hours = max(timedelta(0), until - since) / timedelta(hours=1)

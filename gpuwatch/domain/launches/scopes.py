@@ -1,6 +1,6 @@
-"""What a refused order is about, and for how long nothing within it is ordered again. Pure.
+"""What a refused order applies to, and for how long no order within that scope is sent again. Pure.
 
-A quota of one region does not limit another, and no refusal of one provider stops an order at the next.
+A quota of one region does not limit another, and a refusal by one provider does not stop an order at the next.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.errors import OfferGone, OrderError, OrderRateLimited, OrderRefused, RefusalKind, RefusalScope
 
-# Assumed, as long as a provider does not say: a quota or a setting of the account is mended by a person, stock comes
-# back by itself.
+# Assumed if the provider does not state it: a person must fix a quota or an account setting; stock comes back by
+# itself.
 _LASTS_S: Mapping[RefusalScope, float] = {
     RefusalScope.OFFER: 60.0,
     RefusalScope.MACHINE: 60.0,
@@ -48,13 +48,13 @@ _NAMES = {
 
 
 class SkippedScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not ordered until a time, because an order within it was refused.
+    """A scope in which no order is sent until a given time, because an order within it was refused.
 
     Attributes:
-        key: which offer, machine, zone or quota; empty: the whole account or provider.
-        watch: the refusal is about this watch's order alone; None: about any.
+        key: the offer, machine, zone or quota; empty: the whole account or provider.
+        watch: the refusal concerns only the orders of this watch; None: all orders.
         why: the provider's own text, cleaned.
-        launch_id: whose order was refused.
+        launch_id: the launch whose order was refused.
     """
 
     provider: str
@@ -68,29 +68,29 @@ class SkippedScope(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What is skipped, for a person."""
+        """The scope as text."""
         what = _NAMES[self.scope].format(key=self.key)
         return what if self.watch is None else f"{what} for watch {self.watch}"
 
     def covers(self, offer: Offer, watch: str) -> bool:
-        """Return whether an order of this offer for this watch would be within it."""
+        """Return whether an order of this offer for this watch is within the scope."""
         if offer.provider != self.provider or self.watch not in {None, watch}:
             return False
         return self.scope in _EVERYTHING or self.key == scope_key(self.scope, offer)
 
 
 class RefusedOrder(msgspec.Struct, frozen=True):
-    """A refusal as a scope, and whether the next launches skip it as well: what an offer's end says is soon over."""
+    """A refusal as a scope, and whether the next launches skip it, too: a single gone offer is soon irrelevant."""
 
     scope: SkippedScope
     is_kept: bool
 
 
 def refused_order(error: OrderError, offer: Offer, watch: str, launch_id: str, now: datetime) -> RefusedOrder:
-    """Return what an order's refusal is about.
+    """Return the scope of an order's refusal.
 
     Args:
-        error: a known refusal: nothing was made.
+        error: a definite refusal: no instance was created.
     """
     scope = _scope_of(error)
     is_watchs_own = isinstance(error, OrderRefused) and error.kind is RefusalKind.BAD_ORDER and error.scope is None
@@ -109,19 +109,19 @@ def refused_order(error: OrderError, offer: Offer, watch: str, launch_id: str, n
 
 
 def whole_provider(offer: Offer, why: str, now: datetime) -> SkippedScope:
-    """Return the scope of a provider that gave no usable answer: nothing was refused, so it is skipped once."""
+    """Return the scope of a provider that gave no usable answer: nothing was refused, so it is skipped only once."""
     return SkippedScope(provider=offer.provider, scope=RefusalScope.PROVIDER, key="", why=why, since=now, until=now)
 
 
 def scope_key(scope: RefusalScope, offer: Offer) -> str:
-    """Return which one of its kind an offer belongs to; empty: the whole account or provider.
+    """Return the key of an offer within a scope; empty: the whole account or provider.
 
-    Where the provider names no zone or quota, its region, and the type of the machine there, stand for them.
+    If the provider does not name zones or quotas, the region and the machine type there are used instead.
     """
     if scope in _EVERYTHING:
         return ""
     if scope is RefusalScope.OFFER:
-        return f"{offer.offer_id} (spot)" if offer.spot else offer.offer_id  # one id may be sold both ways
+        return f"{offer.offer_id} (spot)" if offer.spot else offer.offer_id  # one id may be sold as both
     if scope is RefusalScope.MACHINE:
         return offer.identity.machine_id
     place = offer.region or offer.country or ""
@@ -133,20 +133,20 @@ def scope_key(scope: RefusalScope, offer: Offer) -> str:
 
 
 def skipped_by(scopes: Iterable[SkippedScope], offer: Offer, watch: str) -> SkippedScope | None:
-    """Return the first of these scopes that an order would be within."""
+    """Return the first of these scopes that contains an order of this offer."""
     return next((one for one in scopes if one.covers(offer, watch)), None)
 
 
 def scopes_in_force(
     scopes: Iterable[SkippedScope], now: datetime, breaker: CircuitBreaker | None = None
 ) -> list[SkippedScope]:
-    """Return those that still hold. `gpuwatch resume WATCH` ends what was refused before it, for that watch.
+    """Return the scopes that still apply. `gpuwatch resume WATCH` lifts earlier refusals for that watch.
 
     Args:
-        breaker: of the watch that would rent.
+        breaker: of the watch that wants to rent.
     """
     forgiven = breaker.at if breaker is not None and breaker.is_closed else None
-    # a clock that was set back must not skip for years: nothing lasts longer than `_LONGEST_S` from now
+    # if the clock was set back, nothing is skipped for years: `_LONGEST_S` from now is the limit
     latest = now + timedelta(seconds=_LONGEST_S)
     return [one for one in scopes if now < one.until <= latest and (forgiven is None or one.since > forgiven)]
 
@@ -176,7 +176,7 @@ def _lasts_s(error: OrderError, scope: RefusalScope) -> float:
 
 
 def _is_kept(error: OrderError) -> bool:
-    """An adapter that names a scope knows what it is about; of the others, what a person must mend, and a wait."""
+    """Keep a scope that the adapter names; otherwise keep refusals that a person must fix, and rate limits."""
     if isinstance(error, OfferGone | OrderRefused) and error.scope is not None:
         return True
     if isinstance(error, OrderRefused):

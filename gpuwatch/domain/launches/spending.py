@@ -1,7 +1,7 @@
-"""Budgets while instances run: what was spent, against what may be. Pure.
+"""Budgets while instances run: the amount spent against the limit. Pure.
 
-A launch is admitted on an upper bound (`budget`); here its cost so far counts, within the budget's window: the UTC day
-or month. `max_usd_hour` is compared with what is billed per hour at this moment.
+A launch is admitted on an upper bound (`budget`). Here its cost so far counts, within the budget's window: the UTC day
+or month. `max_usd_hour` is compared with the current hourly rate.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _HOUR = timedelta(hours=1)
 
 
 class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of a budget that is reached, or nearly."""
+    """A budget limit that is reached, or nearly reached."""
 
     name: str  # max_usd_hour, max_usd_day, max_usd_month
-    watch: str | None  # None: over everything
+    watch: str | None  # None: the budget over all launches
     window: str  # the hour, day or month, as text
     limit_microusd: int
-    spent_microusd: int  # in the window; for max_usd_hour: what is billed an hour
-    by_end_microusd: int  # if everything goes on until the window's end, or its own
-    is_full: bool  # False: 80 % of it
+    spent_microusd: int  # in the window; for max_usd_hour: the current hourly rate
+    by_end_microusd: int  # if all launches continue until the window's end, or their own
+    is_full: bool  # False: 80 % of it is reached
 
     @property
     def words(self) -> str:
@@ -47,12 +47,11 @@ class BudgetStatus(msgspec.Struct, frozen=True, kw_only=True):
 def budget_statuses(
     alive: Sequence[Launch], ended: Sequence[Launch], budget: Budget, now: datetime, watch: str | None = None
 ) -> list[BudgetStatus]:
-    """Return which limits are reached, or to 80 %. An hourly limit only counts when it is exceeded: it is there to be
-    used.
+    """Return the limits that are reached, or to 80 %. An hourly limit is there to be used, so it must be exceeded.
 
     Args:
         alive: launches that are not over.
-        ended: those that ended since the first of the month (UTC); older ones cost nothing in any window.
+        ended: launches that ended since the first of the month (UTC); older ones cost nothing in any window.
         watch: count only the launches of this watch.
     """
     ours = [one for one in alive if watch in {None, one.watch}]
@@ -73,10 +72,10 @@ def budget_statuses(
 def launches_to_end(
     found: Sequence[BudgetStatus], alive: Sequence[Launch], budget: Budget, now: datetime
 ) -> dict[str, EndCause]:
-    """Return launch id → why it ends, for the launches that a reached budget ends.
+    """Return launch id → cause, for the launches that a reached budget ends.
 
-    If the money of a day or month is spent, everything under the budget ends: each further second is too much. If an
-    hour costs too much, the newest launches end until the rest fits.
+    If the money of a day or month is spent, everything under the budget ends. If the hourly limit is exceeded, the
+    newest launches end until the rest fits.
     """
     ending: dict[str, EndCause] = {}
     if budget.on_reached is not BudgetPolicy.STOP:
@@ -90,7 +89,7 @@ def launches_to_end(
 
 
 def current_rate_microusd_hour(launch: Launch, now: datetime) -> int:
-    """Return what it is billed per hour: as it runs, or as it will once it does."""
+    """Return its price per hour: the current one, or the one from its start on."""
     if launch.running_at is None:
         return 0 if launch.dry_run else launch.price_microusd_hour
     spans = billed_spans(launch, now)
@@ -116,7 +115,7 @@ def _goes_on(launch: Launch) -> bool:
 def _in_window(
     alive: Sequence[Launch], ended: Sequence[Launch], window: tuple[datetime, datetime], now: datetime
 ) -> tuple[int, int]:
-    """(spent since the window opened, and with what may still follow until it closes)."""
+    """Return (spent since the window opened, the same plus the possible further cost until it closes)."""
     spent = sum(cost_microusd(launch, now, window[0]) for launch in (*alive, *ended))
     return spent, spent + sum(_to_come(launch, window[1], now) for launch in alive if _goes_on(launch))
 

@@ -1,11 +1,11 @@
-"""The life of a launch as one pure function: event and time → next state, and what to do.
+"""The state machine of a launch, as one pure function: event and time → next state, and what to do.
 
     requested → starting → running → stopping → ended
         └→ unknown → held        └────────────→ failed
 
 Whoever learns something (the answer to an order, a listing, the owner's decision) applies it to the current row:
-`transition` returns what follows, or that nothing does. So no order of answers, crashes and restarts needs a case of
-its own. `end_rules` and `runtime_rules` say when an instance must end, `absence_proof` when something does not exist.
+`transition` returns what follows, if anything. So no order of answers, crashes and restarts needs special treatment.
+`end_rules` and `runtime_rules` decide when an instance must end, `absence_proof` when something does not exist.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from gpuwatch.domain.watches.watch import PriceIncreasePolicy
 
 S = LaunchState
 OUTBID_PATIENCE = timedelta(minutes=2)  # how long a sufficient bid may take to win again
-# it never matched what was wanted, or did not do it
+# it never matched the request, or failed to do it
 _UNFIT = (EndReason.NOT_READY, EndReason.NO_SSH, EndReason.TOO_SLOW, EndReason.NOT_AS_PROMISED, EndReason.CRASHED)
 
 
@@ -60,9 +60,9 @@ def transition(
     clock: ClockReading,
     terms: WatchTerms = WatchTerms(),  # noqa: B008 - frozen
 ) -> TransitionResult:
-    """Return what follows from an event.
+    """Return the transition that follows from an event.
 
-    What is over stays over, unless its instance is listed again.
+    A launch that is over stays over, unless its instance is listed again.
     """
     if launch.is_over != isinstance(event, InstanceReturned):
         return NO_TRANSITION
@@ -72,7 +72,7 @@ def transition(
 # --- the order's answer -----------------------------------------------------------------------------------------------
 def _made(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
     if launch.instance_id not in {None, event.instance_id}:
-        return NO_TRANSITION  # another one was found by its label; the listing reports the second
+        return NO_TRANSITION  # another instance was found by its label; the listing reports this one
     if not event.starts:
         why = "The provider created a contract that does not start. Its disk is billed, so gpuwatch destroys it."
         changes = {"instance_id": event.instance_id, "end_reason": EndReason.BID_LOST.text()}
@@ -81,7 +81,7 @@ def _made(launch: Launch, event: InstanceCreated, clock: ClockReading, terms: Wa
         return TransitionResult(step, (Destroy(event.instance_id),))
     if launch.instance_id is not None:
         return NO_TRANSITION  # it was found by its label in the meantime
-    # its end was requested in the meantime: that holds
+    # its end was requested in the meantime, which still applies
     state = S.STOPPING if launch.state is S.STOPPING else S.STARTING
     effects = (Destroy(event.instance_id),) if state is S.STOPPING else ()
     return TransitionResult(
@@ -123,7 +123,7 @@ def _listed(launch: Launch, event: InstanceListed, clock: ClockReading, terms: W
 
 
 def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
-    """Found by its label. If its end was requested in the meantime, that still holds."""
+    """The instance was found by its label. If its end was requested in the meantime, that still applies."""
     to_end = launch.end_reason is not None
     why = "The answer to the request was lost; gpuwatch found the instance by its label. Nothing was sent twice."
     notify = Notification("found by its label; ending it" if to_end else "rented; found by its label", why)
@@ -137,7 +137,7 @@ def _adopted(launch: Launch, instance: Instance) -> TransitionResult:
 
 
 def _starting(launch: Launch, event: InstanceListed, clock: ClockReading) -> TransitionResult:
-    """It is billed from its first running moment on; it counts as running once it is verified."""
+    """It is billed from its first running moment on, but counts as running only once it is verified."""
     if event.instance.state is not InstanceState.RUNNING:
         return NO_TRANSITION
     changes: dict[str, Any] = {}
@@ -176,7 +176,7 @@ def _running(launch: Launch, instance: Instance, clock: ClockReading, terms: Wat
 
 
 def _condition_of(launch: Launch, instance: Instance) -> InstanceCondition | None:
-    """An unknown status of the provider changes nothing."""
+    """Record a change of status; an unknown status changes nothing."""
     if instance.state is InstanceState.STOPPED:
         return InstanceCondition.OUTBID if launch.spot else InstanceCondition.STOPPED
     if instance.state is InstanceState.OFFLINE:
@@ -206,7 +206,7 @@ _CONDITION_TEXTS = {
 def _condition_changed(
     launch: Launch, instance: Instance, condition: InstanceCondition | None, clock: ClockReading
 ) -> TransitionResult:
-    """Record the new condition, and what is billed from now on."""
+    """Record the new condition and the price that is billed from now on."""
     headline, why = _CONDITION_TEXTS[condition]
     listed, price = billed_rates(launch, instance) if condition is None else _stopped_rates(launch, instance)
     changes: dict[str, Any] = {
@@ -229,7 +229,7 @@ def _stopped_rates(launch: Launch, instance: Instance) -> tuple[int, int]:
 
 
 def _outbid(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    """Bid more while the owner allows it; else rent elsewhere, if that is wanted; else wait."""
+    """Raise the bid as far as the owner allows; otherwise rent elsewhere, if that is wanted; otherwise wait."""
     bid = next_bid(launch, instance, terms.bid)
     if bid is not None:
         return TransitionResult(None, (RaiseBid(instance.instance_id, bid),))
@@ -255,7 +255,7 @@ def _bid_raised(launch: Launch, event: BidRaised, clock: ClockReading, terms: Wa
 
 
 def _repriced(launch: Launch, instance: Instance, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    """The provider bills another price: the record follows, and the owner's policy says what else happens."""
+    """Record the new price that the provider bills; the owner's policy decides what else happens."""
     listed, price = billed_rates(launch, instance)
     words = f"${price_text(usd(launch.listed_microusd_hour))} → ${price_text(usd(listed))} an hour, listed"
     if listed > launch.listed_microusd_hour and _is_refused(price, terms):
@@ -313,14 +313,14 @@ def _with(reason: str, words: str) -> str:
 
 
 def _end_state(launch: Launch) -> LaunchState:
-    """Failed: it never matched what was wanted, or its command failed, and nothing of it is left."""
+    """Fail a launch that never matched the request, or whose command failed, once nothing of it is left."""
     if launch.ended_because(EndReason.STOPPED):
         return S.ENDED
     return S.FAILED if launch.running_at is None or launch.ended_because(*_UNFIT) else S.ENDED
 
 
 def _cannot_prove(launch: Launch, event: InstanceUnlisted, clock: ClockReading) -> TransitionResult:
-    """An instance missing from the list may still run and be wanted: this is reported, and nothing is destroyed."""
+    """Report an instance that is missing from the list. It may still run and be wanted, so nothing is destroyed."""
     if launch.state in LOST_STATES or launch.instance_id is None:
         return _held(launch, event.words, event.candidate)
     if launch.state is not S.RUNNING or launch.condition is InstanceCondition.UNLISTED:
@@ -332,7 +332,7 @@ def _cannot_prove(launch: Launch, event: InstanceUnlisted, clock: ClockReading) 
 
 
 def _held(launch: Launch, words: str = "", candidate: str | None = None) -> TransitionResult:
-    """Nothing is sent again; what cannot be proven is for the owner to decide."""
+    """Send nothing again; the owner decides about what cannot be proven."""
     if launch.state is S.HELD:
         return NO_TRANSITION
     if launch.state is S.REQUESTED:
@@ -350,9 +350,9 @@ def _held(launch: Launch, words: str = "", candidate: str | None = None) -> Tran
 
 # --- without a list --------------------------------------------------------------------------------------------------
 def _no_list(launch: Launch, event: ListUnavailable, clock: ClockReading, terms: WatchTerms) -> TransitionResult:
-    """The list is unavailable, but the instance is billed.
+    """Handle an unavailable list while the instance is billed.
 
-    What is overdue is destroyed by its id, what is lost is held.
+    An overdue instance is destroyed by its id; a lost one is held.
     """
     due = overdue(launch, clock.at_least) or _if_alive(launch, event.fault)
     if due is not None:

@@ -1,7 +1,7 @@
-"""What a watch said when it rented, kept with the launch: it is followed by that when its watch is gone. Pure.
+"""The terms of a watch at the time of renting, stored with the launch and used once its watch is gone. Pure.
 
-Secrets are left out: neither variables nor scripts nor logins are stored, and of the hooks only commands, because an
-address may hold a token.
+Secrets are not stored: no variables, no scripts, no logins, and of the hooks only commands, because an address may
+contain a token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOOKS = ("on_running", "before_stop", "on_ended")
 
 
 def terms_of(watch: Watch) -> str:
-    """Return a watch as JSON, as far as following a launch of it needs it."""
+    """Return a watch as JSON, with the fields that are needed to follow its launch."""
     found = _differing(watch, _OF_WATCH)
     if watch.launch is not None:
         hooks = {name: _command(getattr(watch.launch, name)) for name in _HOOKS}
@@ -36,9 +36,9 @@ def terms_of(watch: Watch) -> str:
 
 
 def watch_of(launch: Launch, watches: Mapping[str, Watch]) -> Watch | None:
-    """Return the watch that a launch is followed by: as it is in the settings, else as it was when it rented.
+    """Return the watch that governs a launch: from the settings, or else as it was when it rented.
 
-    None: it is gone, and the launch was rented by a gpuwatch that stored no terms.
+    None: the watch is gone, and the launch was rented by a version that stored no terms.
     """
     found = watches.get(launch.watch)
     return stored_watch(launch.terms) if found is None else found
@@ -46,7 +46,7 @@ def watch_of(launch: Launch, watches: Mapping[str, Watch]) -> Watch | None:
 
 @lru_cache(maxsize=64)
 def stored_watch(terms: str | None) -> Watch | None:
-    """Return the watch that was stored. What a newer gpuwatch wrote, and this one does not understand, is no watch."""
+    """Return the stored watch; None if a newer version wrote it in an unreadable form."""
     if terms is None:
         return None
     try:
@@ -56,7 +56,7 @@ def stored_watch(terms: str | None) -> Watch | None:
 
 
 def _differing(spec: msgspec.Struct, names: tuple[str, ...]) -> dict[str, Any]:
-    """Of these fields, those that differ from their default."""
+    """Those of these fields that differ from their defaults."""
     defaults = _defaults(type(spec))
     values = {name: getattr(spec, name) for name in names}
     return {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
@@ -64,7 +64,7 @@ def _differing(spec: msgspec.Struct, names: tuple[str, ...]) -> dict[str, Any]:
 
 @cache
 def _defaults(of: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """By field. This stands between an offer and its rent."""
+    """The default of each field, cached, because this runs between an offer and its launch."""
     return {one.name: one.default for one in msgspec.structs.fields(of) if one.default is not msgspec.NODEFAULT}
 
 

@@ -1,4 +1,4 @@
-"""What follows from an event: one durable transition, and what to do after it."""
+"""The result of an event: one durable transition, and the effects after it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpuwatch.domain.launches.launch import LaunchState
 
 
 class NotificationTopic(StrEnum):
-    """What a notification is about; it decides its kind, its advice and how often it is sent."""
+    """The subject of a notification; it decides its kind, its advice and how often it is sent."""
 
     STATE_CHANGED = "moved"
     NOT_RENTED = "not rented"
     HELD = "held"
     UNLISTED = "unlisted"
     RETURNED = "returned"
-    CONDITION_CHANGED = "condition changed"  # it runs, stopped, or has another price: this may flap
+    CONDITION_CHANGED = "condition changed"  # running, stopped, or another price: may change back and forth
 
 
 class Notification(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Notification(msgspec.Struct, frozen=True):
     headline: str
     why: str
     about: NotificationTopic = NotificationTopic.STATE_CHANGED
-    candidate: str | None = None  # HELD: the instance that it may be
+    candidate: str | None = None  # HELD: the instance that may belong to it
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         words: the provider's own text, cleaned.
-        notify: what to report to the owner.
+        notify: the alert for the owner.
         hook: the owner's hook to run.
     """
 
@@ -49,27 +49,27 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Destroy(msgspec.Struct, frozen=True):
-    """End this instance at the provider. Sending it twice costs nothing."""
+    """End this instance at the provider. Repeating it is harmless."""
 
     instance_id: str
 
 
 class RaiseBid(msgspec.Struct, frozen=True):
-    """Bid this much (listed, GPUs only)."""
+    """Raise the bid to this amount (listed, GPUs only)."""
 
     instance_id: str
     bid_microusd_hour: int
 
 
 class SlotFreed(msgspec.Struct, frozen=True):
-    """It is over: its slot is free."""
+    """The launch is over, so its slot is free."""
 
 
 Effect = Destroy | RaiseBid | SlotFreed
 
 
 class TransitionResult(msgspec.Struct, frozen=True):
-    """First the transition, durably, then the effects. Neither: nothing follows."""
+    """First the transition is stored, then the effects are carried out. Without either, nothing follows."""
 
     transition: Transition | None = None
     effects: tuple[Effect, ...] = ()

@@ -1,4 +1,4 @@
-"""An instance with gpuwatch's label that belongs to no launch here: nothing is rented beside it until it is settled."""
+"""An instance with gpuwatch's label that belongs to no known launch. It blocks renting until it is resolved."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from gpuwatch.domain.launches.launch import LaunchRefusal, RefusalReason
 
 
 class UnknownInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of it, so that neither a list that omits it, nor a restart, nor another key ends its hold.
+    """The stored record of such an instance, so that the block survives incomplete lists, restarts and other keys.
 
     Attributes:
-        account_id: of the key whose list showed it; only that account's lists and answers say that it is gone.
-        label: as it was first listed.
+        account_id: the account of the key that listed it; only that account's lists and answers can prove that it is
+            gone.
+        label: its label when it was first listed.
     """
 
     provider: str
@@ -26,7 +27,7 @@ class UnknownInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unknown_refusal(provider: str, instance_ids: Sequence[str]) -> LaunchRefusal:
-    """Why nothing is rented at a provider that listed these instances."""
+    """Return why nothing is rented at a provider that listed these instances."""
     return LaunchRefusal(
         RefusalReason.STRANGERS,  # word-check: allow - a stored value
         f"{provider} lists instances with a gpuwatch label that are not in this database "

@@ -1,7 +1,7 @@
-"""What samples of GPU utilisation show: idle or wasted time. Pure.
+"""Evaluate samples of GPU utilisation: idle time and wasted money. Pure.
 
-A missing sample is unknown: it neither counts nor breaks a run. If there was no poll for longer than the whole span
-that a rule looks at, older samples prove nothing, and the count starts again.
+A missing sample is unknown: it neither counts nor interrupts a run. If there was no poll for longer than the whole span
+of a rule, older samples prove nothing, and the count starts again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gpuwatch.domain.launches.end_rules import EndCause
 from gpuwatch.domain.launches.launch import EndReason
 from gpuwatch.domain.planning.utilisation import useful_usd_hour
 
-LOOK_BACK = 3  # times the span: how far back a rule may rely on a known sample
+LOOK_BACK = 3  # times the span: the maximum age of a usable sample
 
 
 class UtilisationSample(msgspec.Struct, frozen=True):
-    """GPU utilisation in one poll, in percent of all GPUs; None: the provider did not say."""
+    """GPU utilisation in one poll, in percent of all GPUs; None: not reported."""
 
     at: datetime
     percent: float | None
@@ -50,7 +50,7 @@ def idle_cause(samples: Sequence[UtilisationSample], below: float, for_s: float,
 def mean_utilisation(samples: Sequence[UtilisationSample], for_s: float, now: datetime) -> float | None:
     """Return the mean of the known samples of the last `for_s`.
 
-    None: they do not reach back that far, or are fewer than two.
+    None: the samples do not reach back that far, or are fewer than two.
     """
     span = timedelta(seconds=for_s)
     known = [sample for sample in _since_gap(samples, span, now) if sample.percent is not None]
@@ -61,7 +61,7 @@ def mean_utilisation(samples: Sequence[UtilisationSample], for_s: float, now: da
 
 
 def useful_usd_gpu_hour(gpu_price_usd_hour: Decimal, percent: float) -> Decimal | None:
-    """Return the price of one fully used GPU-hour, price ÷ utilisation, to the cent; None: nothing is used.
+    """Return the price of one fully used GPU-hour, price ÷ utilisation, to the cent; None: utilisation is 0.
 
     Args:
         percent: 0 to 100.
@@ -71,12 +71,12 @@ def useful_usd_gpu_hour(gpu_price_usd_hour: Decimal, percent: float) -> Decimal 
 
 
 def wasted_microusd(cost_microusd: int, percent: float) -> int:
-    """Return the part of a cost that bought no work, at an average utilisation of `percent`."""
+    """Return the part of a cost that bought no work, at a mean utilisation of `percent`."""
     return round(cost_microusd * (1 - min(max(percent, 0.0), 100.0) / 100))
 
 
 def _since_gap(samples: Sequence[UtilisationSample], span: timedelta, now: datetime) -> list[UtilisationSample]:
-    """The samples, oldest first, since the last time that no poll came for longer than `span`."""
+    """The samples, oldest first, after the last gap between polls longer than `span`."""
     unbroken: list[UtilisationSample] = []
     after = now
     for sample in reversed([sample for sample in samples if sample.at <= now]):

@@ -1,4 +1,4 @@
-"""The limits of one watch: free slots, the cooldown after failures, and replacements of outbid launches. Pure."""
+"""Limits of one watch: free slots, the cooldown after failures, and replacements of outbid launches. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.watches.watch import LaunchSpec, Watch
 
 DAY = timedelta(days=1)
-_UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or a wrong order: only a person can fix it
+_UNTIL_FIXED = timedelta(hours=1)  # no credit, a rejected key or an invalid order: only a person can fix it
 _FIRST_REST_S = 30.0
 _LONGEST_REST_S = 3600.0
 _NEEDS_A_PERSON = (EndReason.NO_CREDIT, EndReason.KEY)
@@ -26,12 +26,12 @@ def free_offer_slot(alive: Sequence[Launch], offer: Offer, watch: Watch) -> int 
 
 
 def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) -> int | LaunchRefusal:
-    """Return the lowest free slot of a watch, or why there is none.
+    """Return the lowest free slot of a watch, or the refusal if there is none.
 
     Args:
         mine: the launches of this watch that are alive.
-        total: how many launches it ever rented, including those. With `relaunch`, launches that ended because they were
-            outbid do not count: each may have one replacement, which does.
+        total: the number of launches it ever rented, including `mine`. With `relaunch`, launches that ended because
+            they were outbid do not count: each may have one replacement, which does.
     """
     taken = {launch.slot for launch in mine}
     free = [slot for slot in range(spec.max_active) if slot not in taken]
@@ -48,7 +48,7 @@ def free_slot(spec: LaunchSpec, watch: str, mine: Sequence[Launch], total: int) 
 
 
 def per_day_refusal(watch: Watch, known: Sequence[Launch], now: datetime) -> LaunchRefusal | None:
-    """Return why a watch may make no further instance on this UTC day, or None. Failed ones count.
+    """Return why a watch may not create another instance on this UTC day, or None. Failed launches count.
 
     Args:
         known: launches of any watch that are alive or ended on this day.
