@@ -1,4 +1,4 @@
-"""How many rows an answer will have, from the prices that were on sale when they were last read. Pure."""
+"""The expected number of rows of an answer, from the prices on sale when they were last read. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SaleKey = tuple[str, bool]  # canonical name of a GPU, spot
 
 
 class SalePrice(msgspec.Struct, frozen=True, gc=False):
-    """An offer as the history has it: as far as a search filters by it, under the names that it has in `Offer`."""
+    """A historical offer with the facts that a search filters by; field names are those of `Offer`."""
 
     gpu_count: int
     quoted_usd_hour: float
@@ -34,7 +34,7 @@ def listed_usd_hour(one: OnSale, disk_gb: float) -> float:
 
 
 def fits(one: OnSale, query: Query) -> bool:
-    """Whether the filters of a query let an offer through, but for the price; what is not known of it does."""
+    """Whether an offer passes the filters of a query, apart from the price; unknown facts pass."""
     if one.gpu_count < query.count_min or (query.count_max is not None and one.gpu_count > query.count_max):
         return False
     if query.verified is not None and one.verified not in {None, query.verified}:
@@ -43,11 +43,11 @@ def fits(one: OnSale, query: Query) -> bool:
 
 
 class ExpectedRows:
-    """The prices of a moment, to be asked about many queries.
+    """Estimates the number of rows of many queries from the prices of one moment.
 
     Args:
-        on_sale: by GPU and rental type; one that is missing was never read.
-        default_disk_gb: in a quote, if no disk is asked for.
+        on_sale: by GPU and rental type; a missing key was never read.
+        default_disk_gb: the disk in a quote without a requested disk.
     """
 
     def __init__(self, on_sale: Mapping[SaleKey, Collection[OnSale]], default_disk_gb: float) -> None:
@@ -56,7 +56,7 @@ class ExpectedRows:
         self._sorted: dict[tuple[object, ...], list[float]] = {}
 
     def __call__(self, query: Query) -> float | None:
-        """How many offers fit; None: of a GPU of the query nothing is known."""
+        """The number of offers that fit; None: nothing is known about a GPU of the query."""
         if not query.gpus or any((gpu, query.spot) not in self._on_sale for gpu in query.gpus):
             return None
         most = query.max_listed_usd_hour

@@ -1,8 +1,8 @@
-"""GPU names: from any provider's spelling to one canonical name, and from what an owner writes to names.
+"""GPU names: from any provider's spelling to one canonical name, and from an owner's text to names.
 
 The catalog is `gpu-catalog.csv` beside this file. A name is looked up as spelled, then by its letters and digits only,
-then by its parts. The memory of one GPU and its socket decide between cards that share a spelling. If they do not
-decide, nothing is guessed: the offer carries what the cards have in common ("H100", "V100 16GB").
+then by its parts. The memory and the socket of a GPU distinguish cards that share a spelling. If they are not enough,
+nothing is guessed: the offer gets the common name of the cards ("H100", "V100 16GB").
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMEMBERED_MAX = 5_000  # spellings; hostile answers must not fill the memory
 _OWN_SIZE = 0.10  # reported memory within 10 % of the label is that card (ECC takes up to 9 %)
 _REPORT_SLACK = 0.97  # a driver may report 3 % less than the lowest value in the catalog
 _SAME_SIZE = (0.9, 1.25)  # "H100 80GB" also means the 94 GB sister card, "A100 40GB" never the 80 GB one
-_SERIES = ("rtx", "gtx", "rx")  # what may precede a bare number
+_SERIES = ("rtx", "gtx", "rx")  # series that a bare number may belong to
 _REFUSED: Final[Mapping[str, str]] = {
     "unknown": "the provider's own placeholder",
     "cpunode": "a machine without a GPU",
@@ -42,10 +42,10 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 
 class GpuName(msgspec.Struct, frozen=True):
-    """What a spelling stands for. `known` False: in no catalog, and `name` is the cleaned spelling.
+    """The meaning of a spelling. `known` False: not in the catalog, and `name` is the cleaned spelling.
 
-    `certain` False: it may be any of `candidates`, and `name` is what they have in common ("H100"), which matches a
-    watch on the family but not a watch on one of the cards. `reason` tells a person why it is unknown or uncertain.
+    `certain` False: it may be any of `candidates`, and `name` is their common name ("H100"), which matches a watch on
+    the family but not one on a single card. `reason` explains why it is unknown or uncertain.
     """
 
     name: str
@@ -59,7 +59,7 @@ class GpuName(msgspec.Struct, frozen=True):
 class CatalogGpu(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the catalog. Memory of one GPU: as sold, and the range that providers report.
 
-    `members`: names of the rows that this one stands for, if it is what several have in common.
+    `members`: the names of the rows that an entry for a common name stands for.
     """
 
     name: str
@@ -78,7 +78,7 @@ class CatalogGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuCatalog:
-    """Every GPU that is known by name."""
+    """All GPUs that are known by name."""
 
     def __init__(self, gpus: Iterable[CatalogGpu]) -> None:
         self._by_name = {gpu.name: gpu for gpu in gpus}
@@ -97,11 +97,11 @@ class GpuCatalog:
         self._remembered: dict[tuple[str, int | None, str | None], GpuName] = {}
 
     def resolve(self, spelling: str, memory_gib: float | None = None, socket: str | None = None) -> GpuName:
-        """Return the GPU that a provider's spelling means.
+        """Return the GPU with a provider's spelling.
 
         Args:
-            memory_gib: of one GPU, as reported; decides between variants of one spelling. None or impossible: ignored.
-            socket: as the provider gives it beside the name ("SXM5", "PCIe"); decides likewise.
+            memory_gib: of one GPU, as reported; distinguishes variants of one spelling. None or impossible: ignored.
+            socket: as the provider states it beside the name ("SXM5", "PCIe"); distinguishes variants, too.
         """
         bucket = round(memory_gib * 2) if memory_gib is not None and 0 < memory_gib < 100_000 else None
         found = self._remembered.get((spelling, bucket, socket))
@@ -115,11 +115,11 @@ class GpuCatalog:
         return found
 
     def wanted(self, text: str) -> tuple[str, ...]:
-        """Return the canonical names that an owner's text stands for; empty: it is unknown.
+        """Return the canonical names for an owner's text; empty: it is unknown.
 
         A family means all its members, unless it is also the name of one GPU ("RTX 4090"): then it means that GPU and
-        the variants that providers spell the same. A size narrows: "A100 80GB". What several of these cards
-        have in common is included: "H100 80GB" accepts an H100 whose socket is unknown, "H100 SXM" does not.
+        the variants that providers spell the same. A size restricts it: "A100 80GB". Common names of these cards
+        are included: "H100 80GB" accepts an H100 whose socket is unknown, "H100 SXM" does not.
         """
         text = clean_name(text)
         found = self._named(text) or self._sized(text) or self._spelled(text) or self._parsed(text)
@@ -127,7 +127,7 @@ class GpuCatalog:
         return names + tuple(gpu.name for gpu in self._unclear.values() if names and set(gpu.members) <= set(names))
 
     def suggest(self, text: str) -> tuple[str, ...]:
-        """Return names that may have been meant, best first, at most three."""
+        """Return the closest names, best first, at most three."""
         from difflib import get_close_matches  # noqa: PLC0415 only needed for an error
 
         shown = {key: gpu.name for key, gpus in self._by_key.items() for gpu in gpus[:1]}
@@ -146,7 +146,7 @@ class GpuCatalog:
         return tuple(self._by_name.values())
 
     def get(self, canonical: str) -> CatalogGpu | None:
-        """Return one row by its canonical name, or the entry for what several rows have in common."""
+        """Return one row by its canonical name, or the entry for a common name of several rows."""
         return self._by_name.get(canonical) or self._unclear.get(canonical)
 
     def may_be(self, name: str, other: str) -> bool:
@@ -191,20 +191,20 @@ class GpuCatalog:
         return [gpu for gpu in self._named(base) or self._spelled(base) if low <= gpu.memory_gib <= high]
 
     def _parsed(self, text: str) -> list[CatalogGpu]:
-        """Rows that fit the parts of a spelling: its model, its memory, its socket."""
+        """The rows that match the parts of a spelling: its model, its memory, its socket."""
         base, size, socket = parts(text)
         rows = self._numbered(base) if is_number(base) else self._spelled(base)
         rows = [gpu for gpu in rows if size is None or gpu.memory_distance(size) <= size * _OWN_SIZE]
         return self._in_socket(rows, socket)
 
     def _numbered(self, base: str) -> list[CatalogGpu]:
-        """A number alone, if one series alone has it and it names one card there: "4090", not "6000"."""
+        """The card of a bare number, if exactly one series has it and it names one card there: "4090", not "6000"."""
         found = [rows for series in _SERIES if (rows := self._by_key.get(fold(series + base)))]
         alone = found[0] if len(found) == 1 else []
         return alone if len({gpu.family for gpu in alone}) == 1 else []
 
     def _in_socket(self, rows: list[CatalogGpu], socket: str | None) -> list[CatalogGpu]:
-        """The rows that a socket leaves; all of them if it fits none, because then the socket is wrong."""
+        """The rows with this socket; all rows if none has it, because then the socket is wrong."""
         if socket is None or not rows:
             return rows
         sisters = self._families.get(fold(rows[0].family), [])
@@ -238,13 +238,13 @@ class GpuCatalog:
     def _of_memory(self, key: str, rows: list[CatalogGpu], memory_gib: float) -> list[CatalogGpu]:
         nearest = min(gpu.memory_distance(memory_gib) for gpu in rows)
         if nearest > memory_gib * _OWN_SIZE and key in self._families:
-            # a bare family name ("H200") with a sister's memory is the sister
+            # a bare family name ("H200") with the memory of a variant means that variant
             rows = [*rows, *(gpu for gpu in self._families[key] if gpu not in rows)]
             nearest = min(gpu.memory_distance(memory_gib) for gpu in rows)
         return [gpu for gpu in rows if gpu.memory_distance(memory_gib) <= nearest]
 
     def _open(self, rows: list[CatalogGpu]) -> GpuName:
-        """What several rows have in common: nothing says which of them it is."""
+        """The entry for the common name of several rows, when nothing distinguishes them."""
         names = tuple(gpu.name for gpu in rows)
         families = list(dict.fromkeys(gpu.family for gpu in rows))
         name = common_name(list(names), families[0])
@@ -263,7 +263,7 @@ _SOCKETS: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
 }
 _BROADER: Final[Mapping[str, Callable[[CatalogGpu], bool]]] = {
     "pcie": lambda gpu: gpu.form_factor == "PCIe"
-}  # an NVL is one
+}  # an NVL card is a PCIe card
 
 
 @cache
@@ -273,7 +273,7 @@ def catalog() -> GpuCatalog:
 
 
 def _unclear(by_key: Mapping[str, list[CatalogGpu]], by_name: Mapping[str, CatalogGpu]) -> dict[str, CatalogGpu]:
-    """What rows have in common that a shared spelling, memory or socket may leave open."""
+    """The common names for rows that a shared spelling, memory or socket may not distinguish."""
     found: dict[str, dict[str, CatalogGpu]] = {}
     for rows in by_key.values():
         for group in _groups(rows) if len(rows) > 1 else ():
@@ -309,7 +309,7 @@ def _joint(name: str, rows: list[CatalogGpu]) -> CatalogGpu:
 
 
 def _rows() -> Iterator[CatalogGpu]:
-    # not importlib.resources: its import alone takes longer than reading the file; a loader reads from a zip as well
+    # not importlib.resources: importing it takes longer than reading the file; a loader also reads from a zip
     path = os.path.join(os.path.dirname(__file__), "gpu-catalog.csv")
     loader = __spec__.loader
     lines = loader.get_data(path).decode().splitlines()  # type: ignore[union-attr]

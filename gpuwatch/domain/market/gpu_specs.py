@@ -1,4 +1,4 @@
-"""What data sheets say about GPUs. Sources per row: `gpu-catalog.csv`."""
+"""Data-sheet figures of GPUs. Sources per row: `gpu-catalog.csv`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TENSOR_CORES = frozenset(
 
 
 class GpuSpecs(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the catalog, for one GPU. None: the data sheet does not say."""
+    """One row of the catalog, for one GPU. None: not on the data sheet."""
 
     name: str
     family: str

@@ -1,4 +1,4 @@
-"""Values as JSON shows them; money is in `money.py`."""
+"""Conversion of values to JSON; money is in `money.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short marks that set an offer apart from a plain one, for tables, alerts and watches."""
+"""Short marks that distinguish an offer from a plain one, for tables, alerts and watches."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer, OfferKind, OfferTer
 X86_64: Final = "x86_64"
 ARM64: Final = "arm64"
 _ARCHS: Final = {"arm64": ARM64, "aarch64": ARM64, "arm": ARM64, "amd64": X86_64, "x86_64": X86_64, "x64": X86_64}
-_WITH_GRACE: Final = frozenset({"GH200", "GB200", "GB300", "GB10"})  # their processor is part of them, and is Arm
+_WITH_GRACE: Final = frozenset({"GH200", "GB200", "GB300", "GB10"})  # the CPU is part of them, and is Arm
 _MOST_PARTS: Final = 64  # of one GPU; no product has more slices
 
 
 def arch_of(offer: Offer) -> str | None:
-    """Return `x86_64` or `arm64` as reported, else as the GPU implies; None: unknown."""
+    """Return `x86_64` or `arm64` as reported, else as implied by the GPU; None: unknown."""
     reported = (offer.cpu_arch or "").strip().casefold().replace("-", "_")
     return _ARCHS.get(reported) or (ARM64 if offer.gpu_family in _WITH_GRACE else None)
 
 
 def is_slice(offer: Offer) -> bool:
-    """Return whether it is a part of a GPU."""
+    """Return whether the offer is a part of a GPU."""
     return offer.terms.gpu_fraction < 1
 
 
 def slice_text(fraction: float) -> str:
-    """Return 1/7 for 0.142857…, or two digits of what is less than any such part."""
+    """Return 1/7 for 0.142857…, or two digits of what is smaller than any such part."""
     near = Fraction(fraction).limit_denominator(_MOST_PARTS)
     return str(near) if near else f"{fraction:.2g}"
 
 
 def marks(offer: Offer) -> tuple[str, ...]:
-    """Return short marks in a fixed order; empty: a whole GPU on x86, live, in dollars, of the provider itself.
+    """Return short marks in a fixed order; empty: a whole GPU on x86, live, in dollars, from the provider itself.
 
-    Spot is not a mark: every screen shows it beside the GPU. Text from `terms` is not escaped.
+    Spot is not a mark, because every screen shows it beside the GPU. Text from `terms` is not escaped.
     """
     found = [] if offer.kind is OfferKind.LIVE else [offer.kind.value]
     if is_slice(offer):

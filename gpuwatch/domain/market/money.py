@@ -29,9 +29,9 @@ def price_text(usd: Decimal | float, *, least: int = 2, most: int = 4) -> str:
 
 
 def distinct_prices(prices: Sequence[Decimal]) -> list[str]:
-    """Prices without their currency sign, in cents: four decimals only where two different ones would look alike.
+    """Prices without their currency sign, in cents: four decimals only if two different ones would look alike.
 
-    A price of less than half a cent would look free: it has four decimals, too.
+    A price below half a cent would look free, so it has four decimals, too.
     """
     in_cents = [_rounded(price, 2) for price in prices]
     alike = {cents for cents, price in zip(in_cents, prices, strict=True) if not cents and price}
@@ -65,7 +65,7 @@ def dollars(usd: Decimal | float) -> str:
 
 
 def above_text(usd: Decimal, limit: Decimal) -> str:
-    """ "3.61 > 3.60": two decimals, or as many as are needed to show that the first is more than the second."""
+    """Return "3.61 > 3.60": two decimals, or as many as needed to show that the first is more than the second."""
     for decimals in range(2, _MOST_DECIMALS + 1):
         if round(usd, decimals) > round(limit, decimals):
             return f"{usd:.{decimals}f} > {limit:.{decimals}f}"
@@ -78,5 +78,5 @@ def _rounded(usd: Decimal | float, decimals: int, rounding: str = ROUND_HALF_EVE
 
 
 def usd_number(microusd: int | None) -> float | None:
-    """Micro-dollars as the number that JSON shows; None stays None."""
+    """Micro-dollars as a JSON number; None stays None."""
     return None if microusd is None else microusd / MICRO

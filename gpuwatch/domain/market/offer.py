@@ -9,7 +9,7 @@ import msgspec
 
 
 class Verification(StrEnum):
-    """What the provider says about a host's checks."""
+    """The provider's verification status of a host."""
 
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
@@ -17,7 +17,7 @@ class Verification(StrEnum):
 
 
 class OfferKind(StrEnum):
-    """How sure it is that one can rent at this price."""
+    """How certain it is that the price can be rented at."""
 
     LIVE = "live"  # rentable now, according to the provider
     LISTED = "listed"  # a list price; stock is unknown
@@ -27,15 +27,15 @@ class OfferKind(StrEnum):
 class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Rare properties of an offer. One value serves many offers; `PLAIN_TERMS` is the empty one."""
 
-    seller: str | None = None  # whose hardware it is, if the provider resells it: "lambda", "oracle"
+    seller: str | None = None  # the owner of the hardware, if the provider resells it: "lambda", "oracle"
     instance_type: str | None = None  # the seller's name of the configuration: "p5.48xlarge"
-    zone: str | None = None  # within the region, where the provider has zones: "us-east-1a"
-    quota: str | None = None  # the account's quota that it counts against: "us-east-1 P on demand"
-    fungible: bool = False  # stock and not one machine: several launches may have the same offer
+    zone: str | None = None  # within the region, if the provider has zones: "us-east-1a"
+    quota: str | None = None  # the quota of the account that it counts against: "us-east-1 P on demand"
+    fungible: bool = False  # stock and not one machine: several launches may use the same offer
     gpu_fraction: float = 1.0  # below 1: a slice (MIG, vGPU), which no watch accepts as a GPU
     interconnect: str | None = None  # between the GPUs, if known: "NVLink", "PCIe"
     multi_node: bool | None = None  # part of a cluster of several machines
-    machines: int = 1  # rented and ended together
+    machines: int = 1  # number of machines that are rented and ended together
     prepaid: bool | None = None  # paid in advance (a day, a month) or for a term
     tax_included: bool | None = None
     least_disk_gb: float = 0.0  # the smallest disk that is rented and priced
@@ -44,14 +44,14 @@ class OfferTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usd_rate: float | None = None  # dollars for one unit of `currency`
     usd_rate_on: date | None = None  # the day of that rate
     placement_score: int | None = None  # 1 to 10: how likely the provider holds spot capacity there now
-    note: str | None = None  # one remark for a person: what is uncertain about this offer
+    note: str | None = None  # one remark for display: what is uncertain about this offer
 
 
 PLAIN_TERMS = OfferTerms()
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
-    """What stays the same from poll to poll: offer ids change, machines do not.
+    """The facts that stay the same from poll to poll: offer ids change, machines do not.
 
     `machine_id` is "offer:<id>" if the provider names no machine.
     """
@@ -64,19 +64,19 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One normalised offer. Text is cleaned, numbers are finite; None means that the provider does not say.
+    """One normalised offer. Text is cleaned, numbers are finite; None: not stated by the provider.
 
-    The quote is kept as received, in US dollars an hour for the whole offer; `pricing` turns it into money.
+    The quote is kept as received, in US dollars an hour for the whole offer; `pricing` converts it to money.
 
-    A msgspec Struct and not a dataclass: a sweep builds ten thousand, and this is five times as fast.
+    A msgspec Struct and not a dataclass: a sweep creates ten thousand, and this is five times as fast.
     """
 
     provider: str
-    offer_id: str  # short-lived: for renting only
+    offer_id: str  # short-lived: only for renting
     machine_id: str | None
     gpu: str  # canonical name, or the provider's spelling if it is unknown
     gpu_family: str
-    gpu_wire: str  # as the provider spells it
+    gpu_wire: str  # the provider's spelling
     gpu_known: bool  # False: the spelling is in no catalogue
     gpu_count: int
     gpu_memory_gib: float | None  # of one GPU
@@ -114,22 +114,22 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def verified(self) -> bool | None:
-        """The contract's `verified`: None if the provider does not say."""
+        """Whether the provider has verified it; None: not stated by the provider."""
         return None if self.verification is None else self.verification is Verification.VERIFIED
 
     @property
     def place(self) -> str | None:
-        """The place as text: "Utah, US"; None: unknown."""
+        """The location as text: "Utah, US"; None: unknown."""
         return ", ".join(part for part in (self.region, self.country) if part) or None
 
     @property
     def link(self) -> str | None:
-        """What joins its GPUs, as the provider names it or measures it: "NVLink", "PCIe"; None: it does not say."""
+        """The link between its GPUs, as the provider names or measures it: "NVLink", "PCIe"; None: not stated."""
         return self.terms.interconnect or ("NVLink" if self.nvlink_gbps else None)
 
     @property
     def nvlink(self) -> bool | None:
-        """Whether NVLink joins its GPUs; SXM boards have it. None: the provider does not say."""
+        """Whether NVLink joins its GPUs; SXM boards have it. None: not stated."""
         if self.nvlink_gbps:
             return True
         named = self.terms.interconnect

@@ -1,4 +1,4 @@
-"""Where an offer stands, and what an owner means by a place: a country, a group of countries, or words of a region.
+"""The location of an offer, and the meaning of an owner's place: a country, a group of countries, or words of a region.
 
 countries.csv: ISO 3166-1 as tzdata's iso3166.tab has it, read 2026-11. Groups: EU, the 27 member states; EEA, the EU
 with Iceland, Liechtenstein and Norway (efta.int); NA, Canada, Mexico and the United States; APAC, the M49 regions of
@@ -20,8 +20,8 @@ import msgspec
 
 _WORD: Final = re.compile(r"[^_\W]+")
 _CODE_LETTERS: Final = 2
-# How ids of regions begin: "eu-de-1", "us-central-2", "europe-west4". Nobody lists them all.
-_ID: Final = r"([a-z]+)(?:-[a-z0-9]+)+"  # compiled when a text is unknown: start-up needs it not
+# Prefixes of region ids: "eu-de-1", "us-central-2", "europe-west4". There is no complete list.
+_ID: Final = r"([a-z]+)(?:-[a-z0-9]+)+"  # compiled only for an unknown text: start-up does not need it
 _ID_HEADS: Final = frozenset(
     {"africa", "ap", "apac", "asia", "australia", "emea", "eu", "eur", "europe", "global", "me", "northamerica", "oc"}
     | {"sa", "southamerica"}
@@ -29,12 +29,12 @@ _ID_HEADS: Final = frozenset(
 
 
 class WantedPlace(msgspec.Struct, frozen=True):
-    """A place as an owner wrote it.
+    """A place as the owner wrote it.
 
     Attributes:
-        countries: their codes; empty: it names no country.
-        words: found in a region, as `words_of` writes them; empty: the country alone decides.
-        is_ambiguous: it is also a place in another country, such as Georgia.
+        countries: the country codes; empty: it names no country.
+        words: words to find in a region, as written by `words_of`; empty: the country alone decides.
+        is_ambiguous: there is also a place of that name in another country, such as Georgia.
     """
 
     countries: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class WantedPlace(msgspec.Struct, frozen=True):
     is_ambiguous: bool = False
 
     def holds(self, region: str | None, country: str | None) -> bool:
-        """Does an offer with this region and country stand there?"""
+        """Is an offer with this region and country located there?"""
         country = country_of(region, country)
         if country in self.countries:
             return True
@@ -56,12 +56,12 @@ class _Gazetteer(msgspec.Struct, frozen=True):
     names: dict[str, str]  # folded name or alias → code
     groups: dict[str, frozenset[str]]  # "EU" → codes
     places: dict[str, tuple[str, ...]]  # folded place → codes
-    spelled: dict[str, str]  # folded → as it is written
+    spelled: dict[str, str]  # folded → as written
 
 
 @lru_cache(maxsize=1024)
 def wanted_place(text: str) -> WantedPlace:
-    """What an owner's text means: a group before a code, a code before a name, a name before words of a region."""
+    """The meaning of an owner's text: a group before a code, a code before a name, a name before words of a region."""
     known, written = _gazetteer(), text.strip()
     folded = _folded(written)
     group = known.groups.get(written.upper())
@@ -78,7 +78,7 @@ def wanted_place(text: str) -> WantedPlace:
 
 @lru_cache(maxsize=4096)
 def country_of(region: str | None, country: str | None) -> str | None:
-    """The ISO code that an offer states, or that its region stands for; None: neither."""
+    """The ISO code that an offer states, or that its region implies; None: neither."""
     if country:
         return country.upper()
     known, folded = _gazetteer(), _folded(region or "")
@@ -90,10 +90,10 @@ def country_of(region: str | None, country: str | None) -> str | None:
 
 
 def unknown_place(text: str, recorded: Collection[str] = ()) -> str | None:
-    """Why a text can match no place, one line with what may have been meant; None: it can.
+    """Why a text cannot match any place, in one line with suggestions; None: it can.
 
     Args:
-        recorded: regions that providers have shown.
+        recorded: regions seen at providers.
     """
     known, written = _gazetteer(), text.strip()
     folded = _folded(written)
@@ -111,7 +111,7 @@ def unknown_place(text: str, recorded: Collection[str] = ()) -> str | None:
 
 @lru_cache(maxsize=4096)
 def unknown_country(text: str) -> str | None:
-    """Why a text is no country, and no group of countries, one line; None: it is."""
+    """Why a text is neither a country nor a group of countries, one line; None: it is one."""
     if (fault := unknown_place(text)) is not None:
         return fault
     is_one = wanted_place(text).countries
@@ -159,6 +159,6 @@ def _gazetteer() -> _Gazetteer:
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    loader = __spec__.loader  # reads from a zip as well
+    loader = __spec__.loader  # also reads from a zip
     lines = loader.get_data(os.path.join(os.path.dirname(__file__), name)).decode()  # type: ignore[union-attr]
     yield from csv.DictReader(lines.splitlines())

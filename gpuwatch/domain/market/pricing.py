@@ -1,8 +1,8 @@
-"""From a quote to money: the requested disk, the commission, whole micro-dollars.
+"""Converts a quote to money: the requested disk, the commission, whole micro-dollars.
 
-Money is rounded half-even once, at the very end. The arithmetic runs in floats, which are exact to about
-1e-9 micro-dollars here. If a result is so near to a tie that a float might round the wrong way, it is computed again in
-exact fractions. Decimal for every offer of every poll would cost five times the parse.
+Money is rounded half-even once, at the very end. The arithmetic uses floats, which are exact to about
+1e-9 micro-dollars here. If a result is so close to a tie that a float might round the wrong way, it is computed again
+in exact fractions. Decimal for every offer of every poll would cost five times as much as parsing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gpuwatch.domain.market.offer import PLAIN_TERMS, Offer
 
 MICRO = 1_000_000
 HOURS_A_MONTH = 720  # source: vast.ai bills storage per GB and month of 720 h (docs, read 2026-08)
-MAX_USD_HOUR = 10_000.0  # nothing for rent costs more; a larger number is an error
-_TIE_MARGIN = 1e-3  # micro-dollars around a tie within which exact fractions decide
-_FLOATS_TO = 1e11  # micro-dollars up to which a float is more exact than that margin
+MAX_USD_HOUR = 10_000.0  # nothing on offer costs more; a larger number is an error
+_TIE_MARGIN = 1e-3  # micro-dollars around a tie within which exact fractions are used
+_FLOATS_TO = 1e11  # micro-dollars up to which a float is more precise than that margin
 
 
 class CommissionMode(StrEnum):
@@ -28,13 +28,13 @@ class CommissionMode(StrEnum):
 
     ON_TOP = "on_top"  # price = listed × (1 + rate)
     INCLUDED = "included"  # the rate is inside the listed price: price = listed
-    FROM_OFFER = "from_offer"  # each offer has its own rate; `rate` is for those without one
+    FROM_OFFER = "from_offer"  # each offer has its own rate; `rate` is for offers without one
 
 
 class Commission(msgspec.Struct, frozen=True):
-    """How a listed price becomes a price: a fraction of it, and the billed time.
+    """How a listed price becomes an effective price: a commission rate, and the billed time.
 
-    `rate_text` keeps the decimal as the owner wrote it.
+    `rate_text` keeps the decimal number as written by the owner.
     """
 
     rate_text: str = "0"
@@ -57,7 +57,7 @@ class Commission(msgspec.Struct, frozen=True):
 
 
 class OfferPrice(msgspec.Struct, frozen=True, gc=False):
-    """What an offer costs with a given disk, in whole micro-dollars an hour for the whole offer."""
+    """The price of an offer with a given disk, in whole micro-dollars an hour for the whole offer."""
 
     listed_microusd_hour: int
     price_microusd_hour: int
@@ -66,7 +66,7 @@ class OfferPrice(msgspec.Struct, frozen=True, gc=False):
     billing_step_s: float = 0.0
 
     def gpu_price_usd_hour(self, gpu_count: int) -> Decimal:
-        """US dollars per GPU-hour for display; thresholds are compared on the whole offer."""
+        """US dollars per GPU-hour for display; thresholds are compared for the whole offer."""
         return usd(self.price_microusd_hour) / gpu_count
 
 
@@ -81,7 +81,7 @@ def microusd(amount: Decimal | int | str) -> int:
 
 
 def disk_usd_hour(offer: Offer) -> float:
-    """Return the listed price of the quoted disk; 0 where it has no price of its own."""
+    """Return the listed price of the quoted disk; 0 if it has no price of its own."""
     return (offer.disk_usd_gb_month or 0.0) * offer.quoted_disk_gb / HOURS_A_MONTH
 
 
@@ -89,9 +89,9 @@ def price_of(offer: Offer, disk_gb: float | None, commission: Commission) -> Off
     """Return listed and effective price of an offer with the requested disk.
 
     Args:
-        disk_gb: None, or the size that the quote already includes: the quote is used as it is. It is also used if
-        removing
-            the surplus disk would leave nothing, because such a quote does not include that disk. A disk below the
+        disk_gb: None, or the size that the quote already includes: the quote is used unchanged. It is also used if
+            removing
+        the surplus disk would leave nothing, because then the quote does not include that disk. A disk below the
             provider's minimum is priced as the minimum, which is what is rented.
     """
     rate = commission.on_top_rate(offer.fee_rate)
@@ -110,16 +110,16 @@ def threshold_microusd(max_price_usd_gpu_hour: Decimal, gpu_count: int) -> int:
 
 
 def listed_ceiling_usd(max_price_usd_gpu_hour: Decimal, gpu_count: int, commission: Commission) -> Decimal:
-    """Return a listed price that no matching offer exceeds, for the marketplace's own filter; slightly generous.
+    """Return a listed price that no matching offer exceeds, for the marketplace's own filter; it has a small margin.
 
-    With `from_offer` the listed price itself is the bound: a fee only makes an offer more expensive.
+    With `from_offer` the listed price itself is the bound, because a fee only makes an offer more expensive.
     """
     rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
     return max_price_usd_gpu_hour * gpu_count / (1 + rate) + Decimal("0.000001")
 
 
 def least_price_microusd(listed_usd_hour: float, commission: Commission) -> int:
-    """Return a price that no offer listed at this price or above falls below: the counterpart of the ceiling."""
+    """Return an effective price that no offer listed at this price or above falls below; the inverse of the ceiling."""
     rate = commission.rate if commission.mode is CommissionMode.ON_TOP else Decimal(0)
     return round(Fraction(Decimal(repr(listed_usd_hour))) * Fraction(1 + rate) * MICRO)
 

@@ -1,4 +1,4 @@
-"""What is asked of a market, and how several questions become one."""
+"""The query to a market, and how several queries are joined into one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask a market. Filters only narrow what is sent: every offer is checked again on our side.
+    """A query to a market. Filters only reduce the answer: gpuwatch checks every offer again.
 
     `gpus` are canonical names (an uncatalogued spelling stands for itself); empty: all models.
     """
@@ -21,20 +21,20 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     max_listed_usd_hour: float | None = None  # whole offer; None: no bound (a sweep)
     verified: bool | None = None
     min_reliability: float | None = None
-    limit: int | None = None  # rows wanted, cheapest first; None: all there are (walked past the cap)
+    limit: int | None = None  # rows wanted, cheapest first; None: all (paged beyond the provider's cap)
 
 
 def can_join(one: Query, other: Query) -> bool:
-    """Whether one question can stand for both: of the same rental type, quoted with the same disk."""
+    """Whether one query can replace both: same rental type, same quoted disk."""
     return one.spot is other.spot and one.disk_gb == other.disk_gb and bool(one.gpus) and bool(other.gpus)
 
 
 def joined(queries: Sequence[Query], limit: int | None) -> Query:
-    """The narrowest question whose whole answer holds that of each of these; they must be able to join.
+    """The narrowest query whose complete answer contains the answers of all these queries, which must be joinable.
 
     Args:
         queries: not empty.
-        limit: rows of the page that is asked for.
+        limit: rows of the requested page.
     """
     first = queries[0]
     ceilings = [one.max_listed_usd_hour for one in queries]

@@ -1,8 +1,8 @@
-"""Resold stock: the same GPUs, offered by their owner and by resellers, are shown once. Pure.
+"""Resold stock: the same GPUs, offered by their owner and by resellers, are shown only once. Pure.
 
-An aggregator says whose hardware an offer is (`terms.seller`). If that seller offers the same number of the same GPU,
-of the same rental type, in the same place, at the same listed price, it is the same stock. This only affects what is
-shown, never what may be rented.
+An aggregator states the owner of the hardware (`terms.seller`). If that seller offers the same number of the same GPU,
+of the same rental type, in the same place, at the same listed price, it is the same stock. This affects only the
+display, never what may be rented.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ALIASES: Final = {  # other spellings of sellers, folded → the provider's nam
     "vast": "vastai",
     "runpodio": "runpod",
     "crusoecloud": "crusoe",
-    "datacrunch": "verda",  # source: the company's new name since 2025
+    "datacrunch": "verda",  # source: the company was renamed in 2025
 }
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")
 _NO_PLACE: Final = frozenset({"", "any", "global", "worldwide", "unknown"})
-# continents and parts of them, as aggregators give them; they do not identify a place
+# continents and parts of them, as aggregators state them; they do not identify a place
 _WIDE: Final = frozenset({
     "africa", "asia", "asia south", "asia northeast", "asia southeast", "australia", "canada", "europe", "eu",
     "eu east", "eu north", "eu west", "eu south", "middle east", "south america", "north america", "united states",
@@ -50,11 +50,11 @@ class PricedOffer(Protocol):
 
     @property
     def offer(self) -> Offer:
-        """What is offered."""
+        """The offer itself."""
 
     @property
     def price(self) -> OfferPrice:
-        """At what price."""
+        """Its effective price."""
 
 
 P = TypeVar("P", bound=PricedOffer)
@@ -68,7 +68,7 @@ class FoldedOffer(msgspec.Struct, Generic[P]):
 
     @property
     def also_text(self) -> str:
-        """ "also via shadeform", "also at lambda"; empty: nowhere else."""
+        """Return "also via shadeform", "also at lambda", or an empty text if there is no other provider."""
         owner = seller_of(self.shown.offer)
         via = [name for name in self.also if known_as(name) != owner]
         at = [name for name in self.also if known_as(name) == owner]
@@ -80,12 +80,12 @@ _Key = tuple[str, str, int, bool, OfferKind, float]
 
 
 def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedOffer[P]]:
-    """Return each stock once, in the given order: as its owner offers it, else as its first reseller does.
+    """Return each stock once, in the given order: as offered by its owner, else by the first reseller.
 
     Args:
-        keep_first: keep the first one whoever offers it, and fold the same stock into it.
+        keep_first: keep the first offer of a stock, whoever offers it, and fold the others into it.
     """
-    kept: dict[int, FoldedOffer[P]] = {}  # position → what is shown there
+    kept: dict[int, FoldedOffer[P]] = {}  # position → the offer shown there
     at: dict[_Key, list[int]] = {}
     direct = [n for n, one in enumerate(found) if not _is_resold(one.offer)]
     resold = [n for n, one in enumerate(found) if _is_resold(one.offer)]
@@ -105,13 +105,13 @@ def fold_resold(found: Sequence[P], *, keep_first: bool = False) -> list[FoldedO
 
 @lru_cache(maxsize=1024)
 def known_as(name: str) -> str:
-    """Return one name for a seller or provider, however it is spelled: "Lambda Labs" and "lambda" are one."""
+    """Return one name for a seller or provider, independent of spelling: "Lambda Labs" and "lambda" are the same."""
     plain = "".join(_WORD.findall(name.casefold()))
     return _ALIASES.get(plain, plain)
 
 
 def seller_of(offer: Offer) -> str:
-    """Return whose hardware it is."""
+    """Return the owner of the hardware."""
     return known_as(offer.terms.seller or offer.provider)
 
 
@@ -124,7 +124,7 @@ def _key(offer: Offer) -> _Key:
 
 
 def _is_same(shown: PricedOffer, other: PricedOffer) -> bool:
-    """The key is the same. Two offers of one provider are always two."""
+    """Whether two offers with the same key are the same stock. Two offers of one provider never are."""
     if shown.offer.provider == other.offer.provider:
         return False
     a, b = shown.price.listed_microusd_hour, other.price.listed_microusd_hour
@@ -132,7 +132,7 @@ def _is_same(shown: PricedOffer, other: PricedOffer) -> bool:
 
 
 def _same_place(one: Offer, other: Offer) -> bool:
-    """Compare as far as both say; "us-east-1" is "US East 1 (Virginia)", and not "us-east-2"."""
+    """Compare the stated parts only; "us-east-1" equals "US East 1 (Virginia)", but not "us-east-2"."""
     if one.country and other.country and one.country.casefold() != other.country.casefold():
         return False
     mine, theirs = _place(one.region or ""), _place(other.region or "")
@@ -141,7 +141,7 @@ def _same_place(one: Offer, other: Offer) -> bool:
 
 @lru_cache(maxsize=4096)
 def _place(region: str) -> frozenset[str]:
-    """The words of a region; empty: it names none."""
+    """The words of a region; empty: none."""
     words = _WORD.findall(region.casefold())
     if " ".join(words) in _NO_PLACE | _WIDE:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Slices of GPUs: MIG instances, vGPUs, machines with a part of a card. A slice is not a GPU. Pure.
+"""Slices of GPUs: MIG instances, vGPUs, machines with a part of a card. A slice does not count as a GPU. Pure.
 
 source: NVIDIA's MIG profile tables and vGPU type names; EC2, Azure and Google Cloud instance types, read 2026-11.
 """
@@ -9,14 +9,14 @@ import re
 from typing import Final
 
 WHOLE: Final = 1.0
-_LONGEST: Final = 200  # characters; longer is no spelling of a GPU
+_LONGEST: Final = 200  # characters; longer texts are not spellings of a GPU
 
 _MIG: Final = r"(?<![a-z0-9.])([1-7])g[. -]?(\d{1,3})gb(?![a-z0-9])"  # "1g.24gb", "3g.40gb+me"
 _MIG_LABEL: Final = r"(?<![a-z0-9])mig[ :_-]*(\d{1,3}) ?gb(?![a-z0-9])"  # "PRO 6000 MIG 24GB"
 _VGPU_MIG: Final = r"(?<![a-z0-9])(a100|a100d|a30|h100|h200)[xl]?-([1-7])-(\d{1,3})c(?:me)?(?![a-z0-9])"
 _VGPU: Final = r"(?<![a-z0-9])([a-z]{0,4}\d{1,4}[a-z]{0,3})-(\d{1,3})[abcq](?![a-z0-9])"  # "RTXA6000-12Q"
 _VRAM: Final = r"(?<![a-z0-9])vcg-([a-z0-9]+)-.*?-(\d{1,3})vram(?![a-z0-9])"  # "vcg-a16-2c-8g-2vram"
-_SHARE: Final = r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\w/-]|\.\d)"  # "1/2", no date, no path
+_SHARE: Final = r"(?<![\w./-])(\d{1,2})/(\d{1,2})(?![\w/-]|\.\d)"  # "1/2", but not a date or a path
 _DECIMAL: Final = r"(?<![\w.])0?\.(\d{1,4}) ?(?:x|×|gpus?)(?![a-z0-9])"  # "0.5x A10", "0.125 GPU"
 _AZURE_A10: Final = r"(?<![a-z0-9])nv(\d{1,2})a[a-z]*_a10_v5(?![a-z0-9])"
 _EC2: Final = r"(?<![a-z0-9])g(r?)6f\.(large|xlarge|2xlarge|4xlarge)(?![a-z0-9])"
@@ -24,8 +24,8 @@ _GCP_G4: Final = r"(?<![a-z0-9])g4-standard-(6|12|24)(?![a-z0-9])"
 
 _EC2_SHARES: Final = {"large": 1 / 8, "xlarge": 1 / 8, "2xlarge": 1 / 4, "4xlarge": 1 / 2}
 _GCP_SHARES: Final = {"6": 1 / 8, "12": 1 / 4, "24": 1 / 2}
-_AZURE_A10_VCPUS: Final = 36  # of the machine with a whole A10
-# MIG cuts an A100, H100, H200 or B200 into 7, an A30 or RTX PRO 6000 into 4; the memory of a profile tells which.
+_AZURE_A10_VCPUS: Final = 36  # of the machine with one whole A10
+# MIG splits an A100, H100, H200 or B200 into 7, an A30 or RTX PRO 6000 into 4; the profile's memory shows which.
 _OF_FOUR: Final = frozenset({("1", "6"), ("2", "12"), ("4", "24"), ("1", "24"), ("2", "48"), ("4", "96")})
 _MIG_LABELS: Final = {"24": 1 / 4, "48": 1 / 2}  # RTX PRO 6000, as RunPod sells it
 _CARDS_GB: Final = {
@@ -41,8 +41,8 @@ def gpu_fraction(text: str) -> float:
     else.
 
     A MIG instance counts by its compute slices (1g of 7 is 1/7), a vGPU by its share of the memory. A profile that
-    takes the whole card (7g.80gb) is the whole card. What names no known slice is whole: the caller knows best what it
-    reads.
+    takes the whole card (7g.80gb) is the whole card. Without a known slice in the name it is a whole GPU, because the
+    caller knows best what it reads.
     """
     if len(text) > _LONGEST:
         return WHOLE

@@ -1,10 +1,10 @@
-"""The parts of a GPU's spelling: what is compared, and what else it says: memory, socket, count. Pure."""
+"""Splits a GPU's spelling into the name to compare and the other facts in it: memory, socket, count. Pure."""
 
 from __future__ import annotations
 
 import re
 
-MAX_NAME_LENGTH = 80  # longer is no GPU's name
+MAX_NAME_LENGTH = 80  # longer texts are not GPU names
 _MAKERS = ("nvidia", "amd", "intel")
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,3}) ?g(?:i?b?)?(?![a-z0-9])")
 _SOCKET = re.compile(r"(?<![a-z0-9])(sxm|pcie|oam|nvl)\d?(?![a-z0-9])")
@@ -18,9 +18,9 @@ _BLANKS = str.maketrans("_-()/,", "      ")
 
 
 def fold(text: str) -> str:
-    """Return a name's letters and digits in lower case, without its maker: the key by which names are compared.
+    """Return a name's letters and digits in lower case, without the maker: the key for comparing names.
 
-    Letters of other alphabets are kept: a name that only looks like another is a different one.
+    Letters of other alphabets are kept: a name that only looks like another is a different name.
     """
     if text.isascii():
         key = "".join(filter(None, map(_KEEP.get, map(ord, text))))
@@ -33,7 +33,7 @@ def fold(text: str) -> str:
 
 
 def clean_name(text: str) -> str:
-    """Return a spelling without control characters and extra spaces, cut to the length of a name."""
+    """Return a spelling without control characters and extra spaces, cut to the maximum length of a name."""
     text = text[: MAX_NAME_LENGTH * 4]
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)
@@ -41,7 +41,7 @@ def clean_name(text: str) -> str:
 
 
 def without_size(text: str) -> tuple[str, float | None]:
-    """Return a spelling in lower case without the memory that it names, and that memory in GiB, or None."""
+    """Return a spelling in lower case without its memory size, and that size in GiB, or None."""
     plain = text.translate(_BLANKS).casefold()
     found = _SIZE.search(plain)
     if found is None:
@@ -53,7 +53,7 @@ def parts(text: str) -> tuple[str, float | None, str | None]:
     """Split a spelling as far as possible.
 
     Returns:
-        What remains without maker, count, memory and socket; the memory in GiB; the socket ("sxm", "pcie", …).
+        The rest without maker, count, memory and socket; the memory in GiB; the socket ("sxm", "pcie", …).
     """
     plain = _COUNT_BEHIND.sub("", " ".join(text.translate(_BLANKS).casefold().split()))
     while found := _BEFORE.match(plain):
@@ -66,7 +66,7 @@ def parts(text: str) -> tuple[str, float | None, str | None]:
 
 
 def socket_of(text: str | None) -> str | None:
-    """Return the socket that a provider's text names: "SXM5" is "sxm"; None: no known one."""
+    """Return the socket in a provider's text: "SXM5" is "sxm"; None: no known socket."""
     found = _SOCKET.search(text.casefold()) if text else None
     return found[1] if found else None
 
@@ -77,9 +77,9 @@ def is_number(base: str) -> bool:
 
 
 def common_name(names: list[str], family: str) -> str:
-    """Return what several names have in common.
+    """Return the common part of several names.
 
-    "A100 80GB" of "A100 SXM 80GB" and "A100 PCIe 80GB"; else their family.
+    "A100 80GB" for "A100 SXM 80GB" and "A100 PCIe 80GB"; otherwise their family.
     """
     rest = [frozenset(name.split()) for name in names[1:]]
     words = [word for word in names[0].split() if all(word in other for other in rest)]

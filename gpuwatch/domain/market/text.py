@@ -1,4 +1,4 @@
-"""Make text from outside safe to store: no control characters, no oversized values."""
+"""Makes text from outside safe to store: no control characters, no oversized values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _remembered: dict[str, str] = {}
 
 
 def clean(text: str, max_length: int = MAX_TEXT_LENGTH) -> str:
-    """The text with every control, format, surrogate, private and unassigned character replaced by "�", cut to length.
+    """Replace every control, format, surrogate, private and unassigned character by "�", and cut the text to length.
 
     Args:
         max_length: characters; a cut text ends in "…".
@@ -37,7 +37,7 @@ def clean_word(text: str) -> str:
 
 
 def is_hostile(character: str) -> bool:
-    """Whether it is a control, format, surrogate, private or unassigned character, or a line of its own."""
+    """Whether it is a control, format, surrogate, private or unassigned character, or a line separator."""
     return character in _SEPARATORS or unicodedata.category(character).startswith("C")
 
 
@@ -45,7 +45,7 @@ _FORMULA = re.compile(r"'*[=+\-@|%\t\r\n]")
 
 
 def escape_formula(cell: str) -> str:
-    """A CSV cell that no spreadsheet runs: with a ' before what looks like a formula, or like an escaped one."""
+    """A CSV cell that no spreadsheet executes: a ' precedes what looks like a formula, or like an escaped one."""
     return "'" + cell if _FORMULA.match(cell) else cell
 
 

@@ -1,1 +1,1 @@
-"""What a job needs and costs: memory, hours, money. Pure functions on figures and offers. No I/O."""
+"""The needs and the cost of a job: memory, hours, money. Pure functions on figures and offers. No I/O."""

@@ -1,7 +1,7 @@
-"""Buy cards or rent them: what each costs, and when buying pays. Exact in decimals.
+"""Buying cards compared with renting them: the cost of each, and when buying pays. Exact decimals.
 
-The source's calculator is here as it is (`source_calculation`), and corrected: cards rounded up, the own running cost
-in the pay-back, the higher speed of the rented machine, and the hardware's loss of value.
+Contains the source's calculator as it is (`source_calculation`), and a corrected version: cards rounded up, own running
+cost in the pay-back, the higher speed of the rented machine, and the hardware's loss of value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-GREEN_DAYS, RED_DAYS = 30, 90  # pays back before the first: buy; after the second: rent
+GREEN_DAYS, RED_DAYS = 30, 90  # a pay-back time below the first means buy, above the second rent
 YEAR_DAYS = Decimal(365)
 DAY_HOURS = Decimal(24)
 _W_A_KW = 1000
@@ -35,11 +35,11 @@ class OwnedMachine(msgspec.Struct, frozen=True, kw_only=True):
     card: str
     cards: int
     card_usd: Decimal
-    other_usd: Decimal  # the rest of the hardware
+    other_usd: Decimal  # other hardware
     card_watts: Decimal
     system_watts: Decimal
     usd_kwh: Decimal
-    cooling_percent: Decimal  # of the power's cost
+    cooling_percent: Decimal  # of the power cost
     yearly_usd: Decimal = Decimal(0)  # other yearly cost: space, repairs, network
     slower: Decimal = Decimal(1)  # this many times longer than the rented machine for the same work
 
@@ -82,7 +82,7 @@ class RentComparison(msgspec.Struct, frozen=True, kw_only=True):
     tariff: RentTariff
     job_usd: Decimal  # the job, rented
     day_usd: Decimal  # a day of that work, rented
-    saved_usd_day: Decimal  # by owning, after running cost
+    saved_usd_day: Decimal  # by owning, after running costs
     payback_days: Decimal | None  # None: owning never pays
     verdict: PaybackVerdict
     hours_a_year: tuple[
@@ -93,17 +93,17 @@ class RentComparison(msgspec.Struct, frozen=True, kw_only=True):
 class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The amount of work."""
 
-    job_hours: Decimal  # of one job, on the rented machine
+    job_hours: Decimal  # hours of one job on the rented machine
     hours_a_day: Decimal = DAY_HOURS  # hours per day that the rented machine would run
 
 
 def cards_needed(memory_gb: Decimal, card_gb: Decimal) -> int:
-    """The number of cards that hold it."""
+    """The number of cards that hold the task."""
     return int((memory_gb / card_gb).to_integral_value(ROUND_CEILING))
 
 
 def verdict_of(days: Decimal | None) -> PaybackVerdict:
-    """Green under 30 days, red from 90 days on or if it never pays."""
+    """Green below 30 days; red from 90 days on, or if it never pays."""
     if days is None or days >= RED_DAYS:
         return PaybackVerdict.RED
     return PaybackVerdict.GREEN if days < GREEN_DAYS else PaybackVerdict.AMBER
@@ -112,14 +112,14 @@ def verdict_of(days: Decimal | None) -> PaybackVerdict:
 def compare_with_rent(
     own: OwnedMachine, tariff: RentTariff, usage: MachineUsage, loss_percent: Sequence[Decimal]
 ) -> RentComparison:
-    """Compare owning with renting, for the work of `usage`.
+    """Compare owning with renting, for the work in `usage`.
 
     Args:
-        loss_percent: what the hardware loses of its value in a year, lowest and highest guess; `hours_a_year` answers
-            to them: from so many rented hours in the first year on, owning it and selling it then is cheaper.
+        loss_percent: yearly loss of value of the hardware, lowest and highest guess. `hours_a_year` has one entry for
+            each: with more rented hours in the first year, owning the hardware and then selling it is cheaper.
     """
     own_hours = min(usage.hours_a_day * own.slower, DAY_HOURS)
-    rented_hours = own_hours / own.slower  # the own machine's work in a day, in hours of the rented one
+    rented_hours = own_hours / own.slower  # the own machine's daily work, in hours of the rented machine
     day = tariff.effective_usd_hour * rented_hours
     saved = day - own.running_usd_day(own_hours)
     days = own.investment_usd / saved if saved > 0 else None
@@ -135,7 +135,7 @@ def compare_with_rent(
 
 
 def _hours(own: OwnedMachine, tariff: RentTariff, loss_percent: Decimal) -> Decimal | None:
-    """Rented hours in the first year that cost what a year of owning does; None: there is no such number."""
+    """Rented hours in the first year that cost the same as a year of owning; None: there is no such number."""
     fixed = own.investment_usd * loss_percent / 100 + own.yearly_usd
     saved = tariff.effective_usd_hour - own.usd_hour * own.slower
     if saved <= 0:
@@ -172,7 +172,7 @@ class SourceCalculation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SOURCE_DAYS = Decimal(7)
-SOURCE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times the tokens a second on the rented cards
+SOURCE_SLOWER = Decimal("2.5")  # the source measured 2 to 3 times as many tokens per second on the rented cards
 SOURCE_TARIFF = RentTariff(name="on demand", usd_hour=Decimal("98.32"), extra_percent=Decimal(10))
 SOURCE_OWN = OwnedMachine(
     card="RTX 4090",
@@ -189,7 +189,7 @@ SOURCE_OWN = OwnedMachine(
 def source_calculation(
     own: OwnedMachine = SOURCE_OWN, tariff: RentTariff = SOURCE_TARIFF, days: Decimal = SOURCE_DAYS
 ) -> SourceCalculation:
-    """The source's calculator: the pay-back ignores the own running cost, and that the own cards are slower."""
+    """The source's calculator: the pay-back ignores the own running cost and the lower speed of the own cards."""
     hours = days * DAY_HOURS
     operating = own.usd_hour * hours
     compute = tariff.usd_hour * hours
@@ -212,14 +212,14 @@ def source_calculation(
 
 
 def source_payback_corrected() -> tuple[Decimal, Decimal, Decimal]:
-    """The source's pay-back in days with the own running cost; with slower own cards alone; with both."""
+    """The source's pay-back in days with the own running cost; with slower own cards only; with both."""
     a_day, running = source_calculation().rented_usd_day, SOURCE_OWN.running_usd_day(DAY_HOURS)
     invested = SOURCE_OWN.investment_usd
     return invested / (a_day - running), invested * SOURCE_SLOWER / a_day, invested / (a_day / SOURCE_SLOWER - running)
 
 
 class SimplePayback(msgspec.Struct, frozen=True, kw_only=True):
-    """The other source's division: the first year's cost by the hourly rent."""
+    """The other source's division: the first year's cost by the hourly rental price."""
 
     hours: Decimal
     days: Decimal

@@ -1,4 +1,4 @@
-"""What certainly holds of a GPU by its data sheet, also where its name leaves the card open."""
+"""Guaranteed data-sheet figures of a GPU, even if its name does not identify the card."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BEFORE_BF16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})  # 
 
 @cache
 def specs_of(name: str) -> GpuSpecs | None:
-    """Certain figures of a GPU; if the name leaves the card open ("H100"), the lowest. None: no data sheet."""
+    """Guaranteed figures of a GPU; if the name does not identify the card ("H100"), the lowest. None: no data sheet."""
     sheets = _sheets(name)
     if len(sheets) < 2:
         return sheets[0] if sheets else None
@@ -31,14 +31,14 @@ def specs_of(name: str) -> GpuSpecs | None:
 
 
 def peak_flops(gpu: str, *, fp8: bool) -> float | None:
-    """Dense FLOP/s of the matrix units. None: the data sheet does not say."""
+    """Dense FLOP/s of the matrix units. None: not on the data sheet."""
     specs = specs_of(gpu)
     tflops = None if specs is None else specs.fp8_tflops if fp8 else specs.fp16_tflops
     return tflops * 1e12 if tflops else None
 
 
 def lacks_bf16(gpu: str) -> bool:
-    """Does it certainly lack bf16? For a name that leaves the card open: do all possible cards?"""
+    """Does it certainly lack bf16? If the name does not identify the card: do all possible cards lack it?"""
     sheets = _sheets(gpu)
     return bool(sheets) and all(specs.architecture in _BEFORE_BF16 for specs in sheets)
 

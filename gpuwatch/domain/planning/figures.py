@@ -1,4 +1,4 @@
-"""Figures as people write them: 70B parameters, 350-500 tokens a second, 4x A100."""
+"""Parses figures as people write them: 70B parameters, 350-500 tokens a second, 4x A100."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class FigureRange(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """Is it more than one figure?"""
+        """Is it more than a single figure?"""
         return self.low != self.high
 
 
 class GpuAllocation(msgspec.Struct, frozen=True):
-    """GPUs as an owner names them: "4x A100". `count` None: not given."""
+    """GPUs as the owner writes them: "4x A100". `count` None: not given."""
 
     text: str
     gpus: tuple[str, ...]  # canonical names
@@ -36,12 +36,12 @@ class GpuAllocation(msgspec.Struct, frozen=True):
 
 
 def exactly(value: float) -> FigureRange:
-    """A range of one known figure."""
+    """A range that consists of one figure."""
     return FigureRange(value, value)
 
 
 def parse_figure(text: str | float) -> float:
-    """ "70B" is 70e9. Raises ValueError: what was expected."""
+    """Parse "70B" into 70e9. Raises ValueError: what was expected."""
     if isinstance(text, str):
         found = re.fullmatch(_FIGURE, text.strip())
         value = float(found[1]) * _SIZES[found[2].lower()] if found else 0.0
@@ -53,7 +53,7 @@ def parse_figure(text: str | float) -> float:
 
 
 def parse_range(text: str | float) -> FigureRange:
-    """ "350-500", or one figure. Raises ValueError."""
+    """Parse "350-500", or one figure. Raises ValueError."""
     low, dash, high = str(text).partition("-")
     if not isinstance(text, str) or not dash:
         return exactly(parse_figure(text))
@@ -64,7 +64,7 @@ def parse_range(text: str | float) -> FigureRange:
 
 
 def parse_gpu_config(text: str) -> GpuAllocation:
-    """ "4x A100 SXM 80GB". Raises ValueError: no GPU has this name."""
+    """Parse "4x A100 SXM 80GB". Raises ValueError: no GPU has this name."""
     found = re.fullmatch(_CONFIG, text.strip())
     count = int(found[1]) if found and found[1] else None
     name = found[2].strip() if found else ""

@@ -1,8 +1,8 @@
-"""Which class of GPU fits a task: holds it, fast enough, for the least money.
+"""Which class of GPU fits a task: large enough, fast enough, at the lowest cost.
 
 Inference reads the weights once per token, so memory bandwidth bounds the time per token; training is bound by
-arithmetic (the roofline model, Williams et al. 2009). So training is ranked by dollars per TFLOP-hour, inference by the
-hourly price of whatever holds the model and is fast enough.
+arithmetic (the roofline model, Williams et al. 2009). So training is ranked by dollars per TFLOP-hour, inference by
+hourly price among the classes that hold the model and are fast enough.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GpuTask(StrEnum):
 
 
 class LatencyClass(StrEnum):
-    """How soon the next token of one stream must arrive."""
+    """The acceptable time until the next token of one stream."""
 
     REALTIME = "realtime"
     INTERACTIVE = "interactive"
@@ -66,7 +66,7 @@ class CostMeasure(StrEnum):
 
 
 class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A number of GPUs at an hourly price, commission included. `high_usd_hour`: the upper end of a range."""
+    """One or more GPUs at an hourly price, commission included. `high_usd_hour`: the upper end of a range."""
 
     gpu: str
     cards: int
@@ -74,12 +74,12 @@ class PricedClass(msgspec.Struct, frozen=True, kw_only=True):
     high_usd_hour: Decimal | None = None
     provider: str | None = None
     spot: bool = False
-    listed: bool = False  # of a price list, which is no trap
+    listed: bool = False  # from a price list, which is never implausibly cheap
     reliability: float | None = None
     any_number: bool = False  # the price per card applies to any number
 
     def of(self, cards: int) -> PricedClass:
-        """The price of this many cards, if any number is available."""
+        """The price of this many cards, if it is available."""
         if not self.any_number:
             return self
         high = None if self.high_usd_hour is None else self.high_usd_hour * cards
@@ -90,24 +90,24 @@ class TaskNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """The requirements of a task."""
 
     task: GpuTask = GpuTask.ANY
-    vram_gb: float = 0.0  # that the task fills in total
-    read_gb: float | None = None  # the part that each token reads; None: all
-    token_s: float | None = None  # maximum time per token, at best: the measured speed decides in the end
-    speed: JobSpeed | None = None  # of a named model; None: by what a token reads
+    vram_gb: float = 0.0  # total memory that the task uses
+    read_gb: float | None = None  # the part that is read per token; None: all
+    token_s: float | None = None  # maximum time per token, in the best case: the real speed must be measured
+    speed: JobSpeed | None = None  # for a named model; None: computed from the memory read per token
     reached: FigureRange = BANDWIDTH_REACHED  # share of the data sheet's bandwidth
-    any_link: bool = False  # several cards need no NVLink between them
+    any_link: bool = False  # several cards do not need NVLink between them
     max_cards: int = 8
 
 
 class ClassChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The cheapest offer of a class that fits."""
 
-    gpu: GpuSpecs  # for a name that leaves the card open, the weakest figures
+    gpu: GpuSpecs  # if the name does not identify the card, the weakest figures
     priced: PricedClass
-    needed: int  # cards that the task needs
-    offers: int  # fitting ones of this class
-    token_s: FigureRange | None  # time per token of one sequence; None: not of inference, or unknown
-    too_cheap: bool = False  # to be believed, as all fitting offers of this class are
+    needed: int  # cards that the task requires
+    offers: int  # number of fitting offers of this class
+    token_s: FigureRange | None  # time per token of one sequence; None: no inference, or unknown
+    too_cheap: bool = False  # implausible, as are all fitting offers of this class
 
     @property
     def usd_hour(self) -> Decimal:
@@ -116,7 +116,7 @@ class ClassChoice(msgspec.Struct, frozen=True, kw_only=True):
         return self.priced.usd_hour if high is None else (self.priced.usd_hour + high) / 2
 
     def per(self, by: CostMeasure) -> Decimal | None:
-        """Dollars per hour, or per GB, TFLOP or TB/s and hour; None: the data sheet does not say."""
+        """Dollars per hour, or per GB, TFLOP or TB/s and hour; None: not on the data sheet."""
         if by is CostMeasure.HOUR:
             return self.usd_hour
         unit = {
@@ -135,13 +135,13 @@ class RankedClasses(msgspec.Struct, frozen=True, kw_only=True):
     by: CostMeasure
 
     def best(self, by: CostMeasure) -> ClassChoice | None:
-        """The cheapest class by another measure, of those whose price can be believed."""
+        """The cheapest class by another measure, preferring plausible prices."""
         known = [(value, one) for one in self.choices if (value := one.per(by)) is not None]
         return min(known, key=lambda pair: (pair[1].too_cheap, pair[0]))[1] if known else None
 
 
 def default_measure(task: GpuTask) -> CostMeasure:
-    """Training is measured by compute, everything else by the hour."""
+    """Training is measured by compute, all other tasks by the hour."""
     return CostMeasure.COMPUTE if task is GpuTask.TRAINING else CostMeasure.HOUR
 
 
@@ -151,7 +151,7 @@ def floors_of(prices: Iterable[PricedClass]) -> PriceFloors:
 
 
 def is_too_cheap(one: PricedClass, floors: PriceFloors) -> bool:
-    """Is it far under the others of its GPU?"""
+    """Is it far below the other prices of its GPU?"""
     return not one.listed and floors.is_too_cheap(_market_price(one))
 
 
@@ -166,10 +166,10 @@ def rank_classes(
     by: CostMeasure | None = None,
     floors: PriceFloors | None = None,
 ) -> RankedClasses:
-    """For each class the cheapest fitting offer per hour; the classes ordered by `by`, doubtful prices last.
+    """For each class the cheapest fitting offer per hour; classes are sorted by `by`, implausible prices last.
 
     Args:
-        floors: None: every price is believed.
+        floors: None: all prices are plausible.
     """
     wanted = by or default_measure(needs.task)
     classes: dict[str, list[PricedClass]] = {}
@@ -223,7 +223,7 @@ def _choice(
 
 
 def cards_needed(needs: TaskNeeds, gpu: GpuSpecs) -> int | None:
-    """Cards that hold the task and are fast enough; None: no number is enough, or it is unknown."""
+    """The number of cards that hold the task and are fast enough; None: no number is enough, or it is unknown."""
     held = max(1, cards_for(needs.vram_gb, gpu.memory_gib)) if needs.vram_gb else 1
     if needs.vram_gb and not cards_for(needs.vram_gb, gpu.memory_gib):
         return None
@@ -242,9 +242,10 @@ def _is_quick(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> bool:
 
 
 def token_time_s(needs: TaskNeeds, gpu: GpuSpecs, cards: int) -> FigureRange | None:
-    """Time per token of one sequence: at best and at worst. None: not of inference, or unknown.
+    """Best and worst time per token of one sequence. None: no inference, or unknown.
 
-    Of a named model by the published measurements; else what is read at the bandwidth reached, the cards in parallel.
+    For a named model from the published measurements; otherwise the memory read at the reached bandwidth, with the
+    cards in parallel.
     """
     if needs.task is not GpuTask.INFERENCE:
         return None
@@ -272,18 +273,18 @@ def remarks(needs: TaskNeeds, gpu: GpuSpecs) -> list[str]:
 
 
 def price_ratio(one: PricedClass, other: PricedClass) -> tuple[Decimal, Decimal]:
-    """How many times as expensive a GPU is as another: low against low, high against high; the lower ratio first."""
+    """The price ratio of two GPUs: low to low, high to high; the lower ratio first."""
     low = (one.usd_hour / one.cards) / (other.usd_hour / other.cards)
     dear, dear_other = one.high_usd_hour or one.usd_hour, other.high_usd_hour or other.usd_hour
     high = (dear / one.cards) / (dear_other / other.cards)
     return min(low, high), max(low, high)
 
 
-# --- as the sources print ---------------------------------------------------------------------------------------------
+# --- as printed in the sources ----------------------------------------------------------------------------------------
 
 
 class SourceClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A class in the sources' tables. Prices are per GPU-hour; None: they print none."""
+    """A class in the sources' tables. Prices are per GPU-hour; None: no price is printed."""
 
     gpu: str
     task: GpuTask  # ANY: for both
@@ -316,7 +317,7 @@ def source_classes(task: GpuTask, vram_gb: float) -> list[SourceClass]:
 
 
 def source_ratio(one: str, other: str) -> tuple[Decimal, Decimal]:
-    """How many times as expensive a class is as another, by the sources' own prices."""
+    """The price ratio of two classes by the sources' own prices."""
     priced = {
         found.gpu: PricedClass(gpu=found.gpu, cards=1, usd_hour=found.low, high_usd_hour=found.high)
         for found in SOURCE_CLASSES

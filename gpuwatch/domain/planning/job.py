@@ -1,6 +1,6 @@
-"""What a job costs in total: work, preparation, restarts, minimum billing, traffic.
+"""The total cost of a job: work, preparation, restarts, minimum billing, traffic.
 
-Interruptions are a Poisson process during the run and lose the work since the last checkpoint: a stretch of t hours
+Interruptions are a Poisson process during the run and lose the work since the last checkpoint. A stretch of t hours
 with rate r and a restart of R hours takes (eʳᵗ − 1) × (1/r + R) on average (Daly, 2006). One interruption loses
 1/r − t/(eʳᵗ − 1) on average: less than half the time between checkpoints, and never more than all of it.
 """
@@ -23,15 +23,15 @@ METHOD_TEXT = "price × time + traffic; restarts by Daly (2006): Poisson interru
 
 
 class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """Some GPUs at a price, with their properties: an offer, or hypothetical hardware."""
+    """GPUs at a price, with their properties: an offer, or hypothetical hardware."""
 
     gpu: str
     count: int
     memory_gib: float | None  # of one GPU
     microusd_hour: int  # price of the whole offer, commission and disk included
-    disk_microusd_hour: float = 0.0  # the disk's part of it
+    disk_microusd_hour: float = 0.0  # the disk's part of the price
     can_be_interrupted: bool = False
-    nvlink: bool | None = None  # joins the GPUs, as the offer says; None: it does not say
+    nvlink: bool | None = None  # joins the GPUs, according to the offer; None: not stated
     download_mbps: float | None = None
     download_usd_gb: float | None = None
     upload_usd_gb: float | None = None
@@ -40,30 +40,30 @@ class PricedGpus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobTraffic(msgspec.Struct, frozen=True):
-    """GB that a job transfers: down at every start, up once."""
+    """Traffic of a job in GB: download at every start, upload once."""
 
     download_gb: float = 0.0
     upload_gb: float = 0.0
 
 
 class JobBill(msgspec.Struct, frozen=True, kw_only=True):
-    """Hours by purpose, and money. `minimum_h`: billed beyond the running time."""
+    """Hours by purpose, and money. `minimum_h`: hours billed beyond the running time."""
 
     work_h: float
     ready_h: float  # setup, pulling, loading at the first start
     restart_h: float  # pulling and loading at each restart
-    lost_h: float  # repeated work
+    lost_h: float  # work that is repeated
     minimum_h: float
     interruptions: float
     microusd_hour: int
-    disk_microusd_hour: float  # in it
+    disk_microusd_hour: float  # part of the price
     traffic_usd: float
-    labour_usd: float = 0.0  # of people
-    prepare_usd: float = 0.0  # of a cheap machine without GPUs, before
+    labour_usd: float = 0.0  # work by people
+    prepare_usd: float = 0.0  # a cheap machine without GPUs, beforehand
 
     @property
     def hours(self) -> float:
-        """From the first start to the end."""
+        """Hours from the first start to the end."""
         return self.work_h + self.ready_h + self.restart_h + self.lost_h
 
     @property
@@ -78,17 +78,17 @@ class JobBill(msgspec.Struct, frozen=True, kw_only=True):
         return (self.hours + self.minimum_h) * self.disk_microusd_hour / MICRO
 
     def usd_for(self, hours: float) -> float:
-        """The cost of some of the hours."""
+        """The cost of some of the hours, in USD."""
         return hours * self.microusd_hour / MICRO
 
 
 class JobCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Best and worst case. A threshold is compared with the worst."""
+    """Best and worst case. Thresholds apply to the worst case."""
 
     low: JobBill
     high: JobBill
     how: str  # how the hours were computed
-    unknown: tuple[str, ...] = ()  # costs left out because their price or speed is unknown
+    unknown: tuple[str, ...] = ()  # costs that are left out because their price or speed is unknown
 
     @property
     def microusd(self) -> int:
@@ -97,7 +97,7 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None) -> PricedGpus:
-    """An offer at its price, which includes this disk; None: the quoted one."""
+    """An offer at its effective price, which includes this disk; None: the quoted disk."""
     held_gb = offer.quoted_disk_gb if disk_gb is None else max(disk_gb, offer.terms.least_disk_gb)
     disk_usd_hour = (offer.disk_usd_gb_month or 0.0) * held_gb / HOURS_A_MONTH * (1 + price.commission_rate)
     return PricedGpus(
@@ -117,13 +117,13 @@ def priced_gpus_of(offer: Offer, price: OfferPrice, disk_gb: float | None = None
 
 
 def _holds(gb: float, priced_gpus: PricedGpus) -> bool:
-    from gpuwatch.domain.planning.memory_need import holds  # noqa: PLC0415 - 2 ms that a check without a job saves
+    from gpuwatch.domain.planning.memory_need import holds  # noqa: PLC0415 - saves 2 ms in a check without a job
 
     return holds(gb, priced_gpus.memory_gib or 0.0, priced_gpus.count)
 
 
 def cost_on(job: JobSpec, priced_gpus: PricedGpus, traffic: JobTraffic) -> JobCost | str:
-    """The cost of a job on these GPUs; or why it is unknown or impossible, as one clause."""
+    """The cost of a job on these GPUs, or one clause that states why it is unknown or impossible."""
     if job.memory_gb and priced_gpus.memory_gib is None:
         return f"the memory of {priced_gpus.gpu} is unknown"
     if job.memory_gb and not _holds(job.memory_gb, priced_gpus):
@@ -162,7 +162,7 @@ def _bill(
         return None
     interruptions = sum(number * expm1(per_hour * length) for length, number in stretches)
     lost = sum(number * _redone_h(length, per_hour) for length, number in stretches) if per_hour else 0.0
-    # an interruption during a restart costs another start: a geometric series
+    # an interruption during a restart costs another restart: a geometric series
     again = interruptions * (expm1(per_hour * start_h) / per_hour if per_hour * start_h > 1e-9 else start_h)
     hours = setup_h + start_h + work_h + lost + again
     if not isfinite(hours) or hours > _MOST_HOURS:
@@ -183,18 +183,18 @@ def _bill(
 
 
 def _stretches(work_h: float, stretch_h: float) -> list[tuple[float, float]]:
-    """The work between checkpoints: length and number of whole stretches, and the rest."""
+    """Split the work between checkpoints into the length and number of whole stretches, and the rest."""
     whole, rest = divmod(work_h, stretch_h)
     return [(stretch_h, whole), (rest, 1.0)]
 
 
 def _redone_h(stretch_h: float, per_hour: float) -> float:
-    """Repeated work until a stretch is finished: every interruption restarts it."""
+    """Hours of repeated work until a stretch is finished: every interruption restarts it."""
     return max(0.0, expm1(per_hour * stretch_h) / per_hour - stretch_h)
 
 
 def _beyond(hours: float, runs: float, priced_gpus: PricedGpus) -> float:
-    """Hours billed but not used: each run is billed for a minimum time, and in whole steps."""
+    """Hours that are billed but not used: each run is billed for a minimum time, and in whole steps."""
     run_s = hours * HOUR_S / runs
     billed_s = max(run_s, priced_gpus.min_billing_s)
     if priced_gpus.billing_step_s:
@@ -224,7 +224,7 @@ def training_flop(params: float, tokens: float, *, full: bool) -> float:
 
 
 def inference_flop(params: float, tokens: float) -> float:
-    """2 FLOP per weight and token, without the reading of long contexts."""
+    """2 FLOP per weight and token, without attention over long contexts."""
     return 2.0 * params * tokens
 
 

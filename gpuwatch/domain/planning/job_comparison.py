@@ -1,4 +1,4 @@
-"""Offers, and hardware at a price that the owner names, compared by what a whole job costs on them."""
+"""Compares offers, and hardware at a stated price, by the cost of a whole job on them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from gpuwatch.domain.planning.job import JobBill, JobCost, JobTraffic, PricedGpu
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobSpec
 from gpuwatch.domain.planning.price_floors import MarketPrice, PriceFloors
 
-LIKELY = 0.5  # chance to finish, under which an offer is ranked last
+LIKELY = 0.5  # chance to finish, below which an offer is ranked last
 
 # --- offers -----------------------------------------------------------------------------------------------------------
 
 
 class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer with what the job costs there.
+    """An offer with the cost of the job on it.
 
     Attributes:
-        too_cheap: far under the other offers of its GPU: a mistake, a trap, or a machine that fails.
-        chance: that the machine runs to the end of the job (or of a stretch between checkpoints); None: unknown.
+        too_cheap: far below the other offers of its GPU: a mistake, a trap, or a machine that fails.
+        chance: probability that the machine runs to the end of the job (or of a checkpoint interval); None: unknown.
     """
 
     offer: Offer
@@ -41,7 +41,7 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unlikely(self) -> bool:
-        """Will the machine rather fail than finish the job?"""
+        """Is the machine more likely to fail than to finish the job?"""
         return self.chance is not None and self.chance < LIKELY
 
     @property
@@ -51,7 +51,7 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feasibility(StrEnum):
-    """Whether a job stays within a limit, by the best and the worst case."""
+    """Whether a job stays within a limit, in the best and in the worst case."""
 
     FEASIBLE = "feasible"
     UNCERTAIN = "uncertain"
@@ -59,7 +59,7 @@ class Feasibility(StrEnum):
 
 
 def feasibility(cost: JobCost, max_usd: float | None, within_s: float | None = None) -> Feasibility:
-    """Whether the job stays within a cost and a time: at worst, at best, or not at all. None: no such limit."""
+    """Check a job against limits of cost and time (None: no limit): met at worst, only at best, or not at all."""
     if _is_within(cost.high, max_usd, within_s):
         return Feasibility.FEASIBLE
     return Feasibility.UNCERTAIN if _is_within(cost.low, max_usd, within_s) else Feasibility.NOT_FEASIBLE
@@ -72,9 +72,9 @@ def _is_within(bill: JobBill, max_usd: float | None, within_s: float | None) -> 
 
 
 class JobRanking(msgspec.Struct, frozen=True, kw_only=True):
-    """Cheapest job first, by the worst case; offers that one should doubt last.
+    """Offers by cost of the job in the worst case, cheapest first, doubtful offers last.
 
-    `refused`: the number of unsuitable offers by reason. `late`: those of them that are in time at best.
+    `refused`: the number of unsuitable offers by reason. `late`: those that are in time only in the best case.
     """
 
     placed: tuple[JobOffer, ...]
@@ -98,7 +98,7 @@ def rank_offers(
     """Rank the offers that can do the job, and count the reasons against the others.
 
     Args:
-        any_price: believe every price: none is marked as too cheap.
+        any_price: treat all prices as plausible.
     """
     placed, late, refused = [], [], Counter[str]()
     floors = PriceFloors(()) if any_price else _floors(offers)
@@ -128,7 +128,7 @@ def rank_offers(
 
 
 def _chance(job: JobSpec, offer: Offer, cost: JobCost) -> float | None:
-    """Reliability is read as the chance to run through a day (assumed); work since a checkpoint is lost, no more."""
+    """Reliability counts as the probability to run for a day (assumed); at most the work since a checkpoint is lost."""
     if offer.reliability is None:
         return None
     hours = cost.high.hours if job.checkpoint_s is None else min(cost.high.hours, job.checkpoint_s / HOUR_S)
@@ -140,7 +140,7 @@ def _rank(one: JobOffer) -> tuple[bool, int, int, str, str]:
 
 
 def _floors(offers: Iterable[tuple[Offer, OfferPrice]]) -> PriceFloors:
-    """By what is for rent, whether the job fits it or not. A price list is no trap, and does not count."""
+    """The floors of the rentable offers, whether the job fits them or not. Price lists do not count."""
     return PriceFloors(
         _market_price(offer, price)
         for offer, price in offers
@@ -172,7 +172,7 @@ def _ends_after(begins: datetime, cost: JobCost, until: datetime) -> bool:
     return begins + timedelta(hours=cost.high.hours) > until
 
 
-# --- named hardware ---------------------------------------------------------------------------------------------------
+# --- hardware named by the owner --------------------------------------------------------------------------------------
 
 _FORM = re.compile(
     r"(?P<gpus>[^@]+?)\s*@\s*\$?(?P<usd>[0-9]{1,6}(?:\.[0-9]{1,9})?)"
@@ -183,7 +183,7 @@ EXPECTED = 'expected cards at a price per GPU-hour, such as "4x A100 @ 1.20" or 
 
 
 class PlannedHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """Some cards at a price per GPU-hour. `hours` None: computed from the job."""
+    """Cards at a price per GPU-hour. `hours` None: computed from the job."""
 
     text: str
     on: GpuAllocation
@@ -208,13 +208,13 @@ class HardwareExtras(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with what the job costs there. `break_even`: the speed relative to the first at equal cost."""
+    """A candidate with the cost of the job on it. `break_even`: the speed relative to the first at equal cost."""
 
     candidate: PlannedHardware
     priced_gpus: PricedGpus
     cost: JobCost
     break_even: float
-    speed: FigureRange  # estimated speed relative to the first
+    speed: FigureRange  # estimated speed relative to the first candidate
 
 
 def parse_hardware(text: str) -> PlannedHardware:
@@ -233,13 +233,13 @@ def parse_hardware(text: str) -> PlannedHardware:
 def compare_hardware(
     job: JobSpec, candidates: Sequence[PlannedHardware], traffic: JobTraffic, extras: HardwareExtras
 ) -> list[ComparedHardware]:
-    """Compare candidates with the first, in the given order. Raises ValueError: the cost of one cannot be computed."""
+    """Compare candidates with the first one, in the given order. Raises ValueError: a cost cannot be computed."""
     found: list[ComparedHardware] = []
     for one in candidates:
         priced_gpus = priced_gpus_of_plan(one, job, extras)
         cost = cost_on(msgspec.structs.replace(_with_hours(job, one), within_s=None), priced_gpus, traffic)
         if isinstance(cost, str):
-            raise ValueError(f"{one.text!r}: {cost}")  # noqa: TRY004 the reason is a text
+            raise ValueError(f"{one.text!r}: {cost}")  # noqa: TRY004 - the cost is a text that states why
         first = found[0] if found else None
         speed = exactly(1.0) if first is None else _speed(first.cost, cost)
         even = 1.0 if first is None else priced_gpus.microusd_hour / first.priced_gpus.microusd_hour

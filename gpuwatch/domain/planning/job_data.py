@@ -1,4 +1,4 @@
-"""What a job moves and stores: its model, its data, its checkpoints; derived where the owner does not say."""
+"""The data that a job moves and stores: model, data set, checkpoints; derived if the owner does not state it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuwatch.domain.planning.memory_need import (
     lora_params,
 )
 
-PUBLISHED_BYTES: Final = 2.0  # of a parameter: models are published in 16 bits
+PUBLISHED_BYTES: Final = 2.0  # per parameter: models are published in 16 bits
 BYTES_PER_TOKEN: Final = 4.0  # of plain text; assumed: four letters a token, as in OpenAI's rule of thumb for English
 SYSTEM_GB: Final = 20.0  # assumed: the image, its packages, and logs
 LOAD_GB_S: Final = FigureRange(140 / 420, 140 / 300)  # the articles: a 70B model loads in 5 to 7 minutes
@@ -25,7 +25,7 @@ _ADAPTER_BYTES: Final = 4.0
 
 
 class JobData(msgspec.Struct, frozen=True, kw_only=True):
-    """GB, and the time to load the model, of a job whose model is known."""
+    """Sizes in GB, and the time to load the model, for a job with a known model."""
 
     model_gb: float  # as downloaded
     data_gb: float
@@ -34,20 +34,20 @@ class JobData(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def download_gb(self) -> float:
-        """What is fetched before the first start."""
+        """The data to fetch before the first start."""
         return self.model_gb + self.data_gb
 
     @property
     def disk_gb(self) -> float:
-        """What the disk must hold, in tens of GB."""
+        """The disk size that the job needs, in tens of GB."""
         return ceil((self.download_gb + self.checkpoint_gb + SYSTEM_GB) / 10) * 10.0
 
 
 def data_of(work: Workload, tokens: float | None) -> JobData:
-    """What a workload moves and stores.
+    """The data that a workload moves and stores.
 
     Args:
-        tokens: of the data, each once; None: unknown, and left out.
+        tokens: tokens of the data set, each once; None: unknown and left out.
     """
     params = work.model.params
     each = bytes_per_weight(work) if work.method is TrainingMethod.INFERENCE else PUBLISHED_BYTES
@@ -61,7 +61,7 @@ def data_of(work: Workload, tokens: float | None) -> JobData:
 
 
 def _checkpoint_gb(work: Workload) -> float:
-    """One checkpoint: the weights that are trained, and the optimizer's state."""
+    """The size of one checkpoint: the trained weights and the optimizer's state."""
     if not work.trains:
         return 0.0
     states = OPTIMIZER_BYTES[work.optimizer]

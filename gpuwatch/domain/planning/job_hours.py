@@ -1,4 +1,4 @@
-"""How long a job takes on some GPUs: by measurements, a speed-up, or FLOP/s at a stated utilisation."""
+"""The duration of a job on some GPUs: by measurements, a speed-up, or FLOP/s at a stated utilisation."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class GpuRate(msgspec.Struct, frozen=True):
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
-    """Writing text: every step reads the weights and the caches once, and writes one token of each sequence."""
+    """Generating text: each step reads the weights and the caches once, and writes one token of each sequence."""
 
     read_gb: float  # per step
-    batch: int  # sequences at once
+    batch: int  # concurrent sequences
     flop_per_token: float
 
 
 class JobPrompts(msgspec.Struct, frozen=True, kw_only=True):
-    """Reading text, before any is written."""
+    """Reading the prompts before generation starts."""
 
     tokens: float
     speed: JobSpeed
@@ -41,26 +41,26 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job. Its duration follows from `hours` on some GPUs, or from `tokens` and a speed."""
 
     hours: FigureRange | None = None
-    on: GpuAllocation | None = None  # where it takes those hours; None: on any GPUs
+    on: GpuAllocation | None = None  # the GPUs that take those hours; None: any GPUs
     speedup: tuple[GpuRate, ...] = ()  # other GPUs relative to `on`
     tokens: float | None = None
     tokens_per_s: tuple[GpuRate, ...] = ()
     flop: float | None = None  # operations of the whole job
-    decoding: Decoding | None = None  # of inference: bound by memory, not by arithmetic, until the batch is large
-    speed: Any = None  # a `JobSpeed`, of published measurements; never in settings, whose cache is typed
-    prompts: Any = None  # `JobPrompts`: what inference reads before it writes; never in settings
+    decoding: Decoding | None = None  # for inference: limited by memory, not by arithmetic, until the batch is large
+    speed: Any = None  # a `JobSpeed`, from published measurements; never in settings, whose cache is typed
+    prompts: Any = None  # `JobPrompts`: what inference reads before generation; never in settings
     utilisation: FigureRange | None = None  # share of the data sheet's FLOP/s; also scales `hours` by FLOP/s
-    fp8: bool = False  # use the data sheet's figure for 8 bits
-    bf16: bool = False  # needs bf16, which cards before Ampere do not support
-    scaling: float = 1.0  # contribution of each further GPU, relative to the first
-    memory_gb: float = 0.0  # total over the GPUs, without each card's overhead
-    setup_s: FigureRange = exactly(0.0)  # at the first start only
+    fp8: bool = False  # use the data sheet's 8-bit figure
+    bf16: bool = False  # needs bf16, which cards before Ampere lack
+    scaling: float = 1.0  # contribution of each further GPU, relative to the first one
+    memory_gb: float = 0.0  # total over the GPUs, without the overhead of each card
+    setup_s: FigureRange = exactly(0.0)  # only at the first start
     load_s: FigureRange = exactly(0.0)  # at every start: loading the model
     image_gb: float = 0.0  # pulled at every start
-    download_mbps: float | None = None  # if an offer does not state its speed
-    checkpoint_s: float | None = None  # between two checkpoints; None: unfinished work is lost
-    labour_usd: float = 0.0  # of people, once
-    prepare_usd: FigureRange = exactly(0.0)  # of a machine without GPUs that prepares the data, once
+    download_mbps: float | None = None  # used if an offer does not state its speed
+    checkpoint_s: float | None = None  # interval between checkpoints; None: unfinished work is lost
+    labour_usd: float = 0.0  # work by people, once
+    prepare_usd: FigureRange = exactly(0.0)  # machine without GPUs that prepares the data, once
     within_s: float | None = None  # limit for the whole job, in the worst case
     interruptions_per_day: float = 0.0  # of interruptible offers, while running
 
@@ -73,7 +73,7 @@ _NO_BF16 = "{gpu} does not support bf16 (it supports fp16)"
 
 
 class JobHours(msgspec.Struct, frozen=True):
-    """Hours of work on some GPUs, and how they were computed."""
+    """Hours of work on some GPUs, and the method of computation."""
 
     value: FigureRange
     how: str
@@ -81,10 +81,10 @@ class JobHours(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8192)  # the same few GPUs for every offer of every poll
 def hours_on(job: JobSpec, gpu: str, count: int, nvlink: bool | None = None) -> JobHours | str:
-    """Hours of work on a number of GPUs; or why they are unknown, as one clause.
+    """Hours of work on a number of GPUs, or one clause that states why they are unknown.
 
     Args:
-        nvlink: whether NVLink joins them, as an offer says; None: as the data sheet says.
+        nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
     """
     if job.hours is not None:
         return _by_reference(job, job.hours, gpu, count)
@@ -176,7 +176,7 @@ def _by_flops(job: JobSpec, flop: float, utilisation: FigureRange, gpu: str, cou
 def _by_roofline(
     job: JobSpec, tokens: float, decoding: Decoding, utilisation: FigureRange, gpu: str, count: int
 ) -> JobHours | str:
-    """A step takes as long as reading or computing does, whichever is longer (Williams et al., 2009)."""
+    """A step takes as long as reading or computing takes, whichever is longer (Williams et al., 2009)."""
     if job.bf16 and lacks_bf16(gpu):
         return _NO_BF16.format(gpu=gpu)
     specs, peak = specs_of(gpu), peak_flops(gpu, fp8=job.fp8)
@@ -203,7 +203,7 @@ def _percent(shares: FigureRange) -> FigureRange:
 
 
 def _nearest(rates: Iterable[GpuRate], gpu: str, count: int) -> GpuRate | None:
-    """A GPU's figure with the nearest count; of equal ones, the one that names fewer models."""
+    """The figure of a GPU with the nearest count; of equally near ones, the one that names fewer models."""
     mine = [rate for rate in rates if gpu in rate.on.gpus]
     return min(mine, key=lambda rate: (abs((rate.on.count or 1) - count), len(rate.on.gpus)), default=None)
 

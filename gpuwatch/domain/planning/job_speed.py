@@ -1,4 +1,4 @@
-"""How fast one job runs on any GPUs, by the published measurements: the same answer for `plan job` and `plan fit`."""
+"""The speed of a job on any GPUs, from published measurements: the same result for `plan job` and `plan fit`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SLOWED = FigureRange(0.5, 0.7)  # the articles: CPU offload and micro-batches co
 
 
 class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A job's work, and the measurements to estimate it from. Compared by identity: it is a key of caches.
+    """A job's work, and the measurements for its estimate. Compared by identity, because it is a key of caches.
 
     Attributes:
-        factor: applied to what is estimated: 1 for the way that publications measure.
+        factor: applied to the estimate; 1: the job runs as in the publications.
     """
 
     table: ThroughputTable
@@ -26,10 +26,10 @@ class JobSpeed(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     factor: FigureRange = exactly(1.0)
 
     def on(self, gpu: str, count: int, nvlink: bool | None = None) -> SpeedEstimate | None:
-        """Tokens a second on some GPUs; None: no data sheet says what they can do.
+        """Tokens a second on some GPUs; None: no data sheet states their performance.
 
         Args:
-            nvlink: whether NVLink joins them, as an offer says; None: as the data sheet says.
+            nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
         """
         specs = specs_of(gpu)
         found = None if specs is None else estimate_speed(self.table, self.task, specs, count, nvlink)
@@ -50,10 +50,10 @@ def speed_of(work: Workload, table: ThroughputTable) -> JobSpeed:
 
 
 def task_of(work: Workload, method: WorkMethod | None = None) -> SpeedTask:
-    """A workload as what a speed is of.
+    """A workload as a task for a speed estimate.
 
     Args:
-        method: prefill, of inference; None: the workload's own, of inference writing text.
+        method: prefill, for inference; None: the workload's own method, for inference the generation of text.
     """
     model, shape = work.model, work.model.shape
     return SpeedTask(

@@ -1,4 +1,4 @@
-"""Language models by their shape, which determines memory and arithmetic. Figures: the published configs."""
+"""Language models by their shape, which determines memory and arithmetic. Source: the published configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRAIN = 128  # hidden sizes are multiples of it
 
 
 class LanguageModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model to run or train. `like` names the known model whose shape was used or scaled; None: its own."""
+    """A model to run or train. `like` names the known model whose shape was used or scaled; None: its own shape."""
 
     name: str
     params: float
@@ -34,7 +34,7 @@ def _known(name: str, billions: float, shape: TransformerShape, active: float | 
 MODELS = (
     _known(
         "GPT-2", 0.124, TransformerShape(12, 768, 12, 12, 2048, 50257, tied=True)
-    ),  # 4 h twice is as much as 8/3 h thrice
+    ),  # 4 h twice equals 8/3 h three times
     _known("Llama 3.2 1B", 1.236, TransformerShape(16, 2048, 32, 8, 8192, 128256, tied=True)),
     _known("Llama 3.2 3B", 3.213, TransformerShape(28, 3072, 24, 8, 8192, 128256, tied=True)),
     _known("Llama 2 7B", 6.738, TransformerShape(32, 4096, 32, 32, 11008, 32000)),
@@ -57,7 +57,7 @@ _TYPICAL = tuple(model for model in MODELS if model.name in (*_SHAPES, "Llama 3.
 
 
 def model_of(text: str) -> LanguageModel:
-    """A model by its name, or one of this size ("70B"). Raises ValueError: what was expected."""
+    """Find a model by its name, or build one of this size ("70B"). Raises ValueError: what was expected."""
     if (known := _NAMED.get(fold(text))) is not None:
         return known
     try:
@@ -77,7 +77,7 @@ def model_of(text: str) -> LanguageModel:
 
 
 def of_size(params: float, name: str) -> LanguageModel:
-    """A dense model of a known size only: with the shape of the nearest typical model, scaled if necessary."""
+    """A dense model of known size only: with the shape of the nearest typical model, scaled if necessary."""
     near = min(_TYPICAL, key=lambda model: max(model.params / params, params / model.params))
     ratio = params / near.params
     shape = near.shape if 1 / _SAME <= ratio <= _SAME else _scaled(near.shape, ratio)
@@ -85,13 +85,13 @@ def of_size(params: float, name: str) -> LanguageModel:
 
 
 def model_from_config(fields: Mapping[str, Any], name: str) -> LanguageModel:
-    """From a model's own `config.json`, as its publisher ships it. Raises ValueError: a field is missing or invalid."""
+    """A model from its own `config.json`, as published. Raises ValueError: a field is missing or invalid."""
     shape = shape_from_config(fields)
     return LanguageModel(name=name, params=shape.params, active_params=shape.active_params, shape=shape)
 
 
 def _scaled(shape: TransformerShape, ratio: float) -> TransformerShape:
-    """Depth and width scale alike: parameters are proportional to layers × hidden²."""
+    """Scale depth and width alike: parameters are proportional to layers × hidden²."""
     by = ratio ** (1 / 3)
     hidden = max(_GRAIN, round(shape.hidden * by / _GRAIN) * _GRAIN)
     heads = max(1, hidden // (shape.hidden // shape.heads))

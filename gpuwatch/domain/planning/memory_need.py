@@ -1,4 +1,4 @@
-"""How much GPU memory a model needs, by parts, and how many cards hold it.
+"""The GPU memory that a model needs, by parts, and the number of cards that hold it.
 
 Weights, gradients and optimizer states as in Rajbhandari et al. (ZeRO, 2020: 16 bytes per parameter for AdamW in mixed
 precision), activations as in Korthikanti et al. (Reducing Activation Recomputation, 2022: 34 bytes per token, width and
@@ -23,7 +23,7 @@ from gpuwatch.domain.planning.transformer_shape import LinearRole, TransformerSh
 
 GB: Final = 1e9
 GIB_GB: Final = 2**30 / GB
-RESERVE: Final = 0.10  # of a card stays free, as in vLLM by default
+RESERVE: Final = 0.10  # share of a card that stays free, as in vLLM by default
 OVERHEAD_GB: Final = 1.0  # per card: CUDA context, libraries, communication buffers
 _MACHINE: Final = 8  # cards per machine
 _PREFILL: Final = 8192  # tokens that an inference server prefills at once (vLLM's default)
@@ -67,9 +67,9 @@ OPTIMIZER_BYTES: Final[Mapping[str, float]] = {  # bytes of state per trained pa
     "lion": 4.0,
     "sgd-momentum": 4.0,
     "sgd": 0.0,
-    "adafactor": 0.0,  # rows and columns alone
+    "adafactor": 0.0,  # row and column statistics only
 }
-_ADAPTED: Final = {  # the matrices that LoRA adapts
+_ADAPTED: Final = {  # the matrices adapted by LoRA
     "all": frozenset(LinearRole) - {LinearRole.ROUTER},
     "qv": frozenset({LinearRole.QUERY, LinearRole.VALUE}),
 }
@@ -77,25 +77,25 @@ _QUANT_BITS: Final = 0.127  # constants of 4-bit weights, per parameter
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be in memory at once."""
+    """What must be in memory at the same time."""
 
     model: LanguageModel
     method: TrainingMethod = TrainingMethod.FULL
     precision: Precision = Precision.BF16
     optimizer: str = "adamw"
-    batch: int = 1  # sequences at once, over all cards
+    batch: int = 1  # concurrent sequences, over all cards
     context: int = 4096  # tokens per sequence
     recompute: bool = True  # recompute a layer's activations in the backward pass ("gradient checkpointing")
     fused_attention: bool = True  # FlashAttention: no context × context matrix in memory
     master: bool = True  # weights below 32 bits have a 32-bit copy, which the optimizer updates
-    rank: int = 16  # of LoRA's matrices
-    targets: str = "all"  # "all": adapters in every linear layer; "qv": in query and value only
-    offload: bool = False  # the memory of the CPU holds the optimizer's states, or the fixed weights under adapters
-    micro_batch: int | None = None  # sequences in memory at once, where a batch is done in several passes
+    rank: int = 16  # rank of LoRA's matrices
+    targets: str = "all"  # "all": adapters in all linear layers; "qv": in query and value only
+    offload: bool = False  # CPU memory holds the optimizer's states, or the fixed weights under adapters
+    micro_batch: int | None = None  # concurrent sequences in memory, if a batch takes several passes
 
     @property
     def at_once(self) -> int:
-        """Sequences in memory at once."""
+        """Concurrent sequences in memory."""
         return self.batch if self.micro_batch is None else min(self.batch, self.micro_batch)
 
     @property
@@ -105,11 +105,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload as a person names it. The rest is as in `Workload`."""
+    """A workload as the owner states it. The other fields are those of `Workload`."""
 
     params: str | None  # "70B", or a model's name
     shape: Path | None  # the model's config.json
-    method: str | None  # None: "inference" for a task of inference, else "full"
+    method: str | None  # None: "inference" for inference, otherwise "full"
     precision: str
     optimizer: str
     batch: int
@@ -161,9 +161,9 @@ def memory_need(work: Workload) -> MemoryNeed:
 
 
 def gb_read_per_step(work: Workload) -> float:
-    """GB that a server reads to write one more token of each sequence: the weights, and half of a full KV cache.
+    """GB that a server reads to generate one more token of each sequence: the weights, and half of a full KV cache.
 
-    Of a mixture of experts, the experts of every sequence, all of them at most.
+    For a mixture of experts, the experts of all sequences, but at most all experts.
     """
     model = work.model
     experts = min(1.0, work.batch * model.active_params / model.params)
@@ -182,13 +182,13 @@ def usable_gb(memory_gib: float) -> float:
 
 
 def cards_for(gb: float, memory_gib: float) -> int:
-    """Cards that hold it, divided evenly and rounded up."""
+    """Cards that hold the workload, divided evenly and rounded up."""
     usable = usable_gb(memory_gib)
     return ceil(round(gb / usable, 9)) if usable else 0
 
 
 def even_card_count(cards: int, shape: TransformerShape) -> int:
-    """The next count that divides every layer evenly: 1, 2, 4, 8 within a machine, then whole machines."""
+    """The next count that divides all layers evenly: 1, 2, 4, 8 within a machine, then whole machines."""
     for count in (1, 2, 4, _MACHINE):
         if cards <= count and shape.heads % count == 0:
             return count
@@ -201,7 +201,7 @@ def holds(gb: float, memory_gib: float, cards: int) -> bool:
 
 
 def source_gb(params: float, precision: Precision, batch: int = 0, input_gb: float = 0.0) -> float:
-    """As the sources compute: weights and the batch's input only. 7B in 32 bits with 4 × 0.5 GB are 30."""
+    """As the sources compute it: weights and the batch's input only. 7B in 32 bits with 4 × 0.5 GB are 30."""
     return params * BYTES_PER_WEIGHT[precision] / GB + batch * input_gb
 
 
@@ -211,7 +211,7 @@ def source_cards(gb: float, memory_gb: float) -> int:
 
 
 def bytes_per_weight(work: Workload) -> float:
-    """Bytes that a weight takes in GPU memory, with the constants of 4 bits."""
+    """Bytes of a weight in GPU memory, including the constants of 4-bit weights."""
     held = _held(work)
     return BYTES_PER_WEIGHT[held] + (_QUANT_BITS / 8 if held is Precision.INT4 else 0.0)
 
@@ -248,7 +248,7 @@ def _trained(work: Workload) -> list[MemoryPart]:
 
 
 def _offloaded(work: Workload, parts: list[MemoryPart]) -> list[MemoryPart]:
-    """What stays on the GPUs: of the fixed weights under adapters two layers at a time (Ren et al., ZeRO-Offload)."""
+    """The parts that stay on the GPUs; of fixed weights, two layers at a time (Ren et al., ZeRO-Offload)."""
     if work.method is TrainingMethod.FULL:
         return [part for part in parts if part.name not in {"master copy", "optimizer"}]
     weights, *others = parts
@@ -292,26 +292,26 @@ def _prefill(work: Workload) -> MemoryPart:
     return MemoryPart("activations", gb, f"one layer for {tokens:,} prompt tokens")
 
 
-# --- which cards hold it ----------------------------------------------------------------------------------------------
+# --- cards that hold it -----------------------------------------------------------------------------------------------
 
 
 class CardFit(msgspec.Struct, frozen=True, kw_only=True):
     """A number of cards that hold the workload."""
 
     gpu: GpuSpecs
-    least: int  # cards that hold it
-    cards: int  # cards to rent: a count that divides every layer evenly
-    filled: float  # share of each whole card, its overhead included, with `cards` cards
+    least: int  # cards that are enough to hold it
+    cards: int  # cards to rent: a count that divides all layers evenly
+    filled: float  # used share of each card, its overhead included, with `cards` cards
     against: tuple[str, ...]  # reasons against it
 
     @property
     def is_even(self) -> bool:
-        """Does the least count divide evenly by itself?"""
+        """Does `least` already divide the layers evenly?"""
         return self.cards == self.least
 
 
 def fitting_cards(needed: MemoryNeed, most_cards: int, names: Iterable[str] | None = None) -> list[CardFit]:
-    """Cards that can hold it: first without reasons against, then even counts, then few cards, then small ones.
+    """Cards that can hold it, sorted by: no reasons against them, even counts, few cards, small cards.
 
     Args:
         names: canonical names; None: the whole catalogue.

@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpuwatch.domain.planning.transformer_shape import TransformerShape
 
 _MOST: Final = 10**7
-# keys of layers that are no plain attention and feed-forward: recurrent, or of a different size from layer to layer
+# keys of layers other than plain attention and feed-forward: recurrent, or of varying size
 _OTHER_LAYERS: Final = (
     "attn_layer_period", "block_configs", "conv_L_cache", "global_head_dim", "hidden_size_per_layer_input",
     "hybrid_override_pattern", "linear_attn_config", "linear_num_value_heads", "mamba_d_state",
@@ -17,14 +17,14 @@ _OTHER_LAYERS: Final = (
 _UNGATED: Final = frozenset(
     {"bloom", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron", "opt", "phi", "starcoder2"}
 )
-_TIED: Final = frozenset(  # unless the file says otherwise
+_TIED: Final = frozenset(  # unless the file states otherwise
     {"bloom", "cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "gpt_bigcode", "mpt",
      "opt", "starcoder2"}
 )  # fmt: skip
 
 
 def shape_from_config(fields: Mapping[str, Any]) -> TransformerShape:
-    """The shape that a config.json states. Raises ValueError: a field is missing, invalid or of another kind."""
+    """The shape in a config.json. Raises ValueError: a field is missing, invalid or of another kind."""
     text = fields.get("text_config")
     own = dict(text) if isinstance(text, Mapping) else dict(fields)
     if other := next((key for key in _OTHER_LAYERS if own.get(key)), None):
@@ -57,7 +57,7 @@ def _feed_forward(own: Mapping[str, Any], hidden: int, kind: str) -> dict[str, i
         return {"ffn": _whole(own, "intermediate_size", "n_inner", "ffn_hidden_size", default=default)}
     ffn = _whole(own, "moe_intermediate_size", "intermediate_size")
     found = {"experts": experts, "used": _whole(own, "num_experts_per_tok", "experts_per_token", default=1), "ffn": ffn}
-    if "interleave_moe_layer_step" in own:  # Llama 4: each such layer has experts, and one that all tokens share
+    if "interleave_moe_layer_step" in own:  # Llama 4: each such layer has experts, and one expert for all tokens
         layers = _whole(own, "num_hidden_layers")
         dense = layers - layers // _whole(own, "interleave_moe_layer_step")
         return found | {"shared": ffn} | _dense(dense, own, "intermediate_size_mlp")
@@ -86,7 +86,7 @@ def _latent(own: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _whole(fields: Mapping[str, Any], *keys: str, default: int | None = None) -> int:
-    """The first of some keys that has a value. A default of 0 allows 0."""
+    """The value of the first of these keys that has one. A default of 0 allows 0."""
     key = next((key for key in keys if fields.get(key) is not None), keys[0])
     value = fields.get(key)
     if value is None:

@@ -1,6 +1,6 @@
-"""The index of published models, `language-models.csv`: shapes as their config.json states them.
+"""The index of published models, `language-models.csv`: shapes as stated in their config.json.
 
-A name is looked up as it is written on Hugging Face, without its publisher, or without what does not change the shape
+A name is looked up as on Hugging Face, without its publisher, or without parts that do not change the shape
 ("-Instruct", "-it", "-hf", a version of the weights).
 """
 
@@ -28,18 +28,18 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str  # on Hugging Face, with its publisher
     shape: TransformerShape
-    published_params: float  # counted in the published files, or as the model card says
-    published_active: float | None  # as the model card says; None: it does not, or all are
-    source: str  # where the shape was read: see the index's `sources`
+    published_params: float  # counted in the published files, or from the model card
+    published_active: float | None  # from the model card; None: not stated, or all parameters
+    source: str  # where the shape was read; see `sources` of the index
 
     @property
     def short_name(self) -> str:
-        """Without its publisher."""
+        """The name without its publisher."""
         return self.name.rpartition("/")[2]
 
 
 class ModelIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows, when they were collected, and what their sources are."""
+    """All rows, the date of collection, and their sources."""
 
     date: str
     sources: dict[str, str]
@@ -62,7 +62,7 @@ def model_index() -> ModelIndex:
 
 
 def find_listed(text: str) -> ListedModel | None:
-    """A model by its name, or by the beginning of one name alone; None: it is not in the index."""
+    """Find a model by its name, or by an unambiguous prefix of one; None: it is not in the index."""
     names = _names()
     if found := next((names[key] for key in _keys(text) if key in names), None):
         return found
@@ -72,7 +72,7 @@ def find_listed(text: str) -> ListedModel | None:
 
 
 def near_names(text: str) -> list[str]:
-    """Up to three names that are spelled alike."""
+    """Up to three similar names."""
     short = {fold(one.short_name): one.short_name for one in model_index().models}
     return [short[key] for key in get_close_matches(fold(text.rpartition("/")[2]), short, 3, 0.7)]
 
@@ -81,7 +81,7 @@ def near_names(text: str) -> list[str]:
 def _names() -> dict[str, ListedModel]:
     found: dict[str, ListedModel] = {}
     keys = [(_keys(one.name), one) for one in model_index().models]
-    for depth in range(3):  # an exact name before one without its publisher, and that before an abbreviated one
+    for depth in range(3):  # an exact name before one without its publisher, and the latter before an abbreviated name
         for forms, one in keys:
             found.setdefault(forms[depth], one)
     return found

@@ -1,4 +1,4 @@
-"""What a short run on a hundredth of the data says about the whole: its time, and whether its loss falls."""
+"""Extrapolates a short run on a hundredth of the data: the time of the whole job, and whether its loss falls."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import msgspec
 
 from gpuwatch.domain.planning.figures import FigureRange
 
-VARIATION = 1.1  # assumed: how far the mean speed of the whole lies from that of a pilot
+VARIATION = 1.1  # the mean speed of the whole job may differ from that of a pilot by this factor (assumed)
 METHOD_TEXT = "time: tokens ÷ the measured speed, ± 10 %; loss: a straight line over the logarithm of the tokens seen"
 
 
 class PilotPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole job by its pilot. `loss`: at its end, if it goes on falling as it did; None: not measured."""
+    """The whole job, extrapolated from its pilot. `loss`: at its end, if the trend continues; None: not measured."""
 
     hours: FigureRange
     pilot_hours: float
     loss: float | None
-    falls: bool | None  # the loss; None: not measured
+    falls: bool | None  # whether the loss falls; None: not measured
 
 
 def plan_pilot(tokens: float, per_s: FigureRange, share: float, losses: Sequence[float]) -> PilotPlan:
     """Extrapolate a pilot.
 
     Args:
-        tokens: of the whole job.
-        per_s: as measured; one figure is widened by `VARIATION`.
-        share: of the tokens that the pilot saw, 0 to 1.
-        losses: at equal distances, the last at its end; empty, or at least two.
+        tokens: tokens of the whole job.
+        per_s: measured speed; a single figure is widened by `VARIATION`.
+        share: share of the tokens that the pilot processed, 0 to 1.
+        losses: at equal intervals, the last one at the pilot's end; empty, or at least two.
     """
     around = 1.0 if per_s.is_wide else VARIATION
     hours = FigureRange(tokens / (per_s.high * around) / 3600, tokens / (per_s.low / around) / 3600)
@@ -46,7 +46,7 @@ def plan_pilot(tokens: float, per_s: FigureRange, share: float, losses: Sequence
 
 
 def _slope(places: Sequence[float], values: Sequence[float]) -> float:
-    """Of the line with the least squares."""
+    """The slope of the least-squares line."""
     middle, mean = sum(places) / len(places), sum(values) / len(values)
     spread = sum((one - middle) ** 2 for one in places)
     return sum((at - middle) * (value - mean) for at, value in zip(places, values, strict=True)) / spread

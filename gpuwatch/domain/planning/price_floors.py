@@ -1,7 +1,7 @@
-"""Which prices are implausibly cheap: far below the others of the same GPU.
+"""Implausibly cheap prices: far below the others of the same GPU.
 
-Often a mistake, a trap, or a machine that fails. The market decides, not the job: which offers can run it does not
-change what is normal for a GPU.
+Such a price is often a mistake, a trap, or a machine that fails. It is judged by the whole market: which offers can run
+the job does not change the normal price of a GPU.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, NamedTuple
 
 from gpuwatch.domain.planning.card_specs import peak_flops
 
-TOO_CHEAP: Final = 0.5  # of the lower quartile
+TOO_CHEAP: Final = 0.5  # share of the lower quartile
 TOO_CHEAP_TEXT: Final = (
     "too cheap: under half of the lower quartile of that GPU's prices; a mistake, a trap, or a failing machine "
     "(include it with --any-price)"
 )
-_LEAST_OFFERS: Final = 5  # that make a quartile
+_LEAST_OFFERS: Final = 5  # needed for a quartile
 
 
 class MarketPrice(NamedTuple):
-    """A price per GPU-hour, in any unit that is the same for all."""
+    """A price per GPU-hour, in any common unit."""
 
     gpu: str
     family: str
@@ -33,9 +33,9 @@ _Key = Callable[[MarketPrice], tuple[tuple[str, bool], float | None]]
 
 
 class PriceFloors:
-    """A price is compared with the lower quartile of its GPU; with few offers of its family, then of all per FLOP/s.
+    """Compares a price with the lower quartile of its GPU; with few offers, of its family, then of all GPUs per FLOP/s.
 
-    Not with the median: a cloud sells the same card with many processors beside it, at several times the price.
+    The median is unsuitable: clouds sell the same card with many processors at several times the price.
     """
 
     def __init__(self, market: Iterable[MarketPrice]) -> None:
@@ -43,7 +43,7 @@ class PriceFloors:
         self._floors = [(key, _floors(seen, key)) for key in (_by_gpu, _by_family, _by_compute)]
 
     def is_too_cheap(self, one: MarketPrice) -> bool:
-        """Is it under the floor of the nearest group that has enough offers?"""
+        """Is it below the floor of the nearest group that has enough offers?"""
         for key, least in self._floors:
             group, value = key(one)
             if group in least and value is not None:

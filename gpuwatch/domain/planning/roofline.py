@@ -1,6 +1,6 @@
-"""The speed that a data sheet allows: arithmetic, memory and the link between the GPUs, at their full nominal rate.
+"""The speed according to the data sheet: arithmetic, memory and the link between the GPUs, at their full nominal rate.
 
-Nothing reaches it. What is measured divided by it is the share of the roofline, which `throughput` takes from
+No real job reaches it. The measured speed divided by it is the share of the roofline, which `throughput` takes from
 published measurements (Williams et al., 2009; all-gather and reduce-scatter volumes: Rajbhandari et al., ZeRO, 2020).
 """
 
@@ -15,7 +15,7 @@ from gpuwatch.domain.market.gpu_specs import GpuSpecs
 
 _GB: Final = 1e9
 _GIB_GB: Final = 2**30 / _GB
-_MACHINE: Final = 8  # GPUs that NVLink joins
+_MACHINE: Final = 8  # GPUs joined by NVLink
 _RACK: Final = 72  # of a GB200 NVL72
 # One direction, GB/s per GPU, by architecture: NVIDIA's data sheets of V100, A100, H100 and B200 (half of 300, 600, 900
 # and 1,800), and PCI-SIG's x16 of generations 3, 4 and 5.
@@ -24,11 +24,11 @@ _PCIE_GB_S: Final = {"Volta": 16.0, "Turing": 16.0, "Hopper": 64.0, "Blackwell":
 _PCIE_4_GB_S: Final = 32.0
 _NETWORK_GB_S: Final = {"Ampere": 25.0}  # between machines: MosaicML's 1,600 Gbit/s of eight A100
 _NETWORK_400G_GB_S: Final = 50.0  # 400 Gbit/s for each GPU, as in NVIDIA's DGX H100
-_READS_PER_STEP: Final = 3  # of the weights in training: forward, again for recomputed activations, backward
+_READS_PER_STEP: Final = 3  # of the weights in training: forward, recomputation of activations, backward
 
 
 class WorkMethod(StrEnum):
-    """What a speed is of."""
+    """The kind of work that a speed refers to."""
 
     FULL = "full"
     LORA = "lora"
@@ -43,13 +43,13 @@ class WorkMethod(StrEnum):
 
 
 class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Work whose tokens a second are asked for.
+    """Work whose speed in tokens a second is computed.
 
     Attributes:
-        active_params: used for a token: fewer than `params` in a mixture of experts.
-        weight_bytes: of one parameter, as held in GPU memory.
-        batch: sequences in memory at once over all GPUs.
-        offload: weights or gradients rest in the memory of the CPU.
+        active_params: parameters used per token: fewer than `params` in a mixture of experts.
+        weight_bytes: bytes of one parameter, as held in GPU memory.
+        batch: concurrent sequences in memory over all GPUs.
+        offload: CPU memory holds weights or gradients.
     """
 
     method: WorkMethod
@@ -66,10 +66,10 @@ class SpeedTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_fast_link(gpu: GpuSpecs, said: bool | None = None) -> bool:
-    """Does NVLink, or its like, join all GPUs of a machine? A bridge between pairs does not.
+    """Does NVLink or an equivalent join all GPUs of a machine? A bridge between pairs does not count.
 
     Args:
-        said: what an offer says; None: it does not say.
+        said: as stated by the offer; None: not stated.
     """
     return (gpu.nvlink or gpu.form_factor == "OAM") if said is None else said
 
@@ -79,7 +79,7 @@ def _machine(gpu: GpuSpecs) -> int:
 
 
 def link_gb_s(gpu: GpuSpecs, count: int, *, nvlink: bool) -> float:
-    """One direction of the link that bounds a GPU among `count`."""
+    """The one-way rate of the slowest link of a GPU among `count`."""
     if not nvlink:
         return _PCIE_GB_S.get(gpu.architecture, _PCIE_4_GB_S)
     if count > _machine(gpu):
@@ -88,7 +88,7 @@ def link_gb_s(gpu: GpuSpecs, count: int, *, nvlink: bool) -> float:
 
 
 def roofline_tokens_s(task: SpeedTask, gpu: GpuSpecs, count: int, *, nvlink: bool) -> float | None:
-    """Tokens a second of all GPUs at their nominal rates; None: the data sheet says too little."""
+    """Tokens a second of all GPUs at their nominal rates; None: the data sheet is incomplete."""
     peak = gpu.fp8_tflops if task.fp8 and gpu.fp8_tflops else gpu.fp16_tflops
     if not peak or not gpu.bandwidth_gb_s:
         return None
@@ -98,7 +98,7 @@ def roofline_tokens_s(task: SpeedTask, gpu: GpuSpecs, count: int, *, nvlink: boo
     link_s = 0.0
     if count > 1:
         link_s = _moved_gb(task, gpu, count) / link_gb_s(gpu, count, nvlink=nvlink) / step_tokens
-    if task.offload:  # the weights come over PCIe in every pass
+    if task.offload:  # the weights are transferred over PCIe in every pass
         link_s += 2 * task.params * task.weight_bytes / _GB / count / link_gb_s(gpu, 1, nvlink=False) / step_tokens
     return 1 / max(compute_s, memory_s, link_s)
 
@@ -113,8 +113,8 @@ def _flop_per_token(task: SpeedTask) -> float:
 def _read_gb(task: SpeedTask, count: int) -> float:
     """GB that one GPU reads per step.
 
-    In training each GPU works with all weights, whoever holds them; in inference each reads its part of the weights and
-    of the caches, half full on average.
+    In training, each GPU processes all weights, whichever GPU holds them; in inference, each reads its part of the
+    weights and of the caches, which are half full on average.
     """
     weights = task.params * task.weight_bytes / _GB
     if task.method.trains:
@@ -130,8 +130,8 @@ def _read_gb(task: SpeedTask, count: int) -> float:
 def _moved_gb(task: SpeedTask, gpu: GpuSpecs, count: int) -> float:
     """GB that a GPU sends per step.
 
-    All weights: two gathers and a reduction of 2 bytes a parameter. Adapters: the fixed weights are gathered twice,
-    unless each GPU holds them all. Inference: two sums a layer of each token's state, each sent twice.
+    All weights: two gathers and a reduction of 2 bytes per parameter. Adapters: the fixed weights are gathered twice,
+    unless each GPU holds all of them. Inference: two sums per layer of each token's state, each sent twice.
     """
     share = (count - 1) / count
     if task.method is WorkMethod.FULL:

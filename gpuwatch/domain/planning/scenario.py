@@ -1,4 +1,4 @@
-"""Scenarios compared step by step: the cost of each, and what another saves. Exact in decimals."""
+"""Compares scenarios step by step: the cost of each, and the savings of the others. Exact decimals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 _MOST = Decimal(10**9)  # a larger figure is a typo
-_WAYS = ("usd_gpu_hour", "usd_hour", "usd", "gpu", "percent")  # the sources of a step's cost; exactly one
+_WAYS = ("usd_gpu_hour", "usd_hour", "usd", "gpu", "percent")  # ways to state the cost of a step; exactly one
 METHOD_TEXT = "each step's hours × price, percentages of the steps they name; exact decimals"
 PriceOf = Callable[[str, int], Decimal]  # GPU, how many → USD per GPU-hour
 
@@ -42,14 +42,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ScenarioFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file; the others are compared with the first scenario."""
+    """The content of a file; scenarios are compared with the first one."""
 
     scenario: tuple[Scenario, ...]
     title: str = ""
 
 
 class StepCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of a step, and how it was computed."""
+    """The cost of a step, and its computation."""
 
     name: str
     how: str
@@ -68,7 +68,7 @@ class ScenarioCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_scenarios(raw: Mapping[str, Any]) -> ScenarioFile:
-    """Parse a file's tables. Raises ValueError: which key, and what was expected."""
+    """Parse the tables of a file. Raises ValueError: the key, and what was expected."""
     try:
         plan = msgspec.convert(raw, ScenarioFile)
     except msgspec.ValidationError as fault:
@@ -132,7 +132,7 @@ def _cost(step: ScenarioStep, before: Sequence[StepCost], price_of: PriceOf) -> 
 
 
 def _fault(step: ScenarioStep, before: Sequence[str]) -> str | None:
-    """What is wrong with a step, apart from types."""
+    """The errors of a step, apart from types."""
     ways = [way for way in _WAYS if getattr(step, way) is not None]
     if len(ways) != 1:
         return f"expected one of {', '.join(_WAYS)}" + (f", not {' and '.join(ways)}" if ways else "")
@@ -163,7 +163,7 @@ def _figure_fault(step: ScenarioStep) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """msgspec's message, with its path counted from 1."""
+    """The message of msgspec, with its path counted from 1."""
     words, _, path = text.partition(" - at `$.")
     for number in range(100, -1, -1):
         path = path.replace(f"[{number}]", f" {number + 1}")

@@ -1,9 +1,9 @@
-"""How fast a job runs, from what was measured: the nearest published speeds, carried over by the roofline.
+"""The speed of a job from measurements: the nearest published speeds, transferred by the roofline.
 
-Each measurement divided by its own roofline is a share of it. The shares of the nearest measurements, weighted by how
-much they resemble the job, times the job's own roofline are the estimate. Its range is that of the row where the job is
-the very one that was measured; else it is as wide as the estimates of left-out rows were wrong. Where no row resembles
-the job, the shares of all rows of its method bound it.
+Each measurement divided by its own roofline is a share of it. The estimate is the mean share of the nearest
+measurements, weighted by their similarity to the job, times the job's own roofline. If exactly the job was measured,
+the range is that of the measurement; otherwise it is as wide as the errors for rows that were left out of the estimate.
+If no row is similar to the job, the range is that of the shares of all rows with the same method.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gpuwatch.domain.market.gpu_specs import GpuSpecs, gpu_specs
 from gpuwatch.domain.planning.figures import FigureRange, exactly
 from gpuwatch.domain.planning.roofline import SpeedTask, WorkMethod, has_fast_link, roofline_tokens_s
 
-_NEAREST = 4  # rows that an estimate uses
-_SAME = 0.25  # distance under which a row counts as the very job
-_FAR = 4.0  # distance beyond which a row says nothing about a job
-_STEEPNESS = 1.5  # how much less a row counts for each unit of distance
-_LEAST_ROWS = 4  # that make quantiles
+_NEAREST = 4  # rows used in an estimate
+_SAME = 0.25  # distance below which a row counts as the same job
+_FAR = 4.0  # distance beyond which a row is ignored
+_STEEPNESS = 1.5  # how quickly the weight of a row falls with distance
+_LEAST_ROWS = 4  # needed for quantiles
 _INSIDE = 0.8  # share of the left-out rows within the range
-_ONE_RUN = 1.25  # assumed: how far another run of the same job lies from a single published figure
-_UNKNOWN_SPREAD = 3.0  # assumed, for a method without rows
+_ONE_RUN = 1.25  # how much another run of the same job may differ from a single published figure (assumed)
+_UNKNOWN_SPREAD = 3.0  # for a method without rows (assumed)
 
 
 class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True):
-    """A published measurement. `tokens_per_s`: of all GPUs together."""
+    """A published measurement. `tokens_per_s`: total of all GPUs."""
 
     model: str
     task: SpeedTask
@@ -40,26 +40,26 @@ class MeasuredSpeed(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: FigureRange
     publication: str
     url: str
-    date: str = ""  # that the publication states
+    date: str = ""  # as stated in the publication
 
     @property
     def text(self) -> str:
-        """The row in a few words."""
+        """The row as a short text."""
         what = f"{self.model} {self.task.method.value} on {self.count}× {self.gpu}"
         return f"{what}: {_speed_text(self.tokens_per_s)} ({self.publication})"
 
 
 class SpeedEstimate(msgspec.Struct, frozen=True):
-    """Tokens a second of all GPUs, and the measurements it rests on, nearest first; none: the roofline alone."""
+    """Tokens a second of all GPUs, and the measurements it is based on, nearest first; empty: the roofline alone."""
 
     tokens_per_s: FigureRange
     middle: float
     rows: tuple[MeasuredSpeed, ...]
-    is_measured: bool = False  # the very job was measured
+    is_measured: bool = False  # the same job was measured
 
     @property
     def how(self) -> str:
-        """How it was found, as one clause."""
+        """The basis of the estimate, as one clause."""
         speed = _speed_text(self.tokens_per_s)
         if self.is_measured:
             return f"{speed}, as measured: {self.rows[0].publication}"
@@ -74,12 +74,12 @@ def _speed_text(span: FigureRange) -> str:
 
 
 class ThroughputTable(msgspec.Struct, frozen=True, eq=False):
-    """All measurements. Compared by identity: there is one."""
+    """All measurements. Compared by identity, as there is only one table."""
 
     rows: tuple[MeasuredSpeed, ...]
 
     def shares(self, method: WorkMethod) -> FigureRange:
-        """The range of the shares of the roofline that this method reached: eight of ten lie within."""
+        """The range of roofline shares that contains eight of ten measurements of this method."""
         found = [share for row in self.rows if row.task.method is method and (share := share_of(row)) is not None]
         if len(found) < _LEAST_ROWS:
             return FigureRange(min(found, default=0.1), max(found, default=0.5))
@@ -98,10 +98,10 @@ def share_of(row: MeasuredSpeed) -> float | None:
 def estimate_speed(
     table: ThroughputTable, task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool | None = None
 ) -> SpeedEstimate | None:
-    """How fast a task runs on some GPUs. None: the data sheet does not say what they can do.
+    """The speed of a task on some GPUs. None: the data sheet does not state their performance.
 
     Args:
-        nvlink: whether NVLink joins them, as an offer says; None: as the data sheet says.
+        nvlink: whether NVLink joins them, according to the offer; None: according to the data sheet.
     """
     return _estimate(table, task, gpu, count, has_fast_link(gpu, nvlink), _spread_of(table, task.method))
 
@@ -109,7 +109,7 @@ def estimate_speed(
 def _estimate(
     table: ThroughputTable, task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool, spread: FigureRange
 ) -> SpeedEstimate | None:
-    """The estimate; `spread`: how far its ends lie from its middle, for a job like a row, and for one unlike all."""
+    """The estimate; `spread`: the factors of its range for a job similar to a row, and for one unlike all rows."""
     bound = roofline_tokens_s(task, gpu, count, nvlink=nvlink)
     if bound is None:
         return None
@@ -131,7 +131,7 @@ def _estimate(
 
 
 def _carried(row: MeasuredSpeed, bound: float) -> FigureRange:
-    """A row's own range for a job that differs from it in the batch or the context at most a little."""
+    """The range of a row itself, for a job that differs from it at most slightly in batch or context."""
     span = row.tokens_per_s
     factor = bound * (share_of(row) or 1.0) / _middle(span)
     around = 1.0 if span.is_wide else _ONE_RUN
@@ -152,7 +152,7 @@ def _near(
 
 
 def _distance(row: MeasuredSpeed, task: SpeedTask, gpu: GpuSpecs, count: int, nvlink: bool) -> float:
-    """How unlike a row is: 0 for the same job. The weights were chosen by leaving rows out (decision 0096)."""
+    """The distance of a row: 0 for the same job. The weights were fitted by leaving rows out (decision 0096)."""
     theirs, specs = row.task, gpu_specs()[row.gpu]
     if theirs.method is not task.method and not (theirs.method.trains and task.method.trains):
         return float("inf")
@@ -182,24 +182,24 @@ def _middle(span: FigureRange) -> float:
     return float((span.low * span.high) ** 0.5)
 
 
-# --- how wrong it is --------------------------------------------------------------------------------------------------
+# --- errors of the estimates ------------------------------------------------------------------------------------------
 
 
 class HeldOutRow(msgspec.Struct, frozen=True):
-    """A measurement, and what the other rows estimate of it."""
+    """A measurement, and its estimate from the other rows."""
 
     row: MeasuredSpeed
-    estimate: float  # tokens a second; the middle
+    estimate: float  # tokens a second; the middle of the range
 
     @property
     def ratio(self) -> float:
-        """How many times too high or too low the estimate is: 1 or more."""
+        """The factor by which the estimate is too high or too low: 1 or more."""
         times = self.estimate / _middle(self.row.tokens_per_s)
         return max(times, 1 / times)
 
 
 def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list[HeldOutRow]:
-    """Each row, estimated from all others; with `publications`, from those of other addresses alone."""
+    """Estimate each row from all others; with `publications`, only from rows of other addresses."""
     found = []
     for row in table.rows:
         others = [one for one in table.rows if (one.url != row.url if publications else one is not row)]
@@ -214,7 +214,7 @@ def leave_one_out(table: ThroughputTable, *, publications: bool = False) -> list
 
 @lru_cache(maxsize=64)
 def _spread_of(table: ThroughputTable, method: WorkMethod) -> FigureRange:
-    """The factors within which eight of ten rows of a method are estimated from other rows, and from other sources."""
+    """The factors that contain the errors of eight of ten rows, estimated from other rows, and from other sources."""
     return FigureRange(
         _quantile(leave_one_out(table), method), max(1.0, _quantile(leave_one_out(table, publications=True), method))
     )

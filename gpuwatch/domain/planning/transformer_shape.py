@@ -9,7 +9,7 @@ import msgspec
 
 
 class LinearRole(StrEnum):
-    """What a matrix is for."""
+    """The purpose of a matrix."""
 
     QUERY = "query"
     KEY = "key"
@@ -26,16 +26,16 @@ class LinearMatrices(msgspec.Struct, frozen=True):
     inputs: int
     outputs: int
     count: int
-    used: int  # by one token: fewer than `count` where a token goes through some experts only
+    used: int  # by one token: fewer than `count` if a token uses only some of the experts
 
     @property
     def weights(self) -> int:
-        """Weights of one of them."""
+        """The number of weights of one matrix."""
         return self.inputs * self.outputs
 
 
 class TransformerShape(msgspec.Struct, frozen=True):
-    """The dimensions of a transformer decoder. 0: it has none of that."""
+    """The dimensions of a transformer decoder. 0: the model has no such part."""
 
     layers: int
     hidden: int
@@ -47,36 +47,36 @@ class TransformerShape(msgspec.Struct, frozen=True):
     tied: bool = False  # input and output embeddings are shared
     head_dim: int = 0  # 0: hidden ÷ heads
     matrices: int = 3  # of a feed-forward layer: 3 if it is gated
-    used: int = 1  # experts of each token
-    shared: int = 0  # inner width of what every token goes through beside its experts
+    used: int = 1  # experts per token
+    shared: int = 0  # inner width of the part that all tokens use besides their experts
     dense: int = 0  # layers without experts
     dense_ffn: int = 0  # their inner width
     kv_rank: int = 0  # multi-head latent attention (DeepSeek-V2, 2024): keys and values are cached at this width
-    q_rank: int = 0  # and queries computed through this one
+    q_rank: int = 0  # width of the compressed queries
     nope: int = 0  # width of a head's keys without position,
     rope: int = 0  # with position (one for all heads),
     value: int = 0  # and of its values
 
     @property
     def head_width(self) -> int:
-        """Width of one head."""
+        """The width of one head."""
         return self.head_dim or self.hidden // self.heads
 
     @property
     def cached_values(self) -> int:
-        """Values that one token keeps in the cache of each layer."""
+        """Values per token in the cache of each layer."""
         if self.kv_rank:
             return self.kv_rank + self.rope
         return 2 * self.head_width * self.kv_heads
 
     @property
     def kv_width(self) -> int:
-        """Half of what a token keeps in the cache of each layer: the width of all keys."""
+        """Half of the values per token in the cache of each layer: the width of all keys."""
         return self.cached_values // 2
 
     @property
     def inner_width(self) -> int:
-        """The widest feed-forward layer that one token goes through."""
+        """The widest feed-forward layer for one token."""
         return max(self.dense_ffn, self.ffn * self.used + self.shared)
 
     @property
@@ -87,7 +87,7 @@ class TransformerShape(msgspec.Struct, frozen=True):
 
     @property
     def active_params(self) -> float:
-        """Weights that one token is multiplied with. Of experts: without the input embedding, which is looked up."""
+        """Weights that one token is multiplied with; for experts without the input embedding, which is looked up."""
         if self.experts == 1:
             return self.params
         inner = sum(one.weights * one.used for one in self.linears())

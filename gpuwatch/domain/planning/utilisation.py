@@ -1,4 +1,4 @@
-"""What an hour of useful work costs: the price divided by the GPU utilisation."""
+"""The cost of an hour of useful work: the price divided by the GPU utilisation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import StrEnum
 
 import msgspec
 
-LOW_UTILISATION_PERCENT = 70.0  # below it: find what the GPU waits for
+LOW_UTILISATION_PERCENT = 70.0  # below it: find out what the GPU is waiting for
 GOOD_UTILISATION_PERCENT = 90.0  # below it: some capacity is unused
 METHOD_TEXT = "price ÷ use"
 
 
 class UtilisationVerdict(StrEnum):
-    """The judgement of a utilisation."""
+    """The rating of a utilisation."""
 
     BOTTLENECK = "bottleneck"
     WASTEFUL = "wasteful"
@@ -25,7 +25,7 @@ class UtilisedPrice(msgspec.Struct, frozen=True, kw_only=True):
 
     percent: float
     useful_usd_hour: Decimal | None  # per hour of useful work; None: no work is done
-    idle_usd_hour: Decimal  # the part of each paid hour without work
+    idle_usd_hour: Decimal  # share of each paid hour without work
     verdict: UtilisationVerdict
 
 
@@ -41,7 +41,7 @@ def useful_usd_hour(usd_hour: Decimal, percent: float) -> Decimal | None:
 def price_at_utilisation(
     usd_hour: Decimal, percent: float, low: float = LOW_UTILISATION_PERCENT, good: float = GOOD_UTILISATION_PERCENT
 ) -> UtilisedPrice:
-    """A price at a utilisation, judged by two thresholds."""
+    """A price at a utilisation, rated by two thresholds."""
     share = Decimal(repr(min(percent, 100.0))) / 100
     return UtilisedPrice(
         percent=percent,

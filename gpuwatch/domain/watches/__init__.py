@@ -1,1 +1,1 @@
-"""What we want: watches, and the decision whether one fires. Pure: values in, values out."""
+"""Watches, and the decision whether one fires. Pure: values in, values out."""

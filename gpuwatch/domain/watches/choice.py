@@ -1,7 +1,7 @@
-"""Which of the offers that a watch accepts is the best: what is preferred, and who wins where that is nearly equal.
+"""Chooses the best of the offers that a watch accepts: by preference, then by a tie-breaking rule.
 
-The price of a disk is spread over more GPUs in a larger machine, so a range of counts would rent nearly the largest for
-fractions of a percent. Within `tie` of the best, what it costs in total decides, then quality.
+A larger machine spreads the disk price over more GPUs, so with a range of counts nearly the largest machine would be
+rented for a fraction of a percent. Within `tie` of the best, the total price decides, then quality.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gpuwatch.domain.watches.match import rank
 from gpuwatch.domain.watches.watch import Action, Prefer, Watch
 
 _TIE_OF_RENTING: Final = 0.01
-_QUALITIES: Final = (  # of `_quality`, in its order; behind them: `rank`
+_QUALITIES: Final = (  # names for `_quality`, in its order; after them: `rank`
     "the lower total price", "the higher reliability", "the verified host", "NVLink", "the faster download",
     "the faster upload", "the higher placement score",
 )  # fmt: skip
 
 
 class OfferComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """How the best of the matches was chosen."""
+    """The ranking of the matches, and how it was decided."""
 
     ordered: list[Match]  # the best first
-    tied: int  # so many of them count as equal by what is preferred
-    rule: str  # what puts the first one before the second
+    tied: int  # number of matches that count as equal by preference
+    rule: str  # why the first match precedes the second
 
 
 _PREFERRED: Final = {
@@ -40,25 +40,25 @@ _PREFERRED: Final = {
 
 
 def tie_of(watch: Watch) -> float:
-    """Return how close prices count as equal, as a fraction. Who only alerts names the cheapest, unless told."""
+    """Return how close prices count as equal, as a fraction. By default, a watch that only alerts has no tolerance."""
     if watch.tie is not None:
         return watch.tie
     return 0.0 if watch.action is Action.ALERT else _TIE_OF_RENTING
 
 
 def is_by_gpu_price(watch: Watch) -> bool:
-    """Return whether the lowest GPU price is the best: then a page that was cut holds it, if it holds a match."""
+    """Return whether the lowest GPU price is best. If so, a truncated page with a match contains the best one."""
     return watch.max_job_cost_usd is None and watch.prefer is Prefer.CHEAPEST_GPU
 
 
 def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
-    """Return the matches, the best first. Where the whole job's cost is compared, that alone decides."""
+    """Return the matches, best first. If the cost of the whole job is compared, it alone decides."""
     if watch.max_job_cost_usd is not None:
         return sorted(found, key=rank)
     ranked = sorted(found, key=lambda match: (preferred(watch, match), *rank(match)))
     if len(ranked) < 2 or (watch.tie is None and watch.action is Action.ALERT):
         return ranked
-    most = preferred(watch, ranked[0]) * (1 + tie_of(watch)) + 1e-6  # what floats may lose
+    most = preferred(watch, ranked[0]) * (1 + tie_of(watch)) + 1e-6  # floating-point error
     if not math.isfinite(most):
         return ranked
     near = list(takewhile(lambda match: preferred(watch, match) <= most, ranked))
@@ -66,7 +66,7 @@ def in_order(watch: Watch, found: Iterable[Match]) -> list[Match]:
 
 
 def compare(watch: Watch, found: Iterable[Match]) -> OfferComparison:
-    """Return the matches in order, with which were tied and the rule that decided; for a person to read."""
+    """Return the ordered matches, how many were tied, and the rule that decided, for display."""
     ordered = in_order(watch, found)
     if len(ordered) < 2:
         return OfferComparison(ordered=ordered, tied=len(ordered), rule="it is the only one")
@@ -94,7 +94,7 @@ def _by_rank(one: Match, other: Match) -> str:
 
 
 def preferred(watch: Watch, match: Match) -> float:
-    """Return what is to be small: the GPU price, the total price, or the price of a TFLOP/s (infinite: not known)."""
+    """Return the figure to minimise: GPU price, total price, or price of a TFLOP/s (infinite: unknown)."""
     if watch.prefer is Prefer.CHEAPEST_TOTAL:
         return float(match.price.price_microusd_hour)
     if watch.prefer is Prefer.FASTEST_PER_DOLLAR:
@@ -103,8 +103,8 @@ def preferred(watch: Watch, match: Match) -> float:
 
 
 def _tflops(gpu: str) -> float:
-    """Dense 16-bit TFLOP/s by the data sheet; where it is not known, next to nothing: such an offer comes last."""
-    from gpuwatch.domain.planning.card_specs import specs_of  # noqa: PLC0415 the data sheets are read for few watches
+    """Dense 16-bit TFLOP/s by the data sheet; if unknown, almost 0, so that the offer comes last."""
+    from gpuwatch.domain.planning.card_specs import specs_of  # noqa: PLC0415 - few watches need the data sheets
 
     specs = specs_of(gpu)
     return (specs.fp16_tflops if specs else None) or math.ulp(0.0)

@@ -1,7 +1,7 @@
-"""The words of a command that rents: `command = ["sky", "launch", …, "{region}"]`, its placeholders filled. Pure.
+"""The words of a command that rents: `command = ["sky", "launch", …, "{region}"]`, with placeholders replaced. Pure.
 
-A placeholder is replaced within its word: no value makes a second word, and none reaches a shell by gpuwatch's doing.
-What a marketplace or a host wrote keeps letters, digits and a few signs, and never begins like an option or a path.
+A placeholder is replaced within its word: no value adds a second word, and gpuwatch passes none to a shell.
+Values from a marketplace or host keep letters, digits and a few signs, and never start like an option or a path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST = 200
 
 
 def filled_words(watch: Watch, match: Match, launch_id: str, task_file: str = "TASK_FILE") -> tuple[str, ...]:
-    """Return the words that run for an offer: as many as the owner wrote."""
+    """Return the words of the command for an offer: as many as the owner wrote."""
     offer, runtime_s = match.offer, watch.launch.max_runtime_s if watch.launch else None
     values = {
         "provider": plain(offer.provider),
@@ -51,13 +51,13 @@ def filled_words(watch: Watch, match: Match, launch_id: str, task_file: str = "T
 
 
 def plain(text: str | None) -> str:
-    """Return a text from outside as a part of a word: what is unusual becomes `_`; empty: it is not known."""
+    """Return a text from outside as a part of a word: unusual characters become `_`; empty: unknown."""
     kept = _UNSAFE.sub("_", (text or "")[:_LONGEST]).replace("..", "_")
     return kept.lstrip("-./ ").rstrip()
 
 
 def word_faults(words: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with a command, as its owner wrote it."""
+    """Yield the errors in a command as its owner wrote it."""
     if _PLACEHOLDER.search(words[0]):
         yield "expected a program as the first word, without a placeholder"
     for name in dict.fromkeys(name for word in words for name in _PLACEHOLDER.findall(word)):
@@ -70,5 +70,5 @@ def word_faults(words: Sequence[str]) -> Iterator[str]:
 
 
 def uses_task_file(words: Sequence[str]) -> bool:
-    """Whether a command is given the file of its task."""
+    """Whether a command uses the file of its task."""
     return any(f"{{{TASK_FILE}}}" in word for word in words)

@@ -1,4 +1,4 @@
-"""Whether a watch fires: a pure function of one observation, what was reported before, and the time."""
+"""Decides whether a watch fires: a pure function of one observation, the earlier reports, and the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuwatch.domain.watches.windows import is_open
 
 
 class DecisionReason(StrEnum):
-    """Why a decision is what it is. The alert, the log and `--explain` show this same reason."""
+    """The reason of a decision. The alert, the log and `--explain` show the same reason."""
 
     FIRST_MATCH = "first_match"
     RESTOCKED = "restocked"
@@ -28,7 +28,7 @@ class DecisionReason(StrEnum):
     NO_DATA = "no_data"
 
 
-# as sentences, with the watch's own figures filled in
+# as sentences, with the watch's own figures inserted
 REASON_TEXTS = {
     DecisionReason.FIRST_MATCH: "An offer is at or under the threshold",
     DecisionReason.RESTOCKED: "In stock again: earlier complete polls showed no offers",
@@ -54,25 +54,25 @@ class Match(msgspec.Struct, frozen=True, gc=False):
 
     offer: Offer
     price: OfferPrice
-    job_microusd: int | None = None  # what the watch's whole job costs there at most, if the watch compares that
+    job_microusd: int | None = None  # the highest cost of the watch's whole job there, if the watch compares it
 
     @property
     def price_microusd_gpu_hour(self) -> float:
-        """To compare offers of different sizes; money itself stays whole."""
+        """The price for comparing offers of different sizes; money itself stays whole."""
         return self.price.price_microusd_hour / self.offer.gpu_count
 
     @property
     def figure(self) -> float:
-        """What the matches of one watch are compared by: the job's cost, or the GPU price."""
+        """The figure by which the matches of one watch are compared: the job's cost, or the GPU price."""
         return self.price_microusd_gpu_hour if self.job_microusd is None else float(self.job_microusd)
 
 
 class WatchMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch remembers from poll to poll; kept in the store."""
+    """The state of a watch between polls, kept in the store."""
 
     fired_at: datetime | None = None  # when it last fired; None: armed
     fired_microusd_gpu_hour: float | None = None  # the price reported then, or the job's cost (Match.figure)
-    under_since: datetime | None = None  # an offer has been under the threshold without a break since then
+    under_since: datetime | None = None  # an offer has been under the threshold continuously since then
     misses: int = 0  # complete polls in a row without an offer under threshold × rearm
 
 
@@ -92,7 +92,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def true_now(self) -> bool:
-        """Return whether a launch may be made on it."""
+        """Return whether the decision allows a launch."""
         return self.reason in TRUE_NOW
 
     @property
@@ -102,16 +102,16 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one poll of the market showed a watch."""
+    """The result of one poll of the market for a watch."""
 
     matches: tuple[Match, ...]  # cheapest GPU price first
-    known: bool  # False: failed, stale or incomplete, so "no match" proves nothing
+    known: bool  # False: failed, stale or incomplete, so "no match" is not proven
     near: bool  # an otherwise matching offer is at or under threshold × rearm
     observed_at: datetime
-    came_at: datetime | None = None  # when its answer came; None: as it was observed
-    older: tuple[Match, ...] = ()  # from the answer before, where this one was about a part of them
+    came_at: datetime | None = None  # when its answer arrived; None: at the time of observation
+    older: tuple[Match, ...] = ()  # from the previous answer, if this one covered only a part of them
     was_empty: bool = False  # complete polls showed nothing shortly before; only for watches with `restock`
-    completes_cycle: bool = True  # False: only part of the watch's queries were answered again; not a miss yet
+    completes_cycle: bool = True  # False: only part of the watch's queries were answered again, so it is not a miss yet
 
 
 REARM_POLLS = 2  # complete polls in a row without an offer before a fired watch is re-armed
@@ -125,11 +125,11 @@ def decide(
     zone: tzinfo | str = UTC,
     max_age_s: float | None = None,
 ) -> Decision:
-    """Return whether the watch fires. The decision always carries the memory to keep.
+    """Return whether the watch fires. The decision always contains the memory to keep.
 
     Args:
-        zone: of the wall clock for `active` windows.
-        max_age_s: an older observation counts as no data; None: any age is accepted.
+        zone: time zone of the `active` windows.
+        max_age_s: older observations count as no data; None: any age is accepted.
     """
     if _is_stale(observation, now, max_age_s) or not (observation.matches or observation.known):
         return Decision(watch=watch.name, reason=DecisionReason.NO_DATA, decided_at=now, memory=memory)
@@ -147,7 +147,7 @@ def decide(
 def _reason(
     watch: Watch, observation: Observation, memory: WatchMemory, now: datetime, zone: tzinfo | str
 ) -> DecisionReason:
-    """Why a watch with a match fires or not: the first reason that holds."""
+    """Return why a watch with a match fires or not: the first reason that applies."""
     if not is_open(watch.active, now, zone):
         return DecisionReason.OUTSIDE_WINDOW
     if watch.restock:
@@ -164,14 +164,14 @@ def _reason(
 
 
 def _stock_reason(memory: WatchMemory, *, was_empty: bool) -> DecisionReason:
-    """One report for each time that it comes back; what rents may go on trying while it lasts."""
+    """Report once per return to stock; a watch that rents may keep trying while it lasts."""
     if memory.fired_at is not None:
         return DecisionReason.NOTHING_NEW
     return DecisionReason.RESTOCKED if was_empty else DecisionReason.IN_STOCK
 
 
 def _missed(memory: WatchMemory, observation: Observation) -> WatchMemory:
-    """Nothing under the threshold. After two polls without even a near offer, the watch is re-armed."""
+    """Record that nothing is under the threshold. After two polls without even a near offer, the watch is re-armed."""
     misses = 0 if observation.near else min(memory.misses + 1, REARM_POLLS)
     if misses >= REARM_POLLS:
         return WatchMemory(misses=misses)
@@ -184,16 +184,16 @@ def _is_cheaper(price: float, fired_at_figure: float | None, improve_by: float) 
     drop = fired_at_figure - price
     return (
         drop > 0 and drop >= fired_at_figure * improve_by - 1e-3
-    )  # a thousandth of a micro-dollar: what floats may lose
+    )  # a thousandth of a micro-dollar: floating-point error
 
 
 def _is_stale(observation: Observation, now: datetime, max_age_s: float | None) -> bool:
-    """Too old. An observation from the future means that the clock was set back, and is no better."""
+    """Whether it is too old. If the clock was set back, an observation from the future is equally unusable."""
     return max_age_s is not None and abs((now - observation.observed_at).total_seconds()) > max_age_s
 
 
 def _not_from_the_future(memory: WatchMemory, now: datetime) -> WatchMemory:
-    """A clock that was set back must neither silence a watch for years nor make it fire at once."""
+    """Limit times to now: a clock that was set back must neither silence a watch for years nor make it fire at once."""
     fired_at = min(memory.fired_at, now) if memory.fired_at else None
     under_since = min(memory.under_since, now) if memory.under_since else None
     if fired_at == memory.fired_at and under_since == memory.under_since:

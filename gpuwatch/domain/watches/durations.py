@@ -7,11 +7,11 @@ import re
 EXPECTED = "a duration such as 90s, 15m, 6h, 2d or 1h30m"
 MAX_S = 3650 * 86_400.0  # ten years: anything longer is a typo
 _UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
-# For JSON Schema: what `parse_duration` accepts, in any case and with blanks around it.
+# For JSON Schema: what `parse_duration` accepts, in any case and with surrounding blanks.
 DURATION_PATTERN = (
     r"^\s*(?=[0-9])" + "".join(rf"([0-9]{{1,12}}(\.[0-9]{{1,6}})?[{unit}{unit.upper()}])?" for unit in _UNITS) + r"\s*$"
 )
-# the same without one of nothing, such as "0s"
+# the same without zero durations, such as "0s"
 POSITIVE_DURATION_PATTERN = DURATION_PATTERN.replace("(?=[0-9])", "(?=[0-9.dhmsDHMS]*[1-9])")
 _FORM = "".join(rf"(?:(?P<{unit}>[0-9]{{1,12}}(?:\.[0-9]{{1,6}})?){unit})?" for unit in _UNITS)
 
@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest text that `parse_duration` reads back, to the millisecond: 5400 → `1h30m`."""
+    """Return the shortest text that `parse_duration` parses to the same value, to the millisecond: 5400 → `1h30m`."""
     left_ms = round(seconds * 1000)
     if left_ms <= 0:
         return "0s"

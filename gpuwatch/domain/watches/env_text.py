@@ -1,6 +1,6 @@
-"""Values from the environment: text that stands for a number, a switch or JSON, depending on its key.
+"""Values from the environment: text that represents a number, a switch or JSON, depending on its key.
 
-Apart from `fields`, so that the settings sources need not import pydantic.
+Separate from `fields`, so that the settings sources need not import pydantic.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ class EnvText(str):
 
 
 def plain_json(text: str) -> Any:
-    """Return JSON with exact numbers.
+    """Parse JSON with exact numbers.
 
     Raises:
-        ValueError: it is not JSON; the message says what was expected and never quotes it.
+        ValueError: the text is not JSON; the message states what was expected and never quotes the text.
     """
     import json  # noqa: PLC0415 rarely needed, and start-up time is measured
     from decimal import Decimal  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Why not: for the offers that came nearest to a watch, which clauses rejected them and by how much."""
+"""Explains why a watch does not match: the nearest offers, and which clauses rejected them by how much."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwatch.domain.watches.watch import Watch
 
 
 class NearMiss(msgspec.Struct, frozen=True):
-    """An offer that a watch rejected, with every clause that rejected it."""
+    """An offer that a watch rejected, with all clauses that rejected it."""
 
     offer: Offer
     price: OfferPrice
@@ -35,9 +35,9 @@ def nearest(
     now: datetime,
     limit: int = 5,
 ) -> tuple[NearMiss, ...]:
-    """Return the rejected offers that came nearest.
+    """Return the nearest of the rejected offers.
 
-    The right GPU first, then the fewest clauses, then the smallest distance.
+    Sorted by the right GPU, then the fewest clauses, then the smallest distance.
     """
     misses = []
     for offer in offers:

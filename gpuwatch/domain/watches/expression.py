@@ -1,4 +1,4 @@
-"""Conditions as text: `when = "gpu_ram >= 80 and (nvlink or gpu_count == 1)"`. Parsed here, never run as code. Pure.
+"""Conditions as text: `when = "gpu_ram >= 80 and (nvlink or gpu_count == 1)"`. Parsed, never run as code. Pure.
 
     condition := both ("or" both)*
     both      := one ("and" one)*
@@ -7,7 +7,7 @@
     op        := < <= > >= == !=
     value     := number | text in quotation marks | "true" | "false"
 
-What a provider does not say is unknown: it makes nothing true, and `not` leaves it unknown (Kleene, 1938).
+Facts that a provider does not state are unknown: they make nothing true, and `not` leaves them unknown (Kleene, 1938).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SPELLING: Final = (
     r"\s*(?:(?P<op><=|>=|==|!=|<|>|[(),])|(?P<number>\d+(?:\.\d+)?)"
     r"""|(?P<text>"[^"]*"|'[^']*')|(?P<name>[A-Za-z_]\w*))"""
 )
-# what else people call it, where the nearest spelling is something else
+# common synonyms whose nearest spelling would be another name
 _OTHER_NAMES: Final = {
     **dict.fromkeys(("vram", "vram_gib", "min_vram_gib", "memory"), "gpu_ram"),
     **dict.fromkeys(("max_price", "price_per_gpu"), "gpu_price"),
@@ -58,7 +58,7 @@ Kind = Literal["number", "text", "yes or no"]
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One name: what it holds, its unit for the documents, and whether the price history keeps it."""
+    """One name: its type, its unit for the documents, and whether the price history keeps it."""
 
     kind: Kind
     unit: str
@@ -67,7 +67,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 def _gpu_ram(offer: Offer, _price: OfferPrice) -> float | None:
-    """A driver reserves some: an H100 that reports 79.6 GiB is one of 80."""
+    """Memory as sold, because a driver reserves some: an H100 that reports 79.6 GiB has 80."""
     has = offer.gpu_memory_gib
     return None if has is None else catalog().sold_memory_gib(offer.gpu, has)
 
@@ -120,7 +120,7 @@ FACTS: Final[dict[str, Fact]] = {
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A fact against a value, or against several for `in`; a bare name is compared with true."""
+    """Compares a fact with a value, or with several for `in`; a bare name is compared with true."""
 
     name: str
     op: str
@@ -128,7 +128,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class BooleanCondition(msgspec.Struct, frozen=True):
-    """All of its parts for "and", one of them for "or", none for "not"."""
+    """All of its parts must hold for "and", one for "or", none for "not"."""
 
     word: Literal["and", "or", "not"]
     parts: tuple[Comparison | BooleanCondition, ...]
@@ -142,7 +142,7 @@ def parse(text: str) -> Condition:
     """Parse a condition.
 
     Raises:
-        ValueError: it is none; the message has the position, counted from 1, and what was expected.
+        ValueError: invalid; the message has the position, counted from 1, and what was expected.
     """
     if len(text) > LONGEST:
         raise ValueError(f"expected at most {LONGEST} characters")
@@ -153,7 +153,7 @@ def parse(text: str) -> Condition:
 
 
 def comparisons_of(condition: Condition) -> Iterator[Comparison]:
-    """Every comparison in it."""
+    """All comparisons in a condition."""
     if isinstance(condition, Comparison):
         yield condition
     else:
@@ -162,12 +162,12 @@ def comparisons_of(condition: Condition) -> Iterator[Comparison]:
 
 
 def names_of(condition: Condition) -> Iterator[str]:
-    """Every name in it."""
+    """All names in a condition."""
     return (comparison.name for comparison in comparisons_of(condition))
 
 
 def holds(condition: Condition, offer: Offer, price: OfferPrice) -> bool | None:
-    """Whether it holds for an offer; None: unknown."""
+    """Whether the condition holds for an offer; None: unknown."""
     if isinstance(condition, Comparison):
         return _compared(condition, offer, price)
     found = [holds(part, offer, price) for part in condition.parts]
@@ -327,7 +327,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _value(kind: str, text: str) -> Decimal | str | bool | None:
-    """None: it is no value."""
+    """Parse a value; None: it is not a value."""
     if kind == "number":
         return Decimal(text)
     if kind == "text":
@@ -336,7 +336,7 @@ def _value(kind: str, text: str) -> Decimal | str | bool | None:
 
 
 def _known(name: str, offer: Offer, price: OfferPrice) -> Known:
-    """What the offer says; None: nothing."""
+    """The fact in the offer; None: not stated."""
     value: Any = FACTS[name].read(offer, price)
     if isinstance(value, float):
         return Decimal(repr(value))
@@ -357,7 +357,7 @@ def _compared(asked: Comparison, offer: Offer, price: OfferPrice) -> bool | None
 
 @lru_cache(maxsize=256)
 def _texts(asked: Comparison) -> frozenset[str]:
-    """What may stand there; GPUs and countries are understood as in a watch's `gpu` and `regions`."""
+    """The allowed values of a name; GPUs and countries are parsed as in a watch's `gpu` and `regions`."""
     texts = [str(value) for value in asked.values]
     if asked.name == "gpu":
         texts = [name for text in texts for name in catalog().wanted(text) or (text,)]

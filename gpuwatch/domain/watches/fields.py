@@ -30,7 +30,7 @@ _FALSE = {"false", "0", "no", "off"}
 
 
 class Table(BaseModel):
-    """One table of the settings: no unknown keys, and no values in error messages."""
+    """Base of all tables of the settings: no unknown keys, and no values in error messages."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True, validate_default=False)
 
@@ -40,9 +40,9 @@ class Table(BaseModel):
         return read_env_text(value, cls.model_fields[info.field_name].annotation)
 
     def fields_of(self, spec: type[msgspec.Struct]) -> dict[str, Any]:
-        """Return what a plain value takes over: keys of the same name, or without the `_s` of a duration.
+        """Return the fields of a plain value: keys of the same name, or without the `_s` of a duration.
 
-        Numbers become floats where the value wants them, tables their own plain values.
+        Numbers become floats if the field requires them, tables become their own plain values.
         """
         found: dict[str, Any] = {}
         for name, kind in spec.__annotations__.items():
@@ -56,10 +56,10 @@ class Table(BaseModel):
 
 
 class SpecTable(Table):
-    """A table that stands for a plain value of the engine."""
+    """A table that corresponds to a plain value of the engine."""
 
     def value(self) -> Any:
-        """Return that value."""
+        """Return the plain value."""
         raise NotImplementedError
 
 
@@ -72,9 +72,9 @@ def read_env_text(value: Any, annotation: Any) -> Any:
 
 
 def number(value: Any) -> Decimal:
-    """Return a finite number, exact as written; text and booleans are rejected."""
+    """Return a finite number, exactly as written; text and booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise ValueError("expected a number")  # noqa: TRY004 pydantic turns ValueErrors into faults
+        raise ValueError("expected a number")  # noqa: TRY004 - pydantic turns ValueErrors into faults
     found = value if isinstance(value, Decimal) else Decimal(repr(value))
     if not found.is_finite():
         raise ValueError("expected a finite number")
@@ -106,7 +106,7 @@ def _line(value: Any) -> str:
 
 
 def one_or_many(value: Any) -> Any:
-    """Turn one text into a list of one."""
+    """Turn a single text into a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -201,7 +201,7 @@ def _share(value: Any) -> Decimal:
         found = number(Decimal(text.removesuffix("%"))) / 100 if text.endswith("%") else number(value)
     except (InvalidOperation, ValueError):
         found = Decimal(-1)
-    if not 0 <= found <= 1 or (found == 1 and not text):  # who writes 1 means 1 %
+    if not 0 <= found <= 1 or (found == 1 and not text):  # someone who writes 1 means 1 %
         raise ValueError('expected a percentage in quotes from "0%" to "100%", such as "1%"')
     return found
 

@@ -1,4 +1,4 @@
-"""Which watch of the settings is which in the store, by names that change: renamed, new, gone. Pure."""
+"""Matches the watches of the settings with those of the store when names change: renamed, new, gone. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpuwatch.domain.watches.watch import Action, Watch
 
 
 class WatchChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings change among the watches of the store.
+    """The differences between the watches of the settings and those of the store.
 
     Attributes:
         renamed: old name → new name.
-        added: names that are used from now on.
-        held: watches that rent nothing yet: each may be the new name of one that is gone while a launch of it is alive.
-        gone: names that are in the settings no more.
-        abandoned: of those, the ones whose launches are alive.
+        added: names that are new.
+        held: watches that may not rent yet: each may be the new name of a removed watch with an active launch.
+        gone: names that are no longer in the settings.
+        abandoned: those of them with active launches.
     """
 
     renamed: Mapping[str, str]
@@ -33,9 +33,9 @@ def watch_changes(
     """Compare the watches of the settings with those of the store.
 
     Args:
-        in_use: names that the settings held when they were last read.
-        retired: names that they held before.
-        alive: names of watches whose launches are alive.
+        in_use: names in the settings when they were last read.
+        retired: names in earlier settings.
+        alive: names of watches with active launches.
     """
     names = {watch.name for watch in watches}
     known = {*in_use, *retired}

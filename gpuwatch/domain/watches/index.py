@@ -1,8 +1,8 @@
-"""All watches against all offers, poll after poll: only offers that changed and could match are evaluated again.
+"""Evaluates all watches on all offers, poll after poll; only offers that changed and could match are evaluated again.
 
-The results are always those of `match.matches` for each watch. Two things make it fast: an offer too expensive for
-every watch that wants this GPU and count is skipped after one comparison, and the result for an offer is kept until one
-of its fields changes. Time alone only affects whether a host stays long enough, so that is checked at every update.
+The results always equal those of `match.matches` for each watch. Two things make it fast. An offer that is too
+expensive for all watches of its GPU and count is skipped after one comparison. And the result for an offer is kept
+until one of its fields changes. Time affects only whether a host stays long enough, which is checked in every update.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.match import NO_COMMISSION, accepts, match_of, price_for, rank
 from gpuwatch.domain.watches.watch import Watch
 
-_HAIR = 1e-6  # dollars: more than float arithmetic can lose when a quote is compared with a ceiling
+_HAIR = 1e-6  # dollars: more than the floating-point error when a quote is compared with a ceiling
 _RANK = itemgetter(0)
 # the watch's number, the price, the job's cost, the rank
 _Hit = tuple[int, OfferPrice, int | None, tuple[Any, ...]]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """Who may want an offer of this many of this GPU at this provider."""
+    """The watches for one provider, GPU and count."""
 
     ceiling_usd: float  # no watch accepts a higher listed price for the whole offer
     watches: tuple[tuple[int, Watch, int], ...]  # number, watch without its time clause, threshold in micro-dollars
@@ -47,13 +47,13 @@ class WatchIndex:
         self._commissions = dict(commissions)
         self._least_disk_gb = min((w.disk_gb for w in watches if w.disk_gb is not None), default=inf)
         self._wanted = _Wants(self._watches, self._commissions)
-        self._seen: dict[str, tuple[Offer, tuple[_Hit, ...]]] = {}  # our own copies of offers, and who accepts them
+        self._seen: dict[str, tuple[Offer, tuple[_Hit, ...]]] = {}  # our copies of offers, and their hits
 
     def update(self, offers: Sequence[Offer], now: datetime) -> Mapping[str, tuple[Match, ...]]:
-        """Return what each watch accepts of these offers, by the watch's name, cheapest GPU price first.
+        """Return the accepted offers by watch name, cheapest GPU price first.
 
         Args:
-            offers: everything on sale now, not only what is new.
+            offers: all offers on sale now, not only new ones.
             now: aware; decides which hosts stay long enough.
         """
         found: list[list[tuple[tuple[Any, ...], Match]]] = [[] for _ in self._watches]
@@ -62,7 +62,7 @@ class WatchIndex:
         for offer in self._affordable(offers):
             offer_id = offer.offer_id
             seen = before.get(offer_id)
-            if seen is not None:  # our own copy takes the time of the poll, which is no difference
+            if seen is not None:  # our copy takes the time of the poll, which does not count as a difference
                 set_field(seen[0], "observed_at", offer.observed_at)
             if seen is None or seen[0] != offer:
                 seen = copy(offer), self._hits(offer, now)
@@ -74,13 +74,13 @@ class WatchIndex:
         return {watch.name: _in_order(watch, matched, now) for watch, matched in pairs}
 
     def _affordable(self, offers: Iterable[Offer]) -> list[Offer]:
-        """Skip offers that are too expensive for every watch, even without a disk where a watch asks for less."""
+        """Skip offers that are too expensive for every watch, even without the disk if a watch wants less disk."""
         wanted, least_disk_gb = self._wanted, self._least_disk_gb
         return [
             offer
             for offer in offers
             if offer.quoted_usd_hour <= (ceiling := wanted[offer.provider][offer.gpu][offer.gpu_count].ceiling_usd)
-            # a watch with a smaller disk pays at most the disk's part less
+            # a watch with a smaller disk saves at most the price of the disk
             or (offer.quoted_disk_gb > least_disk_gb and offer.quoted_usd_hour - disk_usd_hour(offer) <= ceiling)
         ]
 
@@ -98,7 +98,7 @@ class WatchIndex:
 
 
 class _Wants(dict[str, "_AtProvider"]):
-    """Provider → its table, built on first use."""
+    """Provider → its table, created on first use."""
 
     def __init__(self, watches: Sequence[Watch], commissions: Mapping[str, Commission]) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _AtProvider(dict[str, "_OfGpu"]):
 
 
 class _OfGpu(dict[int, _Wanted]):
-    """Number of GPUs → who wants that many."""
+    """Number of GPUs → the watches for that number."""
 
     def __init__(self, watches: Sequence[tuple[int, Watch]], commission: Commission) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a watch's job costs on an offer, and the price limits that follow: `max_job_cost` instead of `max_price`."""
+"""The cost of a watch's job on an offer, and the resulting price limits: `max_job_cost` instead of `max_price`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gpuwatch.domain.watches.watch import Watch
 
 _FINE = Decimal("0.000001")
 _MOST_USD = Decimal(int(MAX_USD_HOUR))
-_SHORTEST_H = 1e-6  # a shorter job is limited by its own cost only
+_SHORTEST_H = 1e-6  # a shorter job is limited only by its own cost
 
 
 def job_cost(watch: Watch, offer: Offer, price: OfferPrice) -> JobCost | str | None:
-    """Return what the job costs there, or a text that says why it is unknown. None: the watch compares prices."""
+    """Return the cost of the job, or a text that states why it is unknown. None: the watch compares prices."""
     if watch.job is None or watch.max_job_cost_usd is None:
         return None
     return cost_on(watch.job, priced_gpus_of(offer, price), JobTraffic(watch.download_gb, watch.upload_gb))
@@ -39,7 +39,7 @@ def most_microusd(watch: Watch) -> int:
 def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) -> int:
     """Return the highest hourly price at which this many GPUs can qualify, by price and by the job's cost.
 
-    Leaves out what only an offer knows: its network speed, traffic prices, minimum billing.
+    Leaves out facts that only an offer has: network speed, traffic prices, minimum billing.
     """
     most = threshold_microusd(watch.max_price_usd_gpu_hour, count)
     if watch.job is None or watch.max_job_cost_usd is None:
@@ -55,7 +55,7 @@ def ceiling_microusd(watch: Watch, gpu: str, count: int, *, spot: bool = False) 
 def dearest_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | None:
     """Return the highest hourly price of this offer at which its job stays within the limit.
 
-    None: prices are compared.
+    None: the watch compares prices.
     """
     found = job_cost(watch, offer, price)
     if not isinstance(found, JobCost):
@@ -66,7 +66,7 @@ def dearest_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int | Non
 
 
 def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
-    """Return how far a bid may be raised, per hour for the whole: to its maximum and the job's limit. 0: no bid."""
+    """Return the highest total hourly price with a raised bid: up to its maximum and the job's limit. 0: no bid."""
     bid = None if watch.launch is None else watch.launch.bid
     if bid is None or not offer.spot:
         return 0
@@ -75,9 +75,9 @@ def most_bid_microusd(watch: Watch, offer: Offer, price: OfferPrice) -> int:
 
 
 def highest_usd_gpu_hour(job: JobSpec, most_usd: Decimal, gpus: Iterable[str], counts: range) -> Decimal:
-    """Return a GPU price that no offer exceeds on which the job's work alone stays within the limit.
+    """Return a GPU price that is not exceeded by any offer on which the job's work alone stays within the limit.
 
-    0: there is none.
+    0: there is no such price.
     """
     found = (_gpu_ceiling(job, most_usd, gpu, count) for gpu in gpus for count in counts)
     highest = max((one for one in found if one is not None), default=Decimal(0))
@@ -90,7 +90,7 @@ def _gpu_ceiling(job: JobSpec, most_usd: Decimal, gpu: str, count: int) -> Decim
 
 
 def _per_hour(most_usd: Decimal, hours: float, count: int = 1) -> Decimal:
-    """Adds a small margin: hours are floats and the job's cost is rounded; the job's own limit is exact."""
+    """Add a small margin: hours are floats and the job's cost is rounded; the job's own limit is exact."""
     if hours < _SHORTEST_H:
         return _MOST_USD
     return (most_usd + _FINE) / (Decimal(hours) * count) * Decimal("1.000000001")

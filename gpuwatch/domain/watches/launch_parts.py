@@ -21,7 +21,7 @@ from gpuwatch.domain.watches.launch_text import (
 )
 from gpuwatch.domain.watches.watch import BidSpec, HandoverSpec, HookSpec, RegistrySpec, RelocateSpec, VolumeSpec
 
-LABEL_EXTRA_MAX = 38  # what a label had left before it named installation and watch; `labels` cuts it
+LABEL_EXTRA_MAX = 38  # the space after the old, shorter label; `labels` cuts it
 MAX_HOOK_S = 300.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/tcp|/udp)?")
@@ -37,7 +37,7 @@ class Reference(Table):
 
 
 def _outside(check: Callable[[str], str]) -> Callable[[Any], str]:
-    """The check of a text that may be a reference; valid references are resolved before."""
+    """The validator of a text that may be a reference; valid references are resolved before it runs."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str):

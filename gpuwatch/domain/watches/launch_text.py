@@ -1,7 +1,7 @@
-"""Texts of a launch that may come from outside the settings file, so their checks are needed with and without the
+"""Checks of launch texts that may come from outside the settings file, so they are needed with and without the
 schema.
 
-Every check returns the text, or raises ValueError with what was expected; none quotes it.
+Every check returns the text, or raises ValueError with what was expected, without quoting the text.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 MAX_ONSTART = 4000  # characters; source: vast.ai refuses more than about 4,048
-MAX_ONSTART_SELF_DESTRUCT = 2500  # the lines with which an instance ends itself stand in front
-OWN_VARIABLES = ("GPUWATCH_LAUNCH_ID", "GPUWATCH_WATCH", "GPUWATCH_DEADLINE")  # every instance gets these
+MAX_ONSTART_SELF_DESTRUCT = 2500  # less, because the lines with which an instance ends itself precede it
+OWN_VARIABLES = ("GPUWATCH_LAUNCH_ID", "GPUWATCH_WATCH", "GPUWATCH_DEADLINE")  # set in every instance
 _SHELL: Final = r"#!.*\b(?:ba|da|a|k|z)?sh\b.*"
 
 
@@ -25,7 +25,7 @@ def check_onstart(text: str) -> str:
 
 
 def check_self_destruct(text: str) -> str:
-    """A script that shell lines can be put in front of."""
+    """A script that shell lines can be prepended to."""
     first = text.partition("\n")[0].strip()
     if first.startswith("#!") and not re.fullmatch(_SHELL, first):
         raise ValueError("expected a shell script with self_destruct, which prepends shell lines")
@@ -45,7 +45,7 @@ def check_value(text: str) -> str:
 
 
 def check_word(text: str) -> str:
-    """One word: a marketplace takes a registry login as words separated by spaces, and has no quoting."""
+    """One word: marketplaces take a registry login as words separated by spaces, without quoting."""
     if not text or not text.isascii() or not text.isprintable() or set(text) & set(" \"'"):
         raise ValueError("expected printable ASCII without spaces and quotes")
     return text
@@ -60,7 +60,7 @@ def check_secret(text: str) -> str:
 
 def check_url(text: str) -> str:
     """The address of a webhook. It may contain a login, or be a secret itself."""
-    from urllib.parse import urlsplit  # noqa: PLC0415 start-up time is measured, and webhooks are rare
+    from urllib.parse import urlsplit  # noqa: PLC0415 - start-up time is measured, and webhooks are rare
 
     wrong = ValueError('expected an http:// or https:// address, such as "https://hooks.example.org/gpuwatch"')
     if not text.isascii() or not text.isprintable() or " " in text:

@@ -1,7 +1,7 @@
-"""Which offers a watch accepts, at what price, and which clause rejects the others.
+"""Which offers a watch accepts, at which price, and which clauses reject the others.
 
-Nothing is taken on trust: a provider's own filter only reduces what is sent. A missing value does not satisfy a clause
-that asks for it.
+Nothing is taken on trust: a provider's own filter only reduces the answer. A missing value does not satisfy a clause
+that requires it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _MEMORY_SLACK = 0.99  # a driver reserves up to half a percent: 32607 MiB are so
 
 
 def price_for(watch: Watch, offer: Offer, commissions: Mapping[str, Commission]) -> OfferPrice:
-    """Return what an offer costs this watch: with its disk and the provider's commission."""
+    """Return the price of an offer for this watch: with its disk and the provider's commission."""
     return price_of(offer, watch.disk_gb, commissions.get(offer.provider, NO_COMMISSION))
 
 
 def failures(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> tuple[Failure, ...]:
-    """Return every clause that rejects this offer, in the order of the settings; empty: it matches."""
+    """Return all clauses that reject this offer, in the order of the settings; empty: it matches."""
     from gpuwatch.domain.watches.rare_clauses import RARE_CLAUSES  # noqa: PLC0415 - few watches have one
 
     clauses = (*_CLAUSES[:-1], *RARE_CLAUSES)
     found = tuple(failure for clause in clauses if (failure := clause(watch, offer, price, now)) is not None)
     if watch.max_job_cost_usd is None or not {"job", "max_job_cost"} & {failure.clause for failure in found}:
         return found
-    return tuple(failure for failure in found if failure.clause != "max_price")  # the job's cost says more
+    return tuple(failure for failure in found if failure.clause != "max_price")  # the job's cost explains more
 
 
 def accepts(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> bool:
-    """Return whether every clause holds."""
+    """Return whether all clauses accept the offer."""
     return all(clause(watch, offer, price, now) is None for clause in _CLAUSES)
 
 
@@ -70,7 +70,7 @@ def matches(
 def without_country(
     watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime
 ) -> list[Offer]:
-    """Return the offers that only `regions` rejects and that state no country: they may stand in the right one."""
+    """Return the offers that only `regions` rejects and that state no country: they may be in the right one."""
     if not watch.regions:
         return []
     anywhere = msgspec.structs.replace(watch, regions=())
@@ -80,9 +80,9 @@ def without_country(
 
 
 def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Commission], now: datetime) -> bool:
-    """Return whether an otherwise matching offer is at or under threshold × rearm; with `new_low` at the lowest."""
+    """Return whether an otherwise matching offer is at or under threshold × rearm; with `new_low`, at the lowest."""
     by, job, past = Decimal(repr(watch.rearm)), watch.max_job_cost_usd, watch.past
-    if past is not None:  # the price that was the lowest, and was reported, still stands
+    if past is not None:  # the lowest price, which was reported, still stands
         past = msgspec.structs.replace(past, or_equal=True)
     wider = msgspec.structs.replace(
         watch,
@@ -98,7 +98,7 @@ def is_near(watch: Watch, offers: Iterable[Offer], commissions: Mapping[str, Com
 
 
 def rank(match: Match) -> tuple[float, float, str, str, str, int, bool, str]:
-    """The order in which matches are taken and shown."""
+    """The order in which matches are rented and shown."""
     identity: Identity = match.offer.identity
     return (
         match.figure,
@@ -127,7 +127,7 @@ def _gpu(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fail
 
 
 def _kind(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """Kinds of price are never mixed: only live offers can be rented, and past prices are no offers."""
+    """Kinds of price are never mixed: only live offers can be rented, and past prices are not offers."""
     if offer.kind is OfferKind.LIVE:
         return None
     if offer.kind is OfferKind.HISTORY:
@@ -140,7 +140,7 @@ def _kind(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fai
 
 
 def _prepaid(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """What is charged for days or months at once does not fit an hourly budget."""
+    """A charge for days or months in advance does not fit an hourly budget."""
     if not offer.terms.prepaid or watch.action is Action.ALERT:
         return None
     return Failure(
@@ -149,7 +149,7 @@ def _prepaid(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> 
 
 
 def _cpu_arch(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """An x86 image does not run on Arm: a watch that rents takes Arm only if its owner said so."""
+    """An x86 image does not run on Arm, so a watch that rents accepts Arm only if its owner stated it."""
     wanted = watch.cpu_arch
     if wanted is CpuArch.ANY or (wanted is None and watch.action is Action.ALERT):
         return None
@@ -202,9 +202,9 @@ def _spot(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Fai
 
 
 def _memory(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """As buyers read it: `min_vram_gib = 80` accepts an H100 that reports 79.6 GiB, and 24 an A10G with 22.4.
+    """Memory as sold: `min_vram_gib = 80` accepts an H100 that reports 79.6 GiB, and 24 an A10G with 22.4.
 
-    Nobody who writes 80 wants to reject every 80 GB card for the memory that its driver reserves.
+    An owner who writes 80 does not want to reject all 80 GB cards because of the memory that their driver reserves.
     """
     least, has = watch.min_vram_gib, offer.gpu_memory_gib
     if least is None:
@@ -235,7 +235,7 @@ def _driver(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> F
 
 
 def _own_disk(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) -> Failure | None:
-    """The requested disk must fit; if the provider does not say what is free, the host does not limit it."""
+    """The requested disk must fit; if the provider does not state the free space, the host does not limit it."""
     if watch.disk_gb is None or offer.disk_free_gb is None or offer.disk_free_gb >= watch.disk_gb:
         return None
     return _too_little("disk_gb", offer.disk_free_gb, watch.disk_gb)
@@ -290,7 +290,7 @@ def _version(text: str | None) -> tuple[int, ...]:
 
 
 def _rare(watch: Watch, offer: Offer, price: OfferPrice, now: datetime) -> Failure | None:
-    """Rare clauses, behind one call: the first that rejects the offer."""
+    """All rare clauses behind one call: the first that rejects the offer."""
     if (
         watch.max_usd_tflop_hour is None
         and watch.max_usd_gib_hour is None

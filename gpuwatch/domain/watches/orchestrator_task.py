@@ -1,8 +1,8 @@
-"""An offer as a task of an orchestrator: SkyPilot or dstack rents it. Pure.
+"""An offer as a task of an orchestrator (SkyPilot or dstack), which rents it. Pure.
 
-source: SkyPilot 0.14.1 (`sky/utils/schemas.py`, names of clouds) and dstack 0.22.5 (`TaskConfiguration`,
-`ProfileParams`, `BackendType`), read 2026-11. Which region and machine type both sides spell alike is in
-`orchestrators.csv`; where they do not, neither is written, and the price cap decides.
+Source: SkyPilot 0.14.1 (`sky/utils/schemas.py`, names of clouds) and dstack 0.22.5 (`TaskConfiguration`,
+`ProfileParams`, `BackendType`), read 2026-11. Regions and machine types that both sides spell alike are in
+`orchestrators.csv`; otherwise the task contains neither, and the price cap decides.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any, Final
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.domain.watches.watch import Watch
 
-STEP_USD: Final = Decimal("0.0001")  # of prices that are handed over
-LEAST_MEMORY: Final = 0.9  # of the card's, as two lists of one card may state it
+STEP_USD: Final = Decimal("0.0001")  # of prices in a task
+LEAST_MEMORY: Final = 0.9  # of the card's memory, as two lists may state it for one card
 _NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMS: Final = re.compile(r"\s*\b(SXM\d?|PCIe|NVL|\d+GB)\b")
 
 
 def task_of(tool: str, watch: Watch, match: Match, command: str) -> dict[str, Any]:
-    """The task: cloud, region and type as the orchestrator spells them, and never more than the watch's limit. Pure."""
+    """Build the task: cloud, region and type as the orchestrator spells them, never above the watch's limit. Pure."""
     return (_skypilot if tool == "skypilot" else _dstack)(watch, match, command)
 
 
@@ -55,7 +55,7 @@ def _dstack(watch: Watch, match: Match, command: str) -> dict[str, Any]:
     offer, names = match.offer, names_at(match.offer.provider)
     gpu: dict[str, Any] = {"name": [model_name(match.offer.gpu)], "count": offer.gpu_count}
     if offer.gpu_memory_gib:
-        gpu["memory"] = f"{math.floor(offer.gpu_memory_gib * LEAST_MEMORY)}GB.."  # never the smaller card of a name
+        gpu["memory"] = f"{math.floor(offer.gpu_memory_gib * LEAST_MEMORY)}GB.."  # excludes smaller cards of that name
     resources: dict[str, Any] = {"gpu": gpu}
     if watch.disk_gb:
         resources["disk"] = f"{math.ceil(watch.disk_gb)}GB.."
@@ -74,7 +74,7 @@ def _dstack(watch: Watch, match: Match, command: str) -> dict[str, Any]:
 
 
 def price_cap_usd_hour(watch: Watch, match: Match) -> float:
-    """The watch's limit for the whole machine, USD an hour, rounded down. Neither tool adds a commission."""
+    """The watch's limit for the whole machine in USD an hour, rounded down. Neither tool adds a commission."""
     return float((watch.max_price_usd_gpu_hour * match.offer.gpu_count).quantize(STEP_USD, ROUND_DOWN))
 
 
@@ -85,12 +85,12 @@ def _accelerators(match: Match) -> str:
 
 
 def model_name(gpu: str) -> str:
-    """Return the model without form factor, memory and blanks. Both tools refuse a name that they do not know."""
+    """Return the model without form factor, memory and blanks. Both tools reject unknown names."""
     return _FORMS.sub("", gpu).replace(" ", "")
 
 
 def task_name(watch: Watch) -> str:
-    """One name a watch: a second hand-over meets the first one's machine instead of renting another."""
+    """One name per watch, so that a second hand-over finds the first one's machine instead of renting another."""
     return f"gpuwatch-{_NAME.sub('-', watch.name.lower()).strip('-') or 'watch'}"[:40].rstrip("-")
 
 
@@ -102,7 +102,7 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 
 
 def names_at(provider: str) -> Mapping[str, str]:
-    """Return what the tools call a provider; empty where neither knows it."""
+    """Return the tools' name of a provider; empty if neither knows it."""
     return _table().get(provider, {})
 
 

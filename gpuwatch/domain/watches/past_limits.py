@@ -1,4 +1,4 @@
-"""Limits out of the stored prices: `new_low`, `drop_by`, `percentile`. Pure; computed by `analysis.past_prices`."""
+"""Limits from the stored prices: `new_low`, `drop_by`, `percentile`. Pure; computed by `analysis.past_prices`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _TOLERANCE = 1e-6  # more than floating-point error, less than any price step
 
 
 class PastLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What an offer of one GPU and rental type must cost to satisfy one clause."""
+    """The price limit of one clause for one GPU and rental type."""
 
-    clause: str  # NEW_LOW: under it; the others: at or under it
+    clause: str  # NEW_LOW: below it; the others: at or below it
     gpu: str
     spot: bool
-    microusd_gpu_hour: float | None  # None: nothing to compare with, so nothing satisfies the clause
-    basis: str  # what it rests on, or why there is nothing to compare with
-    hours: int = 0  # with offers, that it rests on
-    since: datetime | None = None  # the first of them
+    microusd_gpu_hour: float | None  # None: nothing to compare with, so no offer satisfies the clause
+    basis: str  # its basis, or why there is nothing to compare with
+    hours: int = 0  # hours with offers that it is based on
+    since: datetime | None = None  # the first of these hours
 
     @property
     def of(self) -> str:
@@ -31,11 +31,11 @@ class PastLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        """How a price must compare with it."""
+        """The comparison with a price."""
         return "under" if self.clause == NEW_LOW else "at or under"
 
     def is_met_by(self, microusd_gpu_hour: float, *, or_equal: bool) -> bool:
-        """Whether a GPU price satisfies it, apart from what rounding may change."""
+        """Whether a GPU price satisfies the limit, within rounding error."""
         if self.microusd_gpu_hour is None:
             return False
         slack = self.microusd_gpu_hour * _TOLERANCE + 1
@@ -43,30 +43,30 @@ class PastLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def comparable_microusd(offer: Offer, price: OfferPrice, disk_gb: float) -> float:
-    """The GPU price as the history keeps it: with a disk of this size, and with the offer's commission."""
+    """The GPU price as stored in the history: with a disk of this size, and with the offer's commission."""
     rate = Commission(repr(price.commission_rate))
     return price_of(offer, disk_gb, rate).price_microusd_hour / offer.gpu_count
 
 
 class PastComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What the history asks of the offers of one watch at this moment."""
+    """The current limits from the history for the offers of one watch."""
 
     limits: tuple[PastLimit, ...]
-    disk_gb: float  # that its prices include
-    or_equal: bool = False  # a price equal to the lowest counts as a new low, too
+    disk_gb: float  # disk size included in the prices
+    or_equal: bool = False  # whether a price equal to the lowest also counts as a new low
 
     def unmet(self, offer: Offer, microusd_gpu_hour: float) -> PastLimit | None:
-        """The first of the limits of an offer's GPU and rental type that it does not meet."""
+        """The first limit for an offer's GPU and rental type that the offer does not meet."""
         for limit in self.limits_of(offer):
             if not limit.is_met_by(microusd_gpu_hour, or_equal=self.or_equal or limit.clause != NEW_LOW):
                 return limit
         return None
 
     def limits_of(self, offer: Offer) -> list[PastLimit]:
-        """Those of an offer's GPU and rental type."""
+        """The limits for an offer's GPU and rental type."""
         return [one for one in self.limits if (one.gpu, one.spot) == (offer.gpu, offer.spot)]
 
 
 def is_compared(offer: Offer) -> bool:
-    """Whether its price can be compared: kinds of price are never mixed, and the limits rest on live prices."""
+    """Whether the price can be compared: kinds of price are never mixed, and the limits are based on live prices."""
     return offer.kind is OfferKind.LIVE

@@ -1,4 +1,4 @@
-"""A watch is polled in cycles: every provider and rental type once. A miss is one whole cycle without a match."""
+"""Polling cycles of a watch: every provider and rental type once. A miss is one whole cycle without a match."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 
 from gpuwatch.domain.watches.decide import Match, Observation
 
-PollQuery = tuple[Any, ...]  # the provider, and whatever else identifies a query
+PollQuery = tuple[Any, ...]  # the provider, and anything else that identifies a query
 Q = TypeVar("Q", bound=PollQuery)
-_SLOW = 10  # times the fastest provider's interval: slower ones do not hold up the cycle
+_SLOW = 10  # times the fastest provider's interval: slower providers do not delay the cycle
 
 
 class PollCycle:
-    """Which queries of one watch were answered since its last whole cycle. Not thread-safe."""
+    """The queries of one watch that were answered since its last whole cycle. Not thread-safe."""
 
     def __init__(self) -> None:
         self._answered: set[PollQuery] = set()
 
-    def observe(  # noqa: PLR0913 all that is known at this moment
+    def observe(  # noqa: PLR0913 - everything known at this moment
         self,
         just_polled: Collection[PollQuery],
         found: tuple[Match, ...],
@@ -33,12 +33,12 @@ class PollCycle:
         """Return all fresh results of a watch as one observation, after some queries were answered.
 
         Args:
-            just_polled: the queries that were answered now.
-            found: what the fresh results show, cheapest first, from any provider.
-            near: whether any of them shows an otherwise matching offer at or under threshold × rearm.
+            just_polled: the queries that were just answered.
+            found: the matches in the fresh results of all providers, cheapest first.
+            near: whether any of them contains an otherwise matching offer at or under threshold × rearm.
             known: queries whose latest answer is fresh and complete.
             expected: all queries of the watch.
-            paces: those of them that make up its cycle.
+            paces: those queries that make up its cycle.
         """
         all_known = expected <= known
         self._answered.update(just_polled)
@@ -58,7 +58,7 @@ def cycle_members(expected: Set[Q], age_of: Callable[[str], timedelta]) -> froze
     """Return the queries that make up a watch's cycle: fast providers do not wait for those polled hourly.
 
     Args:
-        age_of: how old the results of a provider may be.
+        age_of: the maximum age of a provider's results.
     """
     if not expected:
         return frozenset()

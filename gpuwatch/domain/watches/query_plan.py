@@ -1,8 +1,8 @@
-"""Plans the questions that all watches of a provider share: which are joined, and how often each is asked. Pure.
+"""Plans the queries that the watches of a provider share: which are joined, and how often each is sent. Pure.
 
-Turns and rows are rationed: searches are seconds apart, and a marketplace may count the rows that it returns. Joining
-saves turns and may cost rows, those of a cheap GPU under the limit of a dear one. What is asked more often, and what is
-joined, follows from one aim: the shortest mean time until a watch sees an offer.
+Searches and rows are limited: a provider requires seconds between searches, and may count the rows that it returns.
+Joining saves searches and may cost rows: those of a cheap GPU under the limit of an expensive one. The plan minimises
+the mean time until a watch sees an offer.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ import msgspec
 
 from gpuwatch.domain.market.query import Query, can_join, joined
 
-# assumed: nobody waits for more than twice an even share because others are hot; what is known already waits twice as
-# long as what is not (less often, and the slowest of twenty waits over five minutes)
+# assumed: no query waits for more than twice an even share because others have priority (with less, the slowest of
+# twenty waits over five minutes)
 HEAT_LEAST, HEAT_MOST = 0.3, 4.0
-_PAGE_SHARE = 0.5  # assumed: of a page, filled by what is known; the rest is for what was listed since
-_MIXES = (0.02, 0.25, 0.5, 0.75, 0.98)  # of rows and turns in the cost of a question; the best one is taken
+_PAGE_SHARE = 0.5  # assumed: share of a page that known offers may fill; the rest is for newly listed ones
+_MIXES = (0.02, 0.25, 0.5, 0.75, 0.98)  # shares of rows and searches in the cost of a query; the best one is used
 
-Rows = Callable[[Query], float | None]  # how many rows an answer is expected to have; None: nothing is known
+Rows = Callable[[Query], float | None]  # expected number of rows of an answer; None: unknown
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What some watches need to know: one distinct query."""
+    """The needs of some watches: one distinct query."""
 
     query: Query
-    watches: tuple[str, ...]  # by name
-    heat: float = 1.0  # how much more than others it is worth asking
-    spares_rows: bool = True  # False: a machine is about to be rented, whatever the rows cost
+    watches: tuple[str, ...]  # names
+    heat: float = 1.0  # priority
+    spares_rows: bool = True  # False: a machine is about to be rented, at any cost in rows
 
 
 class PollingLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider allows, and what its owner wants."""
+    """The limits of a provider and of its owner."""
 
-    poll_every_s: float  # the promise: no watch is asked more often, and none less often if that is possible
+    poll_every_s: float  # the target: no watch is polled more often, and if possible none less often
     search_interval_s: float  # between two searches; 0: no limit
-    turns_share: float = 1.0  # of the searches, for these questions
-    rows_per_s: float | None = None  # for these questions; None: no quota
+    turns_share: float = 1.0  # share of the searches for these queries
+    rows_per_s: float | None = None  # for these queries; None: no quota
     page_rows: int = 64
-    can_join: bool = True  # the provider takes several GPU names in one search
+    can_join: bool = True  # the provider accepts several GPU names in one search
 
 
 class SharedQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,38 +48,38 @@ class SharedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     query: Query
     demands: tuple[Demand, ...]
-    rows: float  # expected of an answer
+    rows: float  # expected rows of an answer
     every_s: float = 0.0
 
     @property
     def watches(self) -> tuple[str, ...]:
-        """By name, each once."""
+        """The names of its watches, without duplicates."""
         return tuple(dict.fromkeys(name for one in self.demands for name in one.watches))
 
     @property
     def heat(self) -> float:
-        """That of its hottest demand."""
+        """The highest priority of its demands."""
         return max(min(max(one.heat, HEAT_LEAST), HEAT_MOST) for one in self.demands)
 
 
 class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The questions of a provider."""
+    """The queries to a provider."""
 
     questions: tuple[SharedQuery, ...]
-    late: tuple[str, ...] = ()  # watches that are asked for less often than promised: turns or rows do not reach
+    late: tuple[str, ...] = ()  # watches that are polled less often than the target, for lack of searches or rows
 
     @property
     def round_s(self) -> float:
-        """The longest time between two searches for the same question; 0: there is none."""
+        """The longest time between two searches for the same query; 0: there is no query."""
         return max((one.every_s for one in self.questions), default=0.0)
 
 
 def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits) -> QueryPlan:
-    """Join what can be joined as long as that shortens the mean wait, and share turns and rows.
+    """Join queries as long as that shortens the mean wait, and distribute searches and rows.
 
     Args:
         demands: distinct queries.
-        rows_of: of any query made of these; where it knows nothing, nothing is joined.
+        rows_of: for any query made of the demands; where it returns None, nothing is joined.
     """
     alone = [_alone(one, rows_of) for one in demands]
     best: Sequence[SharedQuery] = alone
@@ -90,14 +90,14 @@ def plan_queries(demands: Sequence[Demand], rows_of: Rows, limits: PollingLimits
                 break
             if (shorter_s := _mean_wait_s(fewer, limits)) < wait_s:
                 best, wait_s = fewer, shorter_s
-    # the quick figure is an upper bound: what is joined must not lose to what is not
+    # the quick figure is an upper bound: joining must not be worse than not joining
     paced = min((_paced(one, limits) for one in (best, alone)), key=_paced_wait_s)
     late = [one for one in paced if one.every_s > limits.poll_every_s * (1 + 1e-9)]
     return QueryPlan(questions=tuple(paced), late=tuple(dict.fromkeys(name for one in late for name in one.watches)))
 
 
 def split(question: SharedQuery) -> tuple[SharedQuery, SharedQuery]:
-    """The two halves of a question that several demands share: by GPU where it has several, else by their limit."""
+    """Split a query that several demands share into two: by GPU if it has several, else by limit."""
     by_gpu = sorted(question.demands, key=lambda one: (one.query.gpus, one.query.max_listed_usd_hour or math.inf))
     middle = len(by_gpu) // 2
     first, second = (_together(tuple(part), question) for part in (by_gpu[:middle], by_gpu[middle:]))
@@ -109,7 +109,7 @@ def _together(demands: tuple[Demand, ...], whole: SharedQuery) -> SharedQuery:
     return SharedQuery(query=query, demands=demands, rows=whole.rows / 2, every_s=whole.every_s)
 
 
-# --- what is joined ---------------------------------------------------------------------------------------------------
+# --- joining ----------------------------------------------------------------------------------------------------------
 
 
 def _alone(demand: Demand, rows_of: Rows) -> SharedQuery:
@@ -119,7 +119,7 @@ def _alone(demand: Demand, rows_of: Rows) -> SharedQuery:
 
 
 def _joins(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> Sequence[Sequence[SharedQuery]]:
-    """Fewer questions each time: the limits of one GPU first; then always the two that need the fewest rows more."""
+    """Ever fewer queries: first join the limits of one GPU, then always the two that add the fewest rows."""
     families = _families(alone, rows_of, limits)
     living = dict(enumerate(families))
     pairs = {
@@ -143,7 +143,7 @@ def _joins(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -
 
 
 def _families(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> list[SharedQuery]:
-    """Queries that differ in their limit alone, as the one with the highest: that brings no row more than it does."""
+    """Replace queries that differ only in their limit by the one with the highest, which returns no more rows."""
     found: dict[Query, list[SharedQuery]] = {}
     for one in alone:
         found.setdefault(msgspec.structs.replace(one.query, max_listed_usd_hour=None), []).append(one)
@@ -152,7 +152,7 @@ def _families(alone: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits
 
 
 def _family(same: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -> Sequence[SharedQuery]:
-    """One question, even if nothing is known of the GPU; as they are, if the page is expected to be cut."""
+    """Join into one query, even if nothing is known of the GPU, unless the page is expected to be truncated."""
     query = joined([one.query for one in same], limits.page_rows)
     demands = tuple(demand for one in same for demand in one.demands)
     rows = rows_of(query)
@@ -164,7 +164,7 @@ def _family(same: Sequence[SharedQuery], rows_of: Rows, limits: PollingLimits) -
 def _pair(
     one: SharedQuery, other: SharedQuery, rows_of: Rows, limits: PollingLimits
 ) -> tuple[float, SharedQuery] | None:
-    """Both as one, and the rows that it costs more; None: they cannot be joined."""
+    """The joined query, and the additional rows; None: they cannot be joined."""
     if not can_join(one.query, other.query):
         return None
     query = joined([one.query, other.query], limits.page_rows)
@@ -175,11 +175,11 @@ def _pair(
     return rows - one.rows - other.rows, both
 
 
-# --- how often each is asked ------------------------------------------------------------------------------------------
+# --- intervals --------------------------------------------------------------------------------------------------------
 
 
 def _costs(questions: Sequence[SharedQuery], limits: PollingLimits) -> tuple[float, list[float]]:
-    """What one search takes of the turns of a second, and what each takes of the rows of a second."""
+    """The share of the searches per second that one search uses, and each query's share of the rows per second."""
     turn = limits.search_interval_s / limits.turns_share
     if limits.rows_per_s is None:
         return turn, [0.0 for _ in questions]
@@ -188,9 +188,9 @@ def _costs(questions: Sequence[SharedQuery], limits: PollingLimits) -> tuple[flo
 
 
 def _shapes(questions: Sequence[SharedQuery], limits: PollingLimits, mix: float) -> list[float]:
-    """Intervals in proportion: what costs more is asked less often, what is hot more often.
+    """Relative intervals: expensive queries are sent less often, those with high priority more often.
 
-    With the sum of cost / interval given, the mean of heat × interval is least at √(cost / heat).
+    For a given sum of cost / interval, the mean of heat × interval is lowest at √(cost / heat).
     """
     turn, rows = _costs(questions, limits)
     return [
@@ -199,7 +199,7 @@ def _shapes(questions: Sequence[SharedQuery], limits: PollingLimits, mix: float)
 
 
 def _use(intervals: Sequence[float], turn: float, rows: Sequence[float]) -> float:
-    """The share of what is allowed that is used, of turns or of rows, whichever is more."""
+    """The used share of searches or rows, whichever is higher."""
     by_rows = sum(row / every_s for row, every_s in zip(rows, intervals, strict=True))
     return max(sum(turn / every_s for every_s in intervals), by_rows)
 
@@ -214,7 +214,7 @@ def _paced_wait_s(questions: Sequence[SharedQuery]) -> float:
 
 
 def _mean_wait_s(questions: Sequence[SharedQuery], limits: PollingLimits) -> float:
-    """The mean interval, weighted by heat; quickly, hence at most too long."""
+    """The mean interval, weighted by heat; a quick estimate that is never too low."""
     if not questions:
         return 0.0
     turn, rows = _costs(questions, limits)
@@ -227,7 +227,7 @@ def _mean_wait_s(questions: Sequence[SharedQuery], limits: PollingLimits) -> flo
 
 
 def _paced(questions: Sequence[SharedQuery], limits: PollingLimits) -> list[SharedQuery]:
-    """Each question with its interval: at least `poll_every`, and together within turns and rows."""
+    """Set the interval of each query: at least `poll_every`, and in total within the limits of searches and rows."""
     if not questions:
         return []
     turn, rows = _costs(questions, limits)
@@ -243,16 +243,16 @@ def _paced(questions: Sequence[SharedQuery], limits: PollingLimits) -> list[Shar
 
 
 def _scaled(shapes: Sequence[float], turn: float, rows: Sequence[float], least_s: float) -> list[float]:
-    """The shortest intervals of these proportions that use no more than is allowed, of turns and of rows."""
+    """The shortest intervals of these proportions within the limits of searches and rows."""
     scale = max(_least_scale(shapes, costs, least_s) for costs in ([turn] * len(shapes), rows))
     return [max(least_s, scale * shape) for shape in shapes]
 
 
 def _least_scale(shapes: Sequence[float], costs: Sequence[float], least_s: float) -> float:
-    """The least scale at which the sum of cost / max(least_s, scale × shape) is at most 1.
+    """The lowest scale at which the sum of cost / max(least_s, scale × shape) is at most 1.
 
-    The longer its shape, the sooner an interval grows beyond `least_s`: with the longest ones growing, the sum is
-    (those that do not) + (those that do) / scale.
+    The longer the shape of an interval, the sooner it exceeds `least_s`. With the longest intervals above it, the sum
+    is (the others' costs / least_s) + (their costs / shapes) / scale.
     """
     resting, growing = sum(costs) / least_s, 0.0
     if resting <= 1:

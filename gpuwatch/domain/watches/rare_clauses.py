@@ -1,4 +1,4 @@
-"""Clauses that few watches have: prices by speed and memory, conditions as text, and what the history says."""
+"""Clauses that few watches use: prices by speed and memory, conditions as text, and limits from the history."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def _reputation(watch: Watch, offer: Offer, _price: OfferPrice, _now: datetime) 
 
 
 def reputation_basis(watch: Watch, offer: Offer) -> str:
-    """What the reputation of an offer's machine rests on."""
+    """The data behind the reputation of an offer's machine."""
     record, shown = record_of(offer, watch.records), offer.reliability
     said = "unknown" if shown is None else f"{shown:.4g}"
     return f"reliability {said}; your launches there: {record.good} succeeded, {record.bad} failed"
 
 
 def _past(watch: Watch, offer: Offer, price: OfferPrice, _now: datetime) -> Failure | None:
-    """`new_low`, `drop_by` and `percentile`, where the limits of this moment are known."""
+    """`new_low`, `drop_by` and `percentile`, if the current limits are known."""
     if watch.past is None:
         return None
     if not is_compared(offer):

@@ -51,9 +51,9 @@ from gpuwatch.domain.watches.watch import (
 )
 from gpuwatch.domain.watches.windows import WINDOW_PATTERN, parse_window
 
-# Spellings that providers use and no catalogue knows; a context: `value()` needs them after validation, too.
+# Provider spellings that are not in the catalogue; a context variable, because `value()` needs them after validation.
 SEEN: ContextVar[Collection[str]] = ContextVar("SEEN", default=())
-SEEN_PLACES: ContextVar[Collection[str]] = ContextVar("SEEN_PLACES", default=())  # regions that providers have shown
+SEEN_PLACES: ContextVar[Collection[str]] = ContextVar("SEEN_PLACES", default=())  # regions seen at providers
 
 
 def _window(value: Any) -> str:
@@ -104,7 +104,7 @@ _DEADLINE_SCHEMA = {
     "pattern": rf"^[0-9]{{4}}-|{DURATION_PATTERN}",
     "examples": ["2d", "2026-12-01T08:00:00Z"],
 }
-HIGHEST_USD = Decimal(10_000)  # no GPU is that dear
+HIGHEST_USD = Decimal(10_000)  # no GPU is that expensive
 _LOWEST_USD = Decimal("0.000001")  # no GPU is that cheap: used where no GPU can run the job
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
 _WINDOW_SCHEMA = {

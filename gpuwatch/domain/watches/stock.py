@@ -1,4 +1,4 @@
-"""When complete polls last showed nothing that fits a watch with `restock`: then the next offer is one."""
+"""When complete polls last showed no fitting offer for a watch with `restock`, so that the next one is a restock."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 from gpuwatch.domain.watches.decide import REARM_POLLS, Decision, DecisionReason, Observation
 from gpuwatch.domain.watches.watch import Watch
 
-PROOF_LASTS = timedelta(hours=1)  # assumed: after a longer gap in polling nobody knows when it came back
+PROOF_LASTS = timedelta(hours=1)  # assumed: after a longer gap in polling, the time of the return is unknown
 
 
 class StockProofs:
-    """Of one process: what was seen before a restart proves nothing, for it was a gap."""
+    """The proofs of this process: observations from before a restart prove nothing, because polling was interrupted."""
 
     def __init__(self) -> None:
-        self._empty_at: dict[str, datetime] = {}  # watch → when that was last proven
+        self._empty_at: dict[str, datetime] = {}  # watch → time of the last proof
 
     def added_to(self, observation: Observation, watch: Watch, now: datetime) -> Observation:
-        """The observation, with whether nothing was on offer shortly before."""
+        """Add to the observation whether nothing was on offer shortly before."""
         if not watch.restock:
             return observation
         empty_at = self._empty_at.get(watch.name)
@@ -28,7 +28,7 @@ class StockProofs:
         return msgspec.structs.replace(observation, was_empty=was_empty)
 
     def note_all(self, decided: Iterable[tuple[Watch, Decision]]) -> None:
-        """Remember what decisions prove, once what follows from them is stored."""
+        """Record what these decisions prove, once their consequences are stored."""
         for watch, decision in decided:
             if watch.restock and decision.matches:
                 self._empty_at.pop(watch.name, None)

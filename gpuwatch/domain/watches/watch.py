@@ -12,7 +12,7 @@ from gpuwatch.domain.planning.job_hours import JobSpec
 from gpuwatch.domain.watches.past_limits import PastComparison
 from gpuwatch.domain.watches.reputation import MachineRecords
 
-MOST_GPUS = 1024  # of one offer; no machine has more
+MOST_GPUS = 1024  # in one offer; no machine has more
 
 
 class Action(StrEnum):
@@ -21,7 +21,7 @@ class Action(StrEnum):
     ALERT = "alert"
     ASK = "ask"
     LAUNCH = "launch"
-    COMMAND = "command"  # a command of the owner rents, elsewhere
+    COMMAND = "command"  # a command of the owner rents elsewhere
 
 
 class SpotPolicy(StrEnum):
@@ -33,11 +33,11 @@ class SpotPolicy(StrEnum):
 
 
 class Prefer(StrEnum):
-    """Which of the offers at or under the threshold is rented first."""
+    """Which of the offers at or under the threshold to rent first."""
 
     CHEAPEST_GPU = "cheapest-gpu"
     CHEAPEST_TOTAL = "cheapest-total"
-    FASTEST_PER_DOLLAR = "fastest-per-dollar"  # by the data sheet's dense 16-bit TFLOP/s
+    FASTEST_PER_DOLLAR = "fastest-per-dollar"  # dense 16-bit TFLOP/s of the data sheet
 
 
 class CpuArch(StrEnum):
@@ -49,10 +49,10 @@ class CpuArch(StrEnum):
 
 
 class VerificationMode(StrEnum):
-    """How a new instance is compared with its offer before it counts as running."""
+    """How to check a new instance against its offer before it counts as running."""
 
     NONE = "none"
-    LISTED = "listed"  # what the provider's list says: GPU, count, memory, disk, CUDA
+    LISTED = "listed"  # the provider's list: GPU, count, memory, disk, CUDA
     SSH = "ssh"  # and the SSH port answers; with min_download_mbps: the speed is measured
 
 
@@ -82,8 +82,8 @@ class AutoPrice(msgspec.Struct, frozen=True, kw_only=True):
     """`max_price = "auto"`: computed from the price history and the time left; never above the cap."""
 
     cap_usd_gpu_hour: Decimal
-    deadline_s: float | None = None  # after the watch was first polled …
-    deadline_at: datetime | None = None  # … or a moment; one of the two
+    deadline_s: float | None = None  # after the first poll of the watch …
+    deadline_at: datetime | None = None  # … or a fixed time; one of the two
 
 
 class BidSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True):
 class RelocateSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`relocate = { min_saving = "15%", after = "2h" }`: when a cheaper offer is reported for a running launch."""
 
-    min_saving: float = 0.15  # of what the rest costs, after set-up and minimum billing
+    min_saving: float = 0.15  # of the remaining cost, after set-up and minimum billing
     after_s: float = 7200.0  # of running
 
 
@@ -120,7 +120,7 @@ class VolumeSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A hook of the owner that gets the launch as JSON: a shell command, or a webhook signed with `secret`."""
+    """A hook of the owner, which receives the launch as JSON: a shell command, or a webhook signed with `secret`."""
 
     command: str | None = None
     url: str | None = None
@@ -131,7 +131,7 @@ class HookSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandoverSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`handover = { to = "skypilot", run = "python train.py" }`: the task file that a command is given."""
+    """`handover = { to = "skypilot", run = "python train.py" }`: the task file for a command."""
 
     to: str
     run: str
@@ -140,12 +140,12 @@ class HandoverSpec(msgspec.Struct, frozen=True, kw_only=True):
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What to rent and for how long: `[watch.launch]`. Durations in seconds; None: not set."""
 
-    image: str = "vastai/pytorch"  # empty: the template's
-    onstart: str | None = None  # may hold secrets
-    env: dict[str, str] = {}  # may hold secrets
-    secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference, hence secrets
+    image: str = "vastai/pytorch"  # empty: that of the template
+    onstart: str | None = None  # may contain secrets
+    env: dict[str, str] = {}  # may contain secrets
+    secret_env: tuple[str, ...] = ()  # variables of `env` whose text was given by reference, and so is secret
     ports: tuple[str, ...] = ()  # "8000", "8080:8000", "53/udp"
-    runtype: str = "ssh"  # empty: the template's
+    runtype: str = "ssh"  # empty: that of the template
     template: str | None = None
     registry: RegistrySpec | None = None
     volume: VolumeSpec | None = None
@@ -155,19 +155,19 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_runtime_s: float | None = None
     ready_within_s: float = 900.0
     max_tries: int = 5  # candidates within one firing
-    try_for_s: float = 120.0  # and this long in total
+    try_for_s: float = 120.0  # and at most this long in total
     quote_ttl_s: float = 5.0  # an answer younger than this is not checked again before the order
-    approve_within_s: float = 900.0  # action "ask": how long its quote can be approved
+    approve_within_s: float = 900.0  # action "ask": how long its quote may be approved
     bid: BidSpec | None = None
-    relaunch: bool = False  # after a preemption rent elsewhere, not on the same machine
+    relaunch: bool = False  # after a preemption, rent another machine
     self_destruct: bool = False  # the instance ends itself at its deadline, even if gpuwatch is gone
     verify: VerificationMode = VerificationMode.LISTED
-    ssh_key: str | None = None  # file of the private key that verify = "ssh" logs in with
-    wasteful_below: float | None = None  # percent of GPU utilisation: alert
+    ssh_key: str | None = None  # file of the private key for the login of verify = "ssh"
+    wasteful_below: float | None = None  # percent of GPU utilisation; below it: alert
     wasteful_for_s: float = 1800.0
-    idle_below: float | None = None  # percent of GPU utilisation: end
+    idle_below: float | None = None  # percent of GPU utilisation; below it: end
     idle_for_s: float | None = None
-    stop_outside: bool = False  # ended when the watch's `active` windows close
+    stop_outside: bool = False  # end when the watch's `active` windows close
     on_price_increase: PriceIncreasePolicy = PriceIncreasePolicy.ALERT
     on_running: HookSpec | None = None
     before_stop: HookSpec | None = None
@@ -192,15 +192,15 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One `[[watch]]`. None means that the clause is not set."""
 
     name: str
-    renamed_from: str | None = None  # its name before; "": it is new, whatever watch is gone; None: not said
+    renamed_from: str | None = None  # its former name; "": it is new, even if another watch is gone; None: not stated
     gpu: tuple[str, ...]  # as the owner wrote it
-    gpu_names: tuple[str, ...]  # canonical names that `gpu` stands for; an uncatalogued spelling stands for itself
+    gpu_names: tuple[str, ...]  # canonical names for `gpu`; an uncatalogued spelling is its own name
     # With commission. If the history decides: the highest possible value; if the job's cost decides: a price that no
     # matching offer exceeds.
     max_price_usd_gpu_hour: Decimal
-    unlimited: bool = False  # no price is set: what it alerts about is news by itself
+    unlimited: bool = False  # no price limit: another clause decides about alerts
     auto: AutoPrice | None = None
-    max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job; `job` says which
+    max_job_cost_usd: Decimal | None = None  # the threshold is the cost of the whole job in `job`
     job: JobSpec | None = None
     gpu_count_min: int = 1
     gpu_count_max: int = 1
@@ -213,12 +213,12 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     listed: bool = True  # watches that alert accept list prices too; those that rent never do
     cpu_arch: CpuArch | None = None  # None: any for alerts, all but arm64 for renting
     disk_gb: float | None = None  # None: the provider's default
-    download_gb: float = 0.0  # traffic of one job, shown apart
+    download_gb: float = 0.0  # traffic of one job, shown separately
     upload_gb: float = 0.0
     min_vram_gib: float | None = None  # of one GPU
     min_reliability: float | None = None  # 0 to 1
     min_reputation: float | None = None  # 0 to 1: domain.watches.reputation
-    records: MachineRecords = {}  # your own launches by machine, as far as this watch asks for them
+    records: MachineRecords = {}  # your own launches by machine, if this watch needs them
     verified: bool | None = None
     datacenter: bool | None = None
     regions: tuple[str, ...] = ()  # country codes, or words found in the region
@@ -238,13 +238,13 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_usd_gib_hour: Decimal | None = None  # GPU price by GiB of its memory
     when: str | None = None  # a condition: domain.watches.expression
     any_of: tuple[str, ...] = ()  # conditions of which one must hold
-    new_low_s: float | None = None  # under everything stored of this GPU and rental type within that time
-    drop_by: float | None = None  # this far under the median of what fits, as a fraction …
+    new_low_s: float | None = None  # below all stored prices of this GPU and rental type within that time
+    drop_by: float | None = None  # this far below the median of the fitting offers, as a fraction …
     drop_over_s: float = 604_800.0  # … within that time
-    percentile: float | None = None  # within the lowest so many percent of the prices of what fits …
+    percentile: float | None = None  # within the lowest part, in percent, of the prices of the fitting offers …
     percentile_over_s: float = 2_592_000.0  # … within that time
-    restock: bool = False  # only when nothing that fits was on offer before
-    past: PastComparison | None = None  # what these three ask for at this moment; None: not computed
+    restock: bool = False  # only if no fitting offer was on sale before
+    past: PastComparison | None = None  # the current limits of these three; None: not computed
     hold_for_s: float = 0.0
     active: tuple[str, ...] = ()  # local windows; empty: always
     repeat_every_s: float | None = 21_600.0
@@ -254,7 +254,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rearm: float = 1.0
     notify: tuple[str, ...] | None = None  # None: all configured channels
     relocate: RelocateSpec | None = None  # reported only
-    max_per_day: int | None = None  # instances that it may make within a UTC day, failed ones too
+    max_per_day: int | None = None  # instances that it may create within a UTC day, including failed ones
     require: tuple[str, ...] = ()  # items that must be ticked before it rents
     require_policy: ChecklistPolicy = ChecklistPolicy.BLOCK
     launch: LaunchSpec | None = None
@@ -262,25 +262,25 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def rents_alone(self) -> bool:
-        """Whether it rents, or has a command rent, without asking."""
+        """Whether it rents, or lets a command rent, without asking."""
         return self.action is Action.LAUNCH or self.action is Action.COMMAND
 
     @property
     def rents_itself(self) -> bool:
-        """Whether gpuwatch rents for it, at once or once it was approved: then it needs the provider's account."""
+        """Whether gpuwatch rents for it, immediately or after an approval, so that it needs the provider's account."""
         return self.action is Action.LAUNCH or self.action is Action.ASK
 
     @property
     def has_fixed_limit(self) -> bool:
-        """Whether nothing of what it asks for follows from the price history or from your launches."""
+        """Whether none of its clauses depends on the price history or on your launches."""
         return self.auto is None and not self.compares_with_past and self.min_reputation is None
 
     @property
     def compares_with_past(self) -> bool:
-        """Whether an offer's price is compared with the stored ones."""
+        """Whether an offer's price is compared with stored prices."""
         return self.new_low_s is not None or self.drop_by is not None or self.percentile is not None
 
     @property
     def has_near_limit(self) -> bool:
-        """Whether an offer that does not match can still keep it from being re-armed."""
+        """Whether an offer that does not match can prevent it from being re-armed."""
         return self.rearm > 1 or self.new_low_s is not None

@@ -1,7 +1,7 @@
 """Windows of local time in which a watch may fire: `22:00-08:00`, `Mon-Fri 09:00-18:00`, `Sat-Sun`.
 
 A window follows the wall clock. It belongs to the day on which it opens: `Fri 22:00-08:00` reaches into Saturday.
-Minutes that do not exist when the clock is put forward are in no window; when it is put back, a window that contains
+Minutes that do not exist when the clock is put forward are in no window. When it is put back, a window that contains
 the repeated minutes is open both times.
 """
 
@@ -27,7 +27,7 @@ _DAY_PATTERN = (
     + ")"
 )
 _TIME_PATTERN = r"([01]?[0-9]|2[0-4]):[0-5][0-9]"
-# For JSON Schema: the usual spellings, as far as a pattern can tell them; `parse_window` accepts more.
+# For JSON Schema: the usual spellings, as far as a pattern can match them; `parse_window` accepts more.
 WINDOW_PATTERN = rf"^\s*({_DAY_PATTERN}( ?[-–,] ?{_DAY_PATTERN})*)?\s*({_TIME_PATTERN} ?[-–] ?{_TIME_PATTERN})?\s*$"
 _FORM: Final = r"(?P<days>[a-z]+(?: ?[-,] ?[a-z]+)*)? ?(?:(\d{1,2}):(\d{2}) ?- ?(\d{1,2}):(\d{2}))?"
 
@@ -35,7 +35,7 @@ _FORM: Final = r"(?P<days>[a-z]+(?: ?[-,] ?[a-z]+)*)? ?(?:(\d{1,2}):(\d{2}) ?- ?
 class Window(msgspec.Struct, frozen=True):
     """Minutes of the local day in [start, end); an end at or before its start lies on the next day."""
 
-    days: frozenset[int]  # on which it opens; 0 is Monday
+    days: frozenset[int]  # days on which it opens; 0 is Monday
     start_minute: int = 0
     end_minute: int = _DAY_MINUTES
 
@@ -50,7 +50,7 @@ class Window(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def parse_window(text: str) -> Window:
-    """Return one window. Raises ValueError: the text is not a window; the message says what was expected."""
+    """Parse a window. Raises ValueError: the text is not a window; the message states what was expected."""
     found = re.fullmatch(_FORM, " ".join(text.lower().replace("–", "-").split()))
     if found is None or not any(found.groups()):
         raise ValueError(f"expected {EXPECTED}")
@@ -64,11 +64,11 @@ def parse_window(text: str) -> Window:
 
 
 def is_open(windows: Iterable[Window | str], now: datetime, zone: tzinfo | str = UTC) -> bool:
-    """Return whether a watch with these windows may fire now. No window at all: always.
+    """Return whether a watch with these windows may fire now. Without windows: always.
 
     Args:
         now: aware.
-        zone: of the wall clock: a name such as "Europe/Berlin" or a tzinfo.
+        zone: of the windows: a name such as "Europe/Berlin" or a tzinfo.
     """
     parsed = [parse_window(window) if isinstance(window, str) else window for window in windows]
     if not parsed:
@@ -81,7 +81,7 @@ def is_open(windows: Iterable[Window | str], now: datetime, zone: tzinfo | str =
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
-    from zoneinfo import ZoneInfo  # noqa: PLC0415 most runs of `check` need no time zone
+    from zoneinfo import ZoneInfo  # noqa: PLC0415 - most runs of `check` need no time zone
 
     return ZoneInfo(name)
 
