@@ -1,4 +1,4 @@
-"""The accounts at providers: whose keys are in the settings, and which launches live under which account."""
+"""The accounts at providers: those of the keys in the settings, and the launches under each account."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class AccountStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One account, or the launches whose account is not known.
+    """One account, or the launches with an unknown account.
 
     Attributes:
-        account: None: it is not known.
-        is_current: the key in the settings belongs to it; None: that is not known without asking the provider.
-        known: None: no key of it was ever used, or there is none.
-        launches: those alive under it.
+        account: None: unknown.
+        is_current: the key in the settings belongs to it; None: unknown without a query to the provider.
+        known: None: no key of the account was ever used, or there is none.
+        launches: its active launches.
     """
 
     provider: str
@@ -41,7 +41,7 @@ class AccountStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accounts(settings: Settings) -> list[AccountStatus]:
-    """Every account that a key was used for, and what is alive under it. Sends no request. Raises StoreError."""
+    """Every account that a key was used for, and its active launches. Sends no request. Raises StoreError."""
     with open_store_read_only(settings) as store:
         repository = SqlAccountRepository(store)
         known = repository.all()
@@ -78,13 +78,13 @@ def _at_one_provider(
 
 
 def confirm_same(settings: Settings, provider: str | None) -> list[Launch]:
-    """The owner says that the key in the settings is of the account that living launches are under.
+    """Confirm, for the owner, that the key in the settings belongs to the account of the active launches.
 
     Returns:
-        The launches that it can reach from now on.
+        The launches that it can now reach.
 
     Raises:
-        UsageError: there is no key, or the provider itself names two different accounts.
+        UsageError: there is no key, or the provider reports two different accounts.
         ProviderStateUnknown: the account of the key is not known yet, and the provider does not answer.
     """
     name = resolve_provider(settings, provider)
@@ -116,7 +116,7 @@ def _join(repository: SqlAccountRepository, provider: str, former: str, current:
 
 
 def account_json(status: AccountStatus) -> dict[str, Any]:
-    """JSON of one account of `gpuwatch accounts`. A key is shown nowhere, and cannot be guessed from its hash."""
+    """JSON of one account of `gpuwatch accounts`. No key is shown, and none can be guessed from its hash."""
     known = status.known
     return {
         "provider": status.provider,

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str | None) -> Launch:
-    """Record a launch for the instance. From now on gpuwatch manages it as if it had just rented it.
+    """Record a launch for the instance, so that gpuwatch manages it as if it had just rented it.
 
     Args:
-        provider: None: the only one that is enabled.
-        watch: whose rules hold for it; None: the only watch that rents.
+        provider: None: the only enabled one.
+        watch: the watch whose rules apply; None: the only watch that rents.
 
     Raises:
-        UsageError: it is not listed, not labelled, or a launch has it already; or the watch must be named.
-        ProviderStateUnknown: the provider gives no list, or does not say what it costs.
+        UsageError: it is not listed or not labelled, or it has a launch already; or the watch must be named.
+        ProviderStateUnknown: the provider returns no list, or does not state the price.
     """
     name = resolve_provider(settings, provider)
     rules = _watch(settings, watch)
@@ -63,11 +63,11 @@ def adopt(settings: Settings, instance_id: str, provider: str | None, watch: str
 def mark_foreign(settings: Settings, instance_id: str, provider: str | None) -> bool:
     """Record that the instance belongs to another installation; False: it was recorded before.
 
-    If its label names that installation, all its instances are meant, once for all.
+    If its label names that installation, all instances of the installation are recorded.
 
     Raises:
-        UsageError: it is not known to hold renting, and not listed or not labelled; or a launch has it.
-        ProviderStateUnknown: it is not known to hold renting, and the provider gives no list.
+        UsageError: it does not block renting, and is not listed or not labelled; or it has a launch.
+        ProviderStateUnknown: it does not block renting, and the provider returns no list.
     """
     name = resolve_provider(settings, provider)
     with open_launches(settings) as repository, http_client(settings) as http:
@@ -100,7 +100,7 @@ def _labelled(settings: Settings, http: HttpClient, provider: str, instance_id: 
 
 
 def _free_id(repository: SqlLaunchRepository, provider: str, instance: Instance) -> str:
-    """The launch id in its label if no launch has it, else a new one."""
+    """The launch id in its label if it is free, otherwise a new one."""
     _refuse_if_ours(repository, provider, instance.instance_id)
     labelled = launch_id_in(instance.label)
     known = None if labelled is None else repository.get(labelled)

@@ -43,10 +43,10 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True):
     data: Path | None
     deadline_s: float
     job_hours: float  # for the saving in dollars
-    under_usd: float | None  # for the odds; None: the price that most starts reached within the deadline
+    under_usd: float | None  # for the odds; None: the price that most starts reached before the deadline
     poll_every_s: float | None  # None: as configured
     is_until_now: bool  # False: "now" is the end of the period
-    record: bool = False  # keep what is stated, to be scored when it is due
+    record: bool = False  # store the forecast, to be scored when it is due
 
     @property
     def hours(self) -> int:
@@ -65,12 +65,12 @@ class AdviceResult(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None  # the first polled hour
     until: datetime | None
     source: str
-    past: ForecastRecord | None = None  # what came of earlier statements of `advise`; None: there are none
-    recorded: str | None = None  # the id under which the statement is kept
+    past: ForecastRecord | None = None  # the outcomes of earlier forecasts of `advise`; None: there are none
+    recorded: str | None = None  # the id of the stored forecast
 
 
 def _as_of_now(advice: Advice, age_s: float) -> Advice:
-    """Old prices do not tell the current price: drop it. The limits stay valid."""
+    """Drop the current price, because old prices do not show it. The limits stay valid."""
     if age_s <= (POLL_LASTS_S if advice.step_h == 1 else advice.step_h * HOUR_S):
         return advice
     why = f"the newest poll is {format_duration(age_s // 3600 * 3600)} old: the current price is unknown"
@@ -78,11 +78,11 @@ def _as_of_now(advice: Advice, age_s: float) -> Advice:
 
 
 def give_advice(settings: Settings, wanted: AdviceRequest) -> AdviceResult:
-    """Compute the advice, and keep it if that is asked for.
+    """Compute the advice, and store the forecast if requested.
 
     Raises:
-        UsageError: no GPU has this name, the file cannot be used, or what is to be kept is not about now.
-        StoreError: the store cannot be read, or not be written.
+        UsageError: no GPU has this name, the file cannot be used, or a forecast to be stored is not about now.
+        StoreError: the store cannot be read or written.
     """
     if wanted.record and (wanted.data is not None or not wanted.is_until_now):
         raise UsageError("--record stores a forecast from now on: omit --data and --until")
@@ -130,7 +130,7 @@ def _recorded(settings: Settings, wanted: AdviceRequest, scope: MarketFilter, ad
 
 
 def forecast_of(advice: Advice, scope: MarketFilter, now: datetime, forecast_id: str) -> PriceForecast:
-    """What the advice claims, so that it can be judged."""
+    """The forecast in the advice, to be scored later."""
     saving = advice.saving if advice.verdict is BuyVerdict.WAIT else None
     return PriceForecast(
         forecast_id=forecast_id,
@@ -153,7 +153,7 @@ def forecast_of(advice: Advice, scope: MarketFilter, now: datetime, forecast_id:
 
 
 def _configured_s(settings: Settings, provider: str | None) -> float:
-    """The shortest poll interval of the named providers."""
+    """The shortest poll interval of these providers."""
     named = [one for name, one in settings.providers.items() if provider is None or provider.startswith(name)]
     return min((one.poll_every_s for one in named), default=30.0)
 

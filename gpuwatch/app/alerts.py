@@ -1,4 +1,4 @@
-"""What gpuwatch reported: the events of the store, and the watches whose alerts are not sent."""
+"""Alerts and events in the store, and the watches whose alerts are silenced."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
 
 FOLLOW_EVERY_S = 1.0
-_LATE = timedelta(minutes=10)  # an event may be committed so long after the time that it bears
+_LATE = timedelta(minutes=10)  # an event may be committed this long after its timestamp
 
 
 def event_filter(since_s: float, kinds: Sequence[str] = (), severity: str = Severity.INFO) -> EventFilter:
-    """Events of the last so many seconds. `kinds` empty: all; `severity`: this one and what is more urgent."""
+    """Which events: of the last so many seconds. `kinds` empty: all; `severity`: at least this one."""
     since = real_now() - timedelta(seconds=since_s)
     return EventFilter(since=since, kinds=tuple(map(AlertKind, kinds)), severity=Severity(severity))
 
 
 def stored_events(settings: Settings, wanted: EventFilter) -> list[StoredEvent]:
-    """What happened, oldest first. Raises StoreError."""
+    """Past events, oldest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return list(events(store, wanted))
 
@@ -40,7 +40,7 @@ def stored_events(settings: Settings, wanted: EventFilter) -> list[StoredEvent]:
 def follow_events(
     settings: Settings, wanted: EventFilter, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[StoredEvent]:
-    """What happened, then what happens, each once, until the caller ends. Raises StoreError."""
+    """Past events, then new ones as they occur, each once, until the caller stops. Raises StoreError."""
     with open_store_read_only(settings) as store:
         yield from _follow(store, wanted, sleep)
 
@@ -59,7 +59,7 @@ def _follow(store: Database, wanted: EventFilter, sleep: Callable[[float], None]
 
 
 def event_with_delivery(event: StoredEvent) -> dict[str, Any]:
-    """JSON of one event, and by channel what became of it."""
+    """JSON of one event, with the delivery status per channel."""
     delivered = {one.channel: {"state": one.state, "at": rfc3339(one.at)} for one in event.outcomes}
     return event_json(event.alert) | {"subject": event.subject, "delivered": delivered}
 
@@ -68,11 +68,11 @@ def event_with_delivery(event: StoredEvent) -> dict[str, Any]:
 
 
 def silence(settings: Settings, watch: str, for_s: float) -> Silence:
-    """Do not send alerts about offers of a watch for a while.
+    """Silence the alerts about offers of a watch for a while.
 
     Raises:
         UsageError: no such watch.
-        StoreError: nothing was written, nothing is silenced.
+        StoreError: nothing was written and nothing is silenced.
     """
     known = [*(one.name for one in settings.watches), *settings.left_out]
     if watch not in known:
@@ -85,7 +85,7 @@ def silence(settings: Settings, watch: str, for_s: float) -> Silence:
 
 
 def end_silence(settings: Settings, watch: str) -> bool:
-    """Send its alerts again; False: it was not silenced. Raises UsageError: no such watch; StoreError."""
+    """Send its alerts again; False: it was not silenced. Raises UsageError (no such watch), StoreError."""
     with open_store(settings) as store:
         if SqlSilences(store).end(watch, real_now()):
             return True

@@ -55,14 +55,14 @@ def approve(settings: Settings, ask_id: str) -> ApprovalReply:
 
     Raises:
         UsageError: no such approval, or the settings no longer allow it.
-        StoreError: nothing was started, or the store records what was started.
+        StoreError: nothing was started, or the store holds what was started.
     """
     with _handler(settings) as handler:
         return handler.approve(ask_id)
 
 
 def deny(settings: Settings, ask_id: str, why: str = "") -> ApprovalReply:
-    """Do not rent the quoted offer, and do not request it again for a day. Raises UsageError, StoreError."""
+    """Deny the quoted offer, so that it is not requested again for a day. Raises UsageError, StoreError."""
     with _handler(settings) as handler:
         return handler.deny(ask_id, why)
 
@@ -80,7 +80,7 @@ def _handler(settings: Settings) -> Iterator[ApprovalHandler]:
 
 
 def build_approval_handler(settings: Settings, store: Database, http: HttpClient) -> ApprovalHandler:
-    """The handler of approvals over an open store. It sends no request before there is a decision."""
+    """The approval handler for an open store. It sends no request before a decision."""
     accounts: dict[str, str] = {}
     terms = ApprovalTerms(
         budget=settings.budget,
@@ -101,7 +101,7 @@ def build_approval_handler(settings: Settings, store: Database, http: HttpClient
 
 
 def _job_watches(store: Database) -> list[Watch]:
-    """What queued jobs look for, at the most that their limits allow."""
+    """Watches of the queued jobs, at the highest price that their limits allow."""
     now = real_now()
     waiting = [job for job in SqlJobRepository(store).open_jobs() if job.state is JobState.QUEUED]
     return [watch_of(job, price_cap(job), now) for job in waiting]
@@ -116,7 +116,7 @@ def _adapter(settings: Settings, http: HttpClient, name: str) -> Adapter:
 def _executor(
     settings: Settings, store: Database, http: HttpClient, name: str, watch: str, accounts: dict[str, str]
 ) -> LaunchExecutor:
-    """Who rents at a provider for a watch; its account is noted in `accounts`."""
+    """The provider context for renting; its account is recorded in `accounts`."""
     adapter = _adapter(settings, http, name)
     if adapter.launcher is None:
         raise UsageError(f"gpuwatch cannot rent at {name}")
@@ -152,7 +152,7 @@ def _executor(
 
 
 def approval_json(ask: Approval, now: datetime) -> dict[str, Any]:
-    """JSON of one approval; `offer`: as `gpuwatch offers --json` prints one."""
+    """JSON of one approval; `offer`: as in `gpuwatch offers --json`."""
 
     return {
         "ask_id": ask.ask_id,

@@ -45,16 +45,16 @@ ReportProgress = Callable[[str, int, int], None]  # (what, done, total)
 
 
 class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The watches or a rule in their place, the prices, and how to judge; as the options of `gpuwatch backtest`."""
+    """The watches or a rule instead of them, the prices, and the evaluation; the options of `gpuwatch backtest`."""
 
-    names: tuple[str, ...]  # of watches; empty: all
+    names: tuple[str, ...]  # watch names; empty: all
     gpu: tuple[str, ...]  # a rule instead of the watches: its GPUs, and the options down to `max_runtime_s`
     max_price: str | None
     count: str | None
     spot: str | None
     action: str | None
     max_runtime_s: float | None
-    thresholds: tuple[Decimal, ...]  # test one watch at each of them
+    thresholds: tuple[Decimal, ...]  # test one watch at each threshold
     since: datetime
     until: datetime
     data: Path | None  # None: the store
@@ -70,22 +70,22 @@ class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backtest(msgspec.Struct, frozen=True, kw_only=True):
-    """The result; of a sweep, one entry for each threshold."""
+    """The result; for a sweep, one entry per threshold."""
 
     results: Sequence[tuple[Watch, BacktestResult | None]]
     ignored: dict[str, tuple[str, ...]]  # watch → clauses that the history cannot evaluate
     source: str
-    intervals: int  # prices read
+    intervals: int  # number of prices read
     looks: int
     deadline: timedelta
 
 
 def backtested_watches(asked: BacktestRequest, config: str | None) -> tuple[Settings, Sequence[Watch]]:
-    """The settings, and the watches that the request is about.
+    """The settings, and the watches of the request.
 
     Raises:
-        UsageError: the request contradicts itself, or a watch is unknown.
-        SettingsError: the settings are wrong.
+        UsageError: the request is contradictory, or a watch is unknown.
+        SettingsError: the settings are invalid.
     """
     if asked.gpu:
         return _with_rule(asked, config)
@@ -125,7 +125,7 @@ def _with_rule(asked: BacktestRequest, config: str | None) -> tuple[Settings, Se
 
 @contextmanager
 def _gc_paused() -> Iterator[None]:
-    """Without the garbage collector: it would scan half a million small values that stay, again and again."""
+    """Run without the garbage collector, which would repeatedly scan half a million small values that stay alive."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -139,7 +139,7 @@ def _gc_paused() -> Iterator[None]:
 def run_backtest(
     settings: Settings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
 ) -> Backtest:
-    """What these watches would have done together; with thresholds, what one would have done at each by itself.
+    """What these watches would have done together; with thresholds, what one watch would have done at each of them.
 
     Raises:
         UsageError: the file cannot be used, or `strict` is set and a clause cannot be evaluated.
@@ -165,7 +165,7 @@ def _replayed(
     asked: BacktestRequest,
     stage: ReportProgress,
 ) -> list[tuple[Watch, BacktestResult | None]]:
-    """All watches together. Each comes as it is, and without the clauses that the history cannot evaluate."""
+    """Run all watches together, each with and without the clauses that the history cannot evaluate."""
     setting = _with_limits(settings, _setting(settings, asked), [watch for watch, _ in watches], asked, stage)
     players = [(judged, _candidates(judged, history, setting, stage)) for _, judged in watches]
     replayed, simulated = replay(players, history, setting, lambda done, of: stage("replaying", done, of))
@@ -181,7 +181,7 @@ def _replayed_thresholds(
     asked: BacktestRequest,
     stage: ReportProgress,
 ) -> list[tuple[Watch, BacktestResult | None]]:
-    """One watch at many thresholds."""
+    """Run one watch at many thresholds."""
     setting, prices = _setting(settings, asked), asked.thresholds
     ((watch, judged),) = watches
     found = _candidates(with_threshold(judged, max(prices)), history, setting, stage)
@@ -254,17 +254,17 @@ def _setting(settings: Settings, asked: BacktestRequest) -> ReplaySettings:
         zone=ZoneInfo(settings.timezone),
         job=None if asked.job_s is None else timedelta(seconds=asked.job_s),
         reference_disk_gb=REFERENCE_DISK_GB,
-        able=lambda found: cannot.able(found, dry_run=True),  # without any key: as with one
+        able=lambda found: cannot.able(found, dry_run=True),  # without a key, the result is the same as with one
     )
 
 
 def _with_limits(
     settings: Settings, setting: ReplaySettings, watches: Sequence[Watch], asked: BacktestRequest, stage: ReportProgress
 ) -> ReplaySettings:
-    """`max_price = "auto"`: the limits that the daemon would have used, from what was known at each moment."""
+    """`max_price = "auto"`: the limits that the daemon would have used, from the data known at each moment."""
     auto = [watch for watch in watches if watch.auto is not None]
     if not auto:
         return setting
-    longer = msgspec.structs.replace(asked, since=asked.since - _AUTO_HISTORY)  # what is known when the replay starts
+    longer = msgspec.structs.replace(asked, since=asked.since - _AUTO_HISTORY)  # history before the start of the replay
     waits = BacktestWaits(_history(settings, auto, longer, stage), setting.commissions, setting.reference_disk_gb)
     return msgspec.structs.replace(setting, limit=AutoPrices(waits, BACKTEST_RECOMPUTE_EVERY).renew)

@@ -1,4 +1,4 @@
-"""A backtest in sentences, and as JSON: what a watch did, and what that was worth."""
+"""A backtest as text and as JSON: what a watch did, and the value of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rule_text(watch: Watch) -> str:
 
 
 def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: ZoneInfo) -> Iterator[str]:
-    """What the watch did, what it saved, and what the history does not say."""
+    """What the watch did, what it saved, and what the history does not show."""
     blind = f"; {result.blind} inconclusive" if result.blind else ""
     yield (
         f"{result.looks} polls from {time_text(result.since, zone)} to {time_text(result.until, zone)}{blind}; "
@@ -56,7 +56,7 @@ def summary_lines(watch: Watch, result: BacktestResult, found: Backtest, zone: Z
 
 
 def ignored_text(clauses: Sequence[str]) -> str:
-    """That these clauses of the watch had no part in the result."""
+    """A note that these clauses of the watch were ignored."""
     return f"the history cannot evaluate: {', '.join(clauses)}; ignored (--strict rejects them)"
 
 
@@ -116,7 +116,7 @@ def _waiting(result: BacktestResult, deadline: timedelta) -> Iterator[str]:
 
 
 def starts_text(waiting: WaitStatistics) -> str:
-    """How many starts there were, and what became of them."""
+    """The number of starts, and their outcomes."""
     return (
         f"one start per hour, {waiting.starts} in total: {waiting.counted} counted, {waiting.missed} of them "
         f"with no offer at the deadline; {waiting.unknown} unknown (not polled then)"
@@ -132,7 +132,7 @@ def _price_of_a_miss(waiting: WaitStatistics) -> str:
 
 
 def main_events(result: BacktestResult) -> list[BacktestEvent]:
-    """Without reminders, and without offers that came when the watch had enough already."""
+    """The events without reminders, and without offers beyond the watch's own limits."""
     return [event for event in result.events if not event.is_reminder and not event.is_beyond_limits]
 
 
@@ -147,12 +147,12 @@ def _than(share: float) -> str:
 
 
 def time_text(at: datetime, zone: ZoneInfo) -> str:
-    """A time to the minute."""
+    """A time, to the minute."""
     return at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
 
 
 def wait_text(wait: timedelta | float) -> str:
-    """A duration, rounded to what matters."""
+    """A duration, rounded to its significant parts."""
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
     step = 3600 if seconds >= 2 * 86_400 else 60 if seconds >= 60 else 1
     return format_duration(round(seconds / step) * step)

@@ -1,4 +1,4 @@
-"""`gpuwatch calendar`: the lowest price by hour of the week, and what is proven of it."""
+"""`gpuwatch calendar`: the lowest price by hour of the week, and which effects are proven."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_CLAIMED = {"off-peak", "night", "weekend"}  # guides promise something of these
+_CLAIMED = {"off-peak", "night", "weekend"}  # guides promise a saving in these
 
 
 class CalendarRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which prices, in whose time zone, and which parts of the week."""
+    """The prices, the time zone, and the parts of the week."""
 
     gpu: str
     scope: MarketFilter
@@ -50,7 +50,7 @@ class CalendarRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
-    """A calendar with the prices that it is made of."""
+    """A calendar and the prices it is computed from."""
 
     zone: str
     gpus: tuple[str, ...] | None
@@ -59,18 +59,18 @@ class PriceCalendar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def price_calendar(settings: Settings, asked: CalendarRequest) -> PriceCalendar:
-    """Raises UsageError, StoreError."""
+    """Compute the calendar. Raises UsageError, StoreError."""
     scope = msgspec.structs.replace(asked.scope, gpus=known_gpu_names_of(settings, asked.gpu, asked.data))
     series = load_hourly_lows(settings, scope, asked.since, asked.until, asked.data)
     calendar = calendar_of(series, ZoneInfo(asked.zone), asked.parts)
     return PriceCalendar(zone=asked.zone, gpus=scope.gpus, series=series, found=calendar)
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def effect_text(effect: CalendarEffect) -> str:
-    """What an effect comes to, in words."""
+    """An effect as text."""
     if effect.verdict is EffectVerdict.NOT_ENOUGH:
         return (
             f"not enough data: {effect.needed} {effect.sample} with a price in three of four hours are required, "
@@ -91,7 +91,7 @@ def effect_text(effect: CalendarEffect) -> str:
 
 
 def _against_claim(name: str, low: float, high: float) -> str:
-    """Guides promise 30–40 % at night and at weekends."""
+    """Compare the result with the 30–40 % that guides promise for nights and weekends."""
     least, most = CLAIMED_PERCENT
     if name not in _CLAIMED:
         return ""
@@ -113,7 +113,7 @@ def hours_text(found: Calendar) -> str:
 
 
 def _runs(by_hour: Sequence[HourEffect]) -> list[list[HourEffect]]:
-    """Hours on end with one verdict; midnight parts none."""
+    """Consecutive hours with the same verdict; midnight does not separate them."""
     runs = [list(hours) for _, hours in groupby(by_hour, key=lambda one: one.verdict)]
     if len(runs) > 1 and runs[0][0].verdict is runs[-1][0].verdict:
         runs[0] = runs.pop() + runs[0]
@@ -131,7 +131,7 @@ def percent_text(amount: float) -> str:
 
 
 def percent_of(cell: HourOfWeekPrice, found: Calendar) -> float | None:
-    """How far an hour's median is from the median of all hours."""
+    """The difference between an hour's median and the median of all hours."""
     if cell.median_microusd is None or not found.median_microusd:
         return None
     return 100 * (cell.median_microusd / found.median_microusd - 1)
@@ -141,7 +141,7 @@ def percent_of(cell: HourOfWeekPrice, found: Calendar) -> float | None:
 
 
 def calendar_json(shown: PriceCalendar, gpu: str) -> dict[str, Any]:
-    """Everything that is known."""
+    """The calendar as JSON."""
     found = shown.found
     return {
         "gpu": gpu,

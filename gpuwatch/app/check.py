@@ -29,12 +29,12 @@ class CurrentLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The watches with their current limits."""
 
     watches: Sequence[Watch]
-    standing: dict[str, AutoPriceLimit]  # by watch; only automatic limits
-    fault: str | None = None  # the store could not be read, and the caps apply
+    standing: dict[str, AutoPriceLimit]  # by watch; automatic limits only
+    fault: str | None = None  # why the store could not be read, so that the caps apply
 
 
 class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one check."""
+    """The result of one check."""
 
     at: datetime
     providers: Sequence[ProviderCheck]
@@ -42,17 +42,17 @@ class MarketCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every provider answered in full."""
+        """Whether every provider gave a complete answer."""
         return all(one.report.ok for one in self.providers)
 
 
 def limits_in_force(settings: Settings, watches: Sequence[Watch], keep: bool) -> CurrentLimits:
-    """Watches as the daemon would hunt them now: with automatic limits, past prices, and how your launches went.
+    """The watches as the daemon would hunt them now: with automatic limits, past prices, and your launch records.
 
-    Opens the store only if one of them asks for any of that.
+    Opens the store only if one of the watches needs it.
 
     Args:
-        keep: note when a watch was first looked at; False: nothing is written.
+        keep: record when a watch was first polled; False: write nothing.
     """
     return _with_records(settings, _with_past_limits(settings, _with_auto_limits(settings, watches, keep)))
 
@@ -69,7 +69,7 @@ def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) 
     now = real_now()
     try:
         with open_store(settings) if keep else open_store_read_only(settings) as store:
-            ledger = ForecastLedger(SqlForecasts(store, {}))  # its record alone: a check states nothing
+            ledger = ForecastLedger(SqlForecasts(store, {}))  # only its record: a check makes no forecasts
             prices = AutoPrices(SqlAutoPriceWaits(store, commissions_of(settings), keep=keep), ledger=ledger)
             standing = {watch.name: prices.standing(watch, now) for watch in watches if watch.auto is not None}
             limited = [prices.with_current_limit(watch, now) for watch in watches]
@@ -79,7 +79,7 @@ def _with_auto_limits(settings: Settings, watches: Sequence[Watch], keep: bool) 
 
 
 def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
-    """Without a store that can be read, there were no launches."""
+    """The launch records; without a readable store there are none."""
     if not any(watch.min_reputation is not None for watch in limits.watches):
         return limits
     from gpuwatch.engine.machine_reputations import MachineReputations
@@ -96,7 +96,7 @@ def _with_records(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
 
 
 def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimits:
-    """Without a store that can be read nothing is known, and a watch that compares with past prices matches nothing."""
+    """The past prices; without a readable store none are known, and a watch that compares with them matches nothing."""
     if not any(watch.compares_with_past for watch in limits.watches):
         return limits
     from gpuwatch.bootstrap.rules import all_commissions
@@ -116,13 +116,13 @@ def _with_past_limits(settings: Settings, limits: CurrentLimits) -> CurrentLimit
 
 
 def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[str], keep: bool = False) -> MarketCheck:
-    """Poll the providers of the watches, or of these the named ones, and match their offers.
+    """Poll the providers of the watches, or the named ones among them, and match their offers.
 
     Args:
-        keep: store until when a provider wants no more searches.
+        keep: store the time until which a provider accepts no more searches.
 
     Raises:
-        UsageError: none of the named ones is asked for by these watches.
+        UsageError: these watches use none of the named providers.
     """
     checked = _poll(settings, watches, only, light_holds(settings, keep))
     matches = {watch.name: _matches_of(watch.name, checked) for watch in watches}
@@ -130,9 +130,9 @@ def check_markets(settings: Settings, watches: Sequence[Watch], only: Sequence[s
 
 
 def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], holds: HoldStore) -> list[ProviderCheck]:
-    """Poll every provider of the watches in its own thread: a slow or failing one never delays another.
+    """Poll every provider of the watches in its own thread, so that a slow or failing one does not delay the others.
 
-    A provider that cannot be asked at all answers with a report that says so.
+    A provider that cannot be polled has a report that states why.
     """
     from gpuwatch.bootstrap.provider_access import is_polled_for
     from gpuwatch.engine.check import check_provider, not_checked
@@ -159,9 +159,9 @@ def _poll(settings: Settings, watches: Sequence[Watch], only: Sequence[str], hol
 def explain_lines(
     settings: Settings, watches: Sequence[Watch], found: MarketCheck, only: Sequence[str]
 ) -> Iterator[str]:
-    """What the daemon would decide now and why; for the nearest offers, which clause failed and by how much.
+    """The decision that the daemon would make now, and why; for the nearest offers, the failed clauses and distances.
 
-    Asks once more, without a price.
+    Polls once more, without a price limit.
     """
     from gpuwatch.engine.explain import comparison_lines, decision_line, explain
 
@@ -187,7 +187,7 @@ def explain_lines(
 
 
 def _memories(settings: Settings) -> Mapping[str, WatchMemory]:
-    """The state of the daemon's watches; empty without a store. Raises StoreError: it cannot be read."""
+    """The stored state of the daemon's watches; empty without a store. Raises StoreError: it cannot be read."""
     from gpuwatch.storage.unit_of_work import SqlDecisionStore
 
     try:
@@ -211,7 +211,7 @@ def _matches_of(name: str, checked: Sequence[ProviderCheck]) -> Sequence[Match]:
 
 
 def check_json(limits: CurrentLimits, found: MarketCheck) -> dict[str, Any]:
-    """JSON of a check; `limits`: the watches with the limits that were in force."""
+    """JSON of a check; `limits`: the watches with their current limits."""
     return {
         "checked_at": rfc3339(found.at),
         "matched": any(found.matches.values()),
@@ -231,7 +231,7 @@ def check_json(limits: CurrentLimits, found: MarketCheck) -> dict[str, Any]:
 
 
 def would_run(watch: Watch, matches: Sequence[Match]) -> tuple[str, ...]:
-    """The words of the watch's command for its best offer, as they stand; empty: there is no command, or no offer."""
+    """The words of the watch's command for its best offer; empty: there is no command or no offer."""
     is_command = watch.action is Action.COMMAND and matches
     return filled_words(watch, in_order(watch, matches)[0], "LAUNCH") if is_command else ()
 
@@ -241,7 +241,7 @@ def _command_json(watch: Watch, matches: Sequence[Match]) -> dict[str, Any]:
 
 
 def _limit_json(watch: Watch) -> dict[str, float | None]:
-    """The limit of a watch: a price, or the cost of the job; no price where it alerts at any."""
+    """The limit of a watch: a price, or the cost of the job; no price for a watch without a price limit."""
     if watch.unlimited:
         return {"max_price": None}
     if watch.max_job_cost_usd is None:
@@ -250,7 +250,7 @@ def _limit_json(watch: Watch) -> dict[str, float | None]:
 
 
 def _auto_json(watch: Watch, standing: AutoPriceLimit | None) -> dict[str, Any]:
-    """What an automatic limit is based on; empty for a fixed price."""
+    """The basis of an automatic limit; empty for a fixed price."""
     if watch.auto is None:
         return {}
     why_none = standing.why_none if standing else "the history cannot be read"

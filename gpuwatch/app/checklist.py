@@ -38,7 +38,7 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ticks: oldest first; includes items that are no longer required.
-        pilot: items that the pilot of a job measures: they do not keep it from renting.
+        pilot: items that the pilot of a job measures; they do not prevent renting.
     """
 
     watch: Watch
@@ -47,7 +47,7 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Each item once, in the order of the settings."""
+        """Required items in the order of the settings, without duplicates."""
         return tuple(dict.fromkeys(self.watch.require))
 
     @property
@@ -57,7 +57,7 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holding(self) -> tuple[str, ...]:
-        """Those of them that the owner must tick before it rents."""
+        """Missing items that the owner must tick before it rents."""
         return tuple(item for item in self.missing if item not in self.pilot)
 
     def tick_of(self, item: str) -> ChecklistTick | None:
@@ -66,7 +66,7 @@ class ChecklistStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistStatus]:
-    """The checklist of one watch or job, or of all that require something. Raises UsageError, StoreError."""
+    """The checklist of one watch or job, or of all with required items. Raises UsageError, StoreError."""
     if name is not None and not name.startswith(WATCH_PREFIX):
         watch_named(settings, name)
     watches = [watch.name for watch in settings.watches if watch.require] if name is None else [name]
@@ -80,7 +80,7 @@ def checklist_statuses(settings: Settings, name: str | None) -> list[ChecklistSt
 
 
 def _status(settings: Settings, store: Database, name: str) -> ChecklistStatus:
-    """Raises UsageError: no watch or job is named like this."""
+    """The checklist of one name. Raises UsageError: no watch or job has this name."""
     if name.startswith(WATCH_PREFIX):
         return _of_job(store, known_job(SqlJobRepository(store), name.removeprefix(WATCH_PREFIX)))
     watch = watch_named(settings, name)
@@ -92,7 +92,7 @@ def _job_statuses(store: Database) -> list[ChecklistStatus]:
 
 
 def _of_job(store: Database, job: Job) -> ChecklistStatus:
-    """What its owner ticked by its name, and what its own pilots measured."""
+    """The items that the owner ticked by name, and the ones that the job's own pilots measured."""
     watch = msgspec.structs.replace(job.definition.resources, name=WATCH_PREFIX + job.name)
     ticks = [*SqlChecklistRepository(store).load(watch.name), *pilot_ticks(SqlJobRepository(store).events(job.job_id))]
     ticks.sort(key=lambda tick: tick.at)
@@ -100,10 +100,10 @@ def _of_job(store: Database, job: Job) -> ChecklistStatus:
 
 
 def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> ChecklistStatus:
-    """Record that these items of a watch are done.
+    """Tick these items of a watch.
 
     Raises:
-        UsageError: there is no such watch, or it does not require one of them: a slip must not count as done.
+        UsageError: there is no such watch, or it does not require one of the items: a typo must not count as done.
         StoreError: nothing was written.
     """
     _check_watch(settings, name)
@@ -116,19 +116,19 @@ def tick(settings: Settings, name: str, items: Sequence[str], words: str) -> Che
 
 
 def _check_watch(settings: Settings, name: str) -> None:
-    """Before the store is opened. Raises UsageError."""
+    """Check the items before the store is opened. Raises UsageError."""
     if not name.startswith(WATCH_PREFIX):
         watch_named(settings, name)
 
 
 def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[str], ChecklistStatus]:
-    """Remove the ticks of these items; none: of all.
+    """Remove the ticks of these items; without items, all ticks.
 
     Returns:
-        Those that were ticked, and the list as it is then.
+        The items that were ticked, and the resulting list.
 
     Raises:
-        UsageError: there is no such watch, or it never had one of them.
+        UsageError: there is no such watch, or it never had one of the items.
         StoreError: nothing was written.
     """
     _check_watch(settings, name)
@@ -144,10 +144,10 @@ def untick(settings: Settings, name: str, items: Sequence[str]) -> tuple[list[st
 
 
 def held_back(settings: Settings, store: Database | None) -> list[str]:
-    """Watches that rent nothing because of their checklists, one sentence each. Raises StoreError.
+    """Watches that do not rent because of their checklists, one sentence each. Raises StoreError.
 
     Args:
-        store: None: there is none yet, so nothing was ticked.
+        store: None: there is no store yet, so nothing is ticked.
     """
     book = None if store is None else SqlChecklistRepository(store)
     jobs = [] if store is None else [one for one in _job_statuses(store) if one.holding]
@@ -172,7 +172,7 @@ def _check_required(watch: Watch, item: str) -> None:
 
 
 def checklist_json(one: ChecklistStatus) -> dict[str, Any]:
-    """JSON of one checklist; `ready`: it does not keep the watch from renting."""
+    """JSON of one checklist; `ready`: the watch may rent."""
     blocks = one.watch.action is not Action.ALERT and one.watch.require_policy is ChecklistPolicy.BLOCK
     gone = [tick_.item for tick_ in one.ticks if tick_.item not in one.required]
     return {

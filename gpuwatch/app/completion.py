@@ -1,4 +1,4 @@
-"""The names that a shell completes. A caller treats any error as "no names"."""
+"""Names for shell completion. A caller treats any error as "no names"."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from gpuwatch.errors import GpuwatchError
 
 
 def watches(config: str | None) -> list[str]:
-    """The watches of the settings."""
+    """The names of the watches in the settings."""
     return [watch.name for watch in load_settings(config).watches]
 
 
 def checklists(config: str | None) -> list[str]:
-    """Whose items are ticked: the watches, and the jobs that are not over."""
+    """Names with a checklist: the watches, and the jobs that are not over."""
     from gpuwatch.app.jobs import listed_jobs
     from gpuwatch.domain.jobs.job_watch import WATCH_PREFIX
 
@@ -24,7 +24,7 @@ def checklists(config: str | None) -> list[str]:
 
 
 def gpus(_config: str | None) -> list[str]:
-    """Families and models, without spaces: gpuwatch understands both spellings, a shell would split the other one."""
+    """Families and models without spaces: gpuwatch accepts both spellings, but a shell would split the other one."""
     from gpuwatch.domain.market.gpu_names import catalog
 
     rows = catalog().gpus()
@@ -32,28 +32,28 @@ def gpus(_config: str | None) -> list[str]:
 
 
 def providers(_config: str | None) -> list[str]:
-    """Every provider that is installed."""
+    """All installed providers."""
     from gpuwatch.providers import names
 
     return list(names())
 
 
 def launches(config: str | None) -> list[str]:
-    """The launches, newest first."""
+    """The ids of the launches, newest first."""
     from gpuwatch.app.launches import all_launches
 
     return [launch.launch_id for launch in reversed(all_launches(load_settings(config, for_stopping=True)))]
 
 
 def approvals(config: str | None) -> list[str]:
-    """The quotes of the last week."""
+    """The ids of the approvals of the last week."""
     from gpuwatch.app.approvals import recent_approvals
 
     return [approval.ask_id for approval in recent_approvals(load_settings(config))]
 
 
 def jobs(config: str | None) -> list[str]:
-    """The jobs, newest first."""
+    """The names of the jobs, newest first."""
     from gpuwatch.app.jobs import listed_jobs
 
     return [job.name for job in reversed(listed_jobs(load_settings(config, for_stopping=True), everything=True))]

@@ -1,4 +1,4 @@
-"""The settings file: write a new one, and show every setting in force."""
+"""The settings file: create one, and show the settings in force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuwatch.settings.template import SCHEMA_FILE, template
 
 
 def write_settings(target: Path, *, force: bool) -> Path:
-    """Write a commented settings file, and beside it its schema for editors. Returns the schema's path.
+    """Write a commented settings file, and its schema for editors beside it. Returns the schema's path.
 
     Raises:
         GpuwatchError: it exists and `force` is not set, or it cannot be written.
@@ -32,7 +32,7 @@ def write_settings(target: Path, *, force: bool) -> Path:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Readable by its owner alone: keys may be written into it."""
+    """Make it readable only for its owner, because it may contain keys."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | mode, 0o600), "w", encoding="utf-8") as opened:
         opened.write(text)
 
@@ -44,7 +44,7 @@ def settings_json(file: str | None, found: Sequence[Origin]) -> dict[str, Any]:
 
 
 def _with_numbers(value: Any) -> Any:
-    """Exact decimals as JSON numbers, at any depth."""
+    """Convert exact decimals to JSON numbers, at any depth."""
     if isinstance(value, list):
         return [_with_numbers(one) for one in value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Costs: spending, forecast and charges of a month, from the store and on request from the providers."""
+"""Costs: spending, forecast and charges of a month, from the store or, on request, from the providers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ KEYS: Mapping[str, Callable[[InvoiceLine], str]] = {
 
 
 class CostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The costs of a month. `forecast` is None for other months than the current one."""
+    """The costs of a month. `forecast` is None except for the current month."""
 
     now: datetime
     first: date
@@ -58,11 +58,11 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True):
     burn: BurnRate
     forecast: Forecast | None
     budgets: list[BudgetUse]
-    launches: dict[str, Launch]  # of the lines, by id
+    launches: dict[str, Launch]  # the launches in the lines, by id
 
 
 def cost_report(settings: Settings, by: str, month: date | None = None) -> CostReport:
-    """The costs of a month (its first day; None: the current one, UTC), from the store alone. Raises StoreError."""
+    """The costs of a month (its first day; None: the current one, UTC), from the store only. Raises StoreError."""
     now = real_now()
     with open_store_read_only(settings) as store:
         launches, charges = SqlLaunchRepository(store).all(), SqlInvoiceRepository(store).all()
@@ -87,8 +87,8 @@ def fetch_charges(settings: Settings, only: str | None = None) -> list[str]:
     """Fetch the charges that are not final yet from the providers. Returns one line per problem.
 
     Raises:
-        UsageError: no provider of that name is known.
-        StoreError: what was answered cannot be kept.
+        UsageError: there is no provider of that name.
+        StoreError: the answers cannot be stored.
     """
     now = real_now()
     with open_store(settings) as store, http_client(settings) as http:
@@ -112,7 +112,7 @@ def calibrations(settings: Settings, only: str | None = None) -> list[Calibratio
 
 
 def budgets_used(settings: Settings, launches: Sequence[Launch]) -> list[BudgetUse]:
-    """How much of each dollar limit is used now: first of the overall budget, then of each watch's."""
+    """The used part of each dollar limit now: first of the overall budget, then of each watch's budget."""
     return list(_budgets(settings, launches, None, real_now()))
 
 
@@ -120,14 +120,14 @@ def _sorted(found: list[InvoiceSummary], by: str) -> list[InvoiceSummary]:
     if by == "day":
         return sorted(found, key=lambda one: one.key)
     if by == "launch":
-        return found  # the lines come oldest launch first
+        return found  # the lines are sorted by launch, oldest first
     return sorted(found, key=lambda one: (-one.cost.effective, one.key))
 
 
 def _budgets(
     settings: Settings, launches: Sequence[Launch], past: datetime | None, now: datetime
 ) -> Iterable[BudgetUse]:
-    """Every budget, the overall one first. `past`: the first moment of a month that is over."""
+    """All budgets, the overall one first. `past`: the first moment of a past month."""
     scopes: list[tuple[str | None, Budget, list[Launch]]] = [(None, settings.budget, list(launches))]
     scopes += [(watch.name, watch.budget, [o for o in launches if o.watch == watch.name]) for watch in settings.watches]
     for name, budget, mine in scopes:
@@ -148,7 +148,7 @@ def _names(settings: Settings, launches: Iterable[Launch], only: str | None) -> 
 
 
 def _commission(settings: Settings, name: str) -> Commission:
-    """As configured; its default for a provider that left the settings."""
+    """The commission as configured; the default for a provider that is no longer in the settings."""
     if name in settings.providers:
         return settings.providers[name].commission
     return providers.info(name).commission if name in providers.names() else Commission()
@@ -162,7 +162,7 @@ def _refreshed(
     book: SqlInvoiceRepository,
     now: datetime,
 ) -> str | None:
-    """Fetch the charges of one provider. Returns None, or one line that says why it failed."""
+    """Fetch the charges of one provider. Returns None, or one line with the cause of a failure."""
     known = settings.providers.get(name)
     if known is None or not has_credentials(known):
         return f"{name}: no key, so its charges were not fetched"
@@ -200,7 +200,7 @@ def cost_report_json(report: CostReport, by: str) -> dict[str, Any]:
 
 
 def line_name(report: CostReport, one: InvoiceSummary, by: str) -> dict[str, Any]:
-    """The first columns of a line: what it is about."""
+    """The first columns of a line, which identify it."""
     if by != "launch":
         return {by: one.key}
     launch = report.launches[one.key]

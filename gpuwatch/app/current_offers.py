@@ -1,4 +1,4 @@
-"""Offers for rent now, with their prices: from the store, from a file of price rows, or from the providers."""
+"""Offers available now, with their prices: from the store, from a file of price rows, or from the providers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class CurrentOffers(msgspec.Struct, frozen=True, kw_only=True):
-    """Offers with their prices, commission and disk included; their source and their time."""
+    """Offers with their prices, including commission and disk; their source and time."""
 
     offers: tuple[tuple[Offer, OfferPrice], ...]
-    as_of: datetime | None  # the newest poll; None: none
+    as_of: datetime | None  # the newest poll; None: no poll
     source: str
-    troubles: tuple[str, ...] = ()  # why some may be missing, one line each
+    troubles: tuple[str, ...] = ()  # why some offers may be missing, one line each
 
 
 def is_old(as_of: datetime | None, now: datetime) -> bool:
@@ -54,7 +54,7 @@ def current_offers(
 
     Args:
         only: providers; empty: all.
-        data: a file of price rows, of which the newest poll counts; None: the store.
+        data: a file of price rows, in which the newest poll counts; None: the store.
         poll_within_s: poll the providers instead, for at most this time.
 
     Raises:
@@ -86,7 +86,7 @@ def _polled(settings: Settings, wanted: OfferFilter, only: Sequence[str], within
 
 
 def _in_store(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> tuple[list[Offer], datetime | None]:
-    """The offers of providers that were polled about when the newest one was, and the time of that poll."""
+    """The offers of the providers whose last poll is recent compared with the newest one, and the time of that poll."""
     from gpuwatch.storage.market_snapshot import market_at
     from gpuwatch.storage.poll_queries import last_poll
 
@@ -111,7 +111,7 @@ def _in_store(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> t
 def _in_file(
     settings: Settings, wanted: OfferFilter, only: Sequence[str], data: Path
 ) -> tuple[list[Offer], datetime | None]:
-    """The offers that the newest poll shows, and its time."""
+    """The offers in the newest poll, and its time."""
     from gpuwatch.app.past_prices import load_prices
     from gpuwatch.domain.analysis.market_history import MarketFilter
 
@@ -133,7 +133,7 @@ def _is_asked(wanted: OfferFilter, only: Sequence[str], source: str, spot: bool,
 
 
 def _counts_for(settings: Settings, source: str) -> timedelta:
-    """How much older than the newest poll this one may be. Lists are polled a few times a day."""
+    """The maximum age of a poll relative to the newest one. Price lists are polled a few times a day."""
     name, every_s = provider_of_source(source), 0.0
     if name in settings.providers:
         every_s = settings.providers[name].poll_every_s
@@ -151,7 +151,7 @@ def _offer(
 ) -> Offer:
     who, disk, region = facts.identity, price.disk_microusd_gb_month, facts.region
     specs = gpu_specs().get(who.gpu)
-    if region and facts.country:  # some files say the country twice
+    if region and facts.country:  # some files state the country twice
         region = region.removesuffix(f", {facts.country}")
     return Offer(
         provider=provider_of_source(who.provider),
@@ -177,7 +177,7 @@ def _offer(
 
 
 def _commission(settings: Settings, name: str) -> Commission:
-    """As configured; for a provider that is not enabled, its default."""
+    """The commission as configured; for a provider that is not enabled, its default."""
     if (one := settings.providers.get(name)) is not None:
         return one.commission
     if name not in providers.names():

@@ -1,7 +1,7 @@
 """`gpuwatch demo`: the whole daemon against the emulator, in one process and 30 seconds.
 
-Nothing here is staged but the market: settings are read from a file, polls and orders go over HTTP, history and
-launches into a database. All of it lives in a temporary folder; the user's own settings and database are not looked at.
+Only the market is simulated: settings are read from a file, polls and orders use HTTP, history and launches are in a
+database. Everything is in a temporary folder; the user's own settings and database are not read.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ShowPage = Callable[[Settings, Path], None]  # the settings in force, and their 
 T = TypeVar("T")
 GPU = "H100 SXM"
 MAX_PRICE = "1.90"  # USD per GPU-hour, commission included
-CALM_USD_HOUR = (2.45, 2.60, 2.95)  # what the three H100 of the demo are listed at
-DROP_USD_HOUR = 1.50  # the first of them, after its owner lowers the price
+CALM_USD_HOUR = (2.45, 2.60, 2.95)  # listed prices of the three H100 of the demo
+DROP_USD_HOUR = 1.50  # price of the first one after its owner lowers it
 _WIDTH = 100
 _FILE = "gpuwatch.toml"
 _SETTINGS = """
@@ -86,7 +86,7 @@ listen = "127.0.0.1:0"
 
 
 class DemoFailed(Exception):
-    """A step did not happen in time; the message says which."""
+    """A step did not happen in time; the message states which one."""
 
 
 class ScreenChannel:
@@ -164,7 +164,7 @@ def market_of_demo(machines: Path | None = None) -> Iterator[tuple[Marketplace, 
 
 
 def settings_of_demo(market: Marketplace, folder: str, more: str = "", *, watches: bool = True) -> Settings:
-    """Settings in a file of the folder. `watches`: with the watch of the story."""
+    """Write settings to a file of the folder. `watches`: whether to include the demo's watch."""
     path = Path(folder) / _FILE
     text = _SETTINGS + (_WATCH if watches else "")
     text = text.format(folder=folder, url=market.url, key=market.key, gpu=GPU, max_price=MAX_PRICE)
@@ -178,7 +178,7 @@ def _in_state(service: Service, state: LaunchState) -> Launch | None:
 
 
 def until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
-    """What `look` finds first. Raises DemoFailed: nothing came in time."""
+    """The first result of `look`. Raises DemoFailed: there was none in time."""
     ends_at = real_monotonic() + within_s
     while real_monotonic() < ends_at:
         found = look()

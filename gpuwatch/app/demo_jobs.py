@@ -1,6 +1,6 @@
 """`gpuwatch demo --jobs`: a job from its file to its verified results, on a machine with a real SSH server.
 
-The market is staged and the machine is a folder on this computer. The order, the key pair, the runner, the command,
+The market is simulated and the machine is a folder on this computer. The order, the key pair, the runner, the command,
 the transfer of the results and the end of the instance are those of a real job.
 """
 
@@ -48,7 +48,7 @@ max_runtime = "30m"
 
 
 def missing_for_jobs() -> str | None:
-    """Why machines with an SSH server cannot be had here, in one line; None: they can."""
+    """Why machines with an SSH server are unavailable here, in one line; None: they are available."""
     absent = [name for name in _NEEDED if shutil.which(name) is None]
     if absent or not has_sshd():
         return "requires an SSH server and client on this machine; Debian: apt install openssh-server openssh-client"
@@ -131,13 +131,13 @@ def _ended(settings: Settings, job: Job) -> Job | None:
 
 
 def _past(settings: Settings, job: Job, state: JobState) -> Job | None:
-    """The job once it is neither queued nor in this state; it may be over already."""
+    """The job once it has left the queue and this state; it may be over already."""
     found = _reached(settings, job)
     return None if found.state in {JobState.QUEUED, JobState.RENTING, state} else found
 
 
 def _checked(results: Path, one: dict[str, Any]) -> str:
-    """A line of a result, with what is on the disk now."""
+    """A line about a result, with the current size on disk."""
     path = results / Path(one["path"]).name
     content = path.read_bytes() if path.exists() else b""
     if hashlib.sha256(content).hexdigest() != one["sha256"]:

@@ -1,4 +1,4 @@
-"""The training of `gpuwatch demo --jobs`: sent to the machine as it is, and run there. Needs numpy alone."""
+"""The training of `gpuwatch demo --jobs`: sent to the machine unchanged, and run there. Needs only numpy."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ _NEARLY_PERCENT = 80
 
 
 def run_checks(settings: Settings, provider: str | None = None) -> Iterator[Finding]:
-    """Check everything that needs no rent and no message. Providers and channels add checks of their own.
+    """Run all checks that neither rent nor send a message. Providers and channels add their own checks.
 
     Args:
-        provider: this one alone, and what it wants before the first rent.
+        provider: check only this one, including its prerequisites for the first rental.
 
     Raises:
         UsageError: it is not enabled.
@@ -118,7 +118,7 @@ def _settings(settings: Settings) -> Iterator[Finding]:
 
 
 def _commands(settings: Settings) -> Iterator[Finding]:
-    """Whether the programs of `action = "command"` are there, for whoever runs doctor."""
+    """Whether the programs of `action = "command"` exist, for the user who runs doctor."""
     for watch in settings.watches:
         if watch.action is not Action.COMMAND:
             continue
@@ -206,7 +206,7 @@ def _known_launches(settings: Settings) -> KnownLaunches:
 
 
 def _budgets(settings: Settings, launches: KnownLaunches) -> Iterator[Finding]:
-    """How much of each limit is used. A limit that is reached stops new launches."""
+    """The used part of each limit. A limit that is reached prevents new launches."""
     for use in budgets_used(settings, launches.launches):
         percent = use.percent(use.used) or 0.0
         text = f"{use.limit_name}: {usd(use.used):.2f} of {usd(use.limit):.2f} $ used, {percent:.0f} %"
@@ -227,7 +227,7 @@ def _whose(watch: str | None) -> str:
 
 
 def _unmanaged(settings: Settings, launches: KnownLaunches, http: HttpClient) -> Iterator[Finding]:
-    """Living launches at providers that cannot be managed."""
+    """Active launches at providers that cannot be managed."""
     alive = dict.fromkeys(one.provider for one in launches.launches if not one.is_over and not one.is_by_command)
     known = providers_to_follow(settings, http, alive)
     for name in alive:
@@ -293,7 +293,7 @@ def _rows(settings: Settings) -> Iterator[Finding]:
 
 
 def _clock(http: HttpClient, base_url: str) -> Iterator[Finding]:
-    """The provider's own clock, by its Date header, against ours."""
+    """The provider's clock, from its Date header, compared with ours."""
     try:
         header = http.ask("GET", base_url.rstrip("/") + "/", deadline_s=10).headers.get("date")
         theirs = parsedate_to_datetime(header) if header else None

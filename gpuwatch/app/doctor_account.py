@@ -1,6 +1,6 @@
-"""Account checks of `gpuwatch doctor`: what the key may do, whether the balance suffices, what is rented.
+"""Account checks of `gpuwatch doctor`: permissions of the key, balance, rented instances.
 
-Everything here is a question that reads: nothing is rented, changed or ended.
+All queries only read: nothing is rented, changed or ended.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class KnownLaunches(msgspec.Struct, frozen=True, kw_only=True):
     not_mine: Mapping[str, frozenset[str]] = {}  # by provider: labelled instances that are known to be foreign
 
     def alive(self, provider: str) -> list[Launch]:
-        """The living launches at one provider."""
+        """The active launches at one provider."""
         return [one for one in self.launches if one.provider == provider and not one.is_over]
 
 
 class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers of a provider; an error in place of a missing one."""
+    """The answers of a provider; errors take the place of missing answers."""
 
     instances: Sequence[Instance] | GpuwatchError
     credit_usd: float | GpuwatchError | None
@@ -57,7 +57,7 @@ class AccountAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answered(self) -> frozenset[str]:
-        """The answered queries. None means that the provider never reports it."""
+        """The answered queries. None means that the provider never reports the value."""
         return frozenset(name for name, one in self._found.items() if not isinstance(one, GpuwatchError | None))
 
     @property
@@ -71,7 +71,7 @@ def account_findings(
     """Query an account with a key.
 
     Args:
-        rights: what the provider calls the permission to "list", "rent", read "credit" and "charges".
+        rights: the provider's names of the permissions to "list", "rent", read "credit" and "charges".
     """
     account = query_account(launcher)
     wanting = renting_watches(settings, name)
@@ -88,7 +88,7 @@ def account_findings(
 
 
 def query_account(launcher: Launcher) -> AccountAnswers:
-    """Send three queries that only read."""
+    """Send three read-only queries."""
     yesterday = real_now().date() - timedelta(days=1)
     return AccountAnswers(
         instances=_answer(launcher.list_instances),
@@ -103,7 +103,7 @@ def renting_watches(settings: Settings, provider: str) -> list[Watch]:
 
 
 def image_findings(settings: Settings, provider: str) -> Iterator[Finding]:
-    """A watch's `image` has no effect where gpuwatch rents virtual machines."""
+    """Report that a watch's `image` has no effect if gpuwatch rents virtual machines."""
     info = providers.info(provider)
     then = "onstart is run by the machine" if info.runs_onstart else "onstart is refused"
     for watch in renting_watches(settings, provider):
@@ -120,7 +120,7 @@ def rented_findings(name: str, listed: Sequence[Instance] | None, repository: Kn
     """Launches that wait for the owner, and differences between the provider's list and the launches.
 
     Args:
-        listed: None: what is there is not known.
+        listed: None: the instances are unknown.
     """
     for launch in repository.alive(name):
         yield from _waiting(name, launch)
@@ -176,7 +176,7 @@ def _rights(name: str, account: AccountAnswers, rights: Mapping[str, str], rents
 
 
 def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches, zone: tzinfo) -> Iterator[Finding]:
-    """No query shows whether the key may rent; the last launch shows it for the key of that time."""
+    """No query shows whether the key may rent. The last launch shows it for the key of that time."""
     called = f" ({rights['rent']})" if "rent" in rights else ""
     tried = [one for one in repository.launches if one.provider == name and not one.dry_run]
     last = next((one for one in tried if one.instance_id is not None or one.ended_because(EndReason.KEY)), None)
@@ -194,7 +194,7 @@ def _may_rent(name: str, rights: Mapping[str, str], repository: KnownLaunches, z
 
 
 def _hour(settings: Settings, name: str, watch: Watch, credit_usd: float) -> Finding:
-    """Whether the balance covers an hour of the most expensive offer that a watch may rent."""
+    """Whether the balance covers one hour of the most expensive offer that a watch may rent."""
     bid = watch.launch.bid if watch.launch else None
     per_gpu = max(watch.max_price_usd_gpu_hour, bid.max_usd_gpu_hour if bid else Decimal(0))
     hour = per_gpu * watch.gpu_count_max

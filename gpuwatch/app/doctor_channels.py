@@ -1,4 +1,4 @@
-"""What `gpuwatch doctor` says of the alert channels. All are tried at once, each for a bounded time."""
+"""The findings of `gpuwatch doctor` about alert channels. All are checked in parallel, each for a limited time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHIN_S = 10.0  # for all channels together
 
 
 def channel_findings(settings: Settings, http: HttpClient, within_s: float = WITHIN_S) -> Iterator[Finding]:
-    """One or more findings for each configured channel, in their order. No alert is sent."""
+    """One or more findings for each configured channel, in their order. Sends no alert."""
     if not settings.channels:
         mend = f"add one of {notify_sections()}"
         yield Finding(area="alerts", state="note", text="no channel is configured", mend=mend)
@@ -61,7 +61,7 @@ def _area(channel: str) -> str:
 
 
 def own_checks(area: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """The checks that a provider or channel declares. A plugin may raise anything: that is a finding, too."""
+    """The checks that a provider or channel declares. If a plugin raises anything, that is a finding, too."""
     try:
         yield from checks()
     except Exception as error:

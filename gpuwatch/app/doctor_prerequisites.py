@@ -1,4 +1,4 @@
-"""What `gpuwatch doctor --provider` says of the prerequisites of renting there, for the watches that rent."""
+"""The findings of `gpuwatch doctor --provider` about the prerequisites of renting there, for the watches that rent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change or add a watch in the settings file: comments stay, and nothing is written before it is valid."""
+"""Change or add a watch in the settings file: comments stay, and only a valid file is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuwatch.settings import Settings
 from gpuwatch.settings.reference import watch_rows
 from gpuwatch.settings.sources import Sources, collect
 
-# What runs on this machine, reads its files or holds a secret is written with an editor alone.
+# Settings that run on this machine, read its files or hold a secret can be written only with an editor.
 BY_EDITOR_ALONE = frozenset(
     {
         "command", "command_timeout", "handover.to", "handover.run",
@@ -43,7 +43,7 @@ _MOST_CHARS = 8_000  # of one value
 
 
 class WatchField(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of a watch. `text`: its value, plain text without quotes; empty: not set; `default` likewise."""
+    """One setting of a watch. `text`: its value as plain text without quotes; empty: not set. `default` likewise."""
 
     key: str  # "launch.max_runtime"
     text: str
@@ -58,17 +58,17 @@ class WatchField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A watch as the file has it. `version` names the file's content."""
+    """A watch as in the file. `version` identifies the file's content."""
 
     fields: tuple[WatchField, ...]
     version: str
 
 
 class WatchDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """The file as it would be, and the settings that it would give. `diff` holds no secret."""
+    """The changed file, and the settings in it. `diff` contains no secret."""
 
     file: Path
-    version: str  # of the content that it starts from
+    version: str  # of the content that the change is based on
     name: str
     content: bytes
     diff: str
@@ -77,7 +77,7 @@ class WatchDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watch_form(config: str | None, name: str | None) -> WatchForm:
-    """The fields of a watch, or of one yet to be named.
+    """The fields of a watch, or of a new one without a name.
 
     Raises:
         UsageError: there is no such watch, or no settings file.
@@ -100,11 +100,11 @@ def draft_watch(config: str | None, name: str | None, values: Mapping[str, str])
     """The settings with changed values of a watch; without a name, with a new watch.
 
     Args:
-        values: by key; as the file spells them, or plain text; empty removes the key. Other keys stay.
+        values: by key; in TOML syntax, or plain text; empty removes the key. Other keys stay.
 
     Raises:
         UsageError: no such watch or key.
-        SettingsError: the file as it would be is wrong; one line per error.
+        SettingsError: the changed file is invalid; one line per error.
     """
     sources = _sources(config)
     document = _document(sources)
@@ -133,13 +133,13 @@ def draft_watch(config: str | None, name: str | None, values: Mapping[str, str])
 
 
 def save_draft(draft: WatchDraft, version: str) -> None:
-    """Write the settings file anew, as a whole.
+    """Write the whole settings file.
 
     Args:
-        version: of the content that the change was made from.
+        version: of the content that the change is based on.
 
     Raises:
-        UsageError: the file is another one by now.
+        UsageError: the file has changed since.
         GpuwatchError: it cannot be written.
     """
     target = draft.file.resolve()
@@ -196,7 +196,7 @@ def _new_table(document: TOMLDocument) -> Any:
     if "watch" not in document:
         document.append("watch", tomlkit.aot())
     table = tomlkit.table()
-    table.trivia.indent = "\n"  # a blank line before it
+    table.trivia.indent = "\n"  # a preceding blank line
     document["watch"].append(table)
     return table
 
@@ -207,7 +207,7 @@ def _text_of(table: Any, key: str) -> str:
             return ""
         table = table[part]
     if isinstance(table, str) and _value(table) == table:
-        return str(table).strip()  # plain text that is read as this text again needs no quotes
+        return str(table).strip()  # plain text needs no quotes if it parses to the same text
     return str(table.as_string()).strip() if hasattr(table, "as_string") else str(table)
 
 
@@ -233,7 +233,7 @@ def _table_below(table: Any) -> Any:
 
 
 def _add(table: Any, key: str, value: Any) -> None:
-    """At the end, but before the comments there: they usually belong to what follows."""
+    """At the end, but before trailing comments: they usually belong to what follows."""
     body, kept = table.value.body, []
     while body and body[-1][0] is None:
         kept.append(body.pop())
@@ -242,7 +242,7 @@ def _add(table: Any, key: str, value: Any) -> None:
 
 
 def _value(text: str) -> Any:
-    """A TOML value; what is none is text."""
+    """Convert a text to a TOML value; text that is not TOML stays text."""
 
     try:
         return tomlkit.value(text)

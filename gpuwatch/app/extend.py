@@ -1,4 +1,4 @@
-"""Give a launch a later end. The keeper's file has it before the row does; budgets are checked with the longer time."""
+"""Extend a launch. The keeper's file gets the new end before the row does; budgets are checked with the longer time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CONFLICTS_MAX = 5
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
-    """What was granted.
+    """The granted extension.
 
     Attributes:
-        ends_at: when it is destroyed now.
-        more_microusd: what the additional time costs at most, at its price.
-        is_contract_known: whether the provider's own end of the contract could be compared.
+        ends_at: the new time of the destroy.
+        more_microusd: highest cost of the additional time, at the launch's price.
+        is_contract_known: whether the provider's own end of the contract could be checked.
     """
 
     launch: Launch
@@ -38,12 +38,12 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def extend(settings: Settings, launch_id: str, by_s: float) -> Extension:
-    """Give it so many seconds more.
+    """Extend the launch by this many seconds.
 
     Raises:
-        UsageError: it cannot be extended, or a budget does not allow it; the old end holds.
-        StoreError: it was not written; the old end holds.
-        ProviderStateUnknown: somebody keeps changing the launch.
+        UsageError: it cannot be extended, or a budget does not allow it; the old end applies.
+        StoreError: it was not written; the old end applies.
+        ProviderStateUnknown: the launch keeps changing concurrently.
     """
     watch = next((one for one in settings.watches if one.name == known_watch_name(settings, launch_id)), None)
     if watch is not None and watch.launch is not None and watch.launch.self_destruct:
@@ -72,7 +72,7 @@ def known_watch_name(settings: Settings, launch_id: str) -> str:
 
 
 def _later_end(launch: Launch, by_s: float) -> datetime:
-    """When it would end. Raises UsageError: it cannot be extended."""
+    """Its current end. Raises UsageError: it cannot be extended."""
     if launch.provider == TOOL:
         raise UsageError(f"launch {launch.launch_id} is a run of {TOOL}, which ends it at its own max_duration")
     if launch.max_runtime_s is None:

@@ -1,4 +1,4 @@
-"""The offer that a watch found, printed as a task of an orchestrator, which rents it; gpuwatch does not."""
+"""Print the offer that a watch found as a task of an orchestrator, which rents it; gpuwatch does not."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def handover(settings: Settings, name: str, tool: str, command: str, only: Sequence[str] = ()) -> Handover:
-    """Poll once for a watch, and write its best offer as a task. Rents and stores nothing.
+    """Poll once for a watch, and convert its best offer to a task. Rents and stores nothing.
 
     Args:
-        command: what runs on the machine.
-        only: providers to ask; empty: the watch's own.
+        command: the command to run on the machine.
+        only: providers to poll; empty: the watch's own.
 
     Raises:
-        UsageError: there is no such watch, or no limit in money an hour.
+        UsageError: there is no such watch, or it has no hourly price limit.
     """
     watch = watch_named(settings, name)
     if watch.max_job_cost_usd is not None:

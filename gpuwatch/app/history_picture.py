@@ -1,4 +1,4 @@
-"""The price of a GPU over time as a picture, drawn by matplotlib (the extra `analysis`)."""
+"""A chart of the price of a GPU over time, drawn by matplotlib (the extra `analysis`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PICTURE_DPI = 120
 
 
 def price_history_png(found: PriceHistoryResult, title: str, zone: tzinfo) -> bytes:
-    """The picture as PNG. Raises UsageError: matplotlib is not installed."""
+    """The chart as PNG. Raises UsageError: matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as fault:
@@ -24,16 +24,16 @@ def price_history_png(found: PriceHistoryResult, title: str, zone: tzinfo) -> by
     figure = Figure(figsize=PICTURE_INCHES, dpi=PICTURE_DPI, layout="constrained")
     draw_price_history(figure.subplots(), found, title, zone)
     written = BytesIO()
-    figure.savefig(written, format="png", metadata={"Software": None})  # equal data, equal bytes
+    figure.savefig(written, format="png", metadata={"Software": None})  # equal data result in equal bytes
     return written.getvalue()
 
 
 def draw_price_history(axes: Any, found: PriceHistoryResult, title: str, zone: tzinfo) -> None:
-    """The chart on a `matplotlib.axes.Axes`; grey where the market was not polled."""
+    """Draw the chart on a `matplotlib.axes.Axes`; grey where the market was not polled."""
     from matplotlib import dates  # noqa: PLC0415 - an extra
 
-    ticks: Any = dates  # only a part of it has types
-    points = [*found.track.points, found.track.points[-1]]  # the last step reaches to its end
+    ticks: Any = dates  # only partly typed
+    points = [*found.track.points, found.track.points[-1]]  # the last step extends to its end
     times = [point.starts_at for point in points]
     times[-1] += timedelta(hours=points[-1].hours)
     nan = float("nan")

@@ -1,4 +1,4 @@
-"""What the owner does about a job from a page, the API or a chat: idempotent, with an audit event for each change."""
+"""The owner's actions on jobs from a page, the API or a chat: idempotent, with an audit event for each change."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def job_of(settings: Settings, name_or_id: str) -> Job:
 
 
 def request_cancel(settings: Settings, name_or_id: str, *, actor: str) -> tuple[Job, bool]:
-    """Cancel a job, and have its instance ended; nobody waits for the confirmation.
+    """Cancel a job, and end its instance without waiting for the confirmation.
 
     Returns:
-        The job, and whether this call changed it: one that is cancelled already stays as it is.
+        The job, and whether this call changed it: a cancelled job stays as it is.
 
     Raises:
         UsageError: no such job, or it is done or failed.
-        JobConflict: it keeps changing; nothing was changed.
+        JobConflict: it keeps changing concurrently; nothing was changed.
         StoreError: nothing was changed.
     """
     with open_store(settings) as store:
@@ -49,13 +49,13 @@ def request_retry(settings: Settings, name_or_id: str, *, actor: str, as_of: int
     """Queue a failed, cancelled or paused job again, as it was submitted.
 
     Args:
-        as_of: the job's version when the owner was asked; None: whatever it is.
+        as_of: the job's version when the owner was asked; None: any.
 
     Returns:
-        The job, and whether this call changed it: one that is queued or runs already stays as it is.
+        The job, and whether this call changed it: a queued or running job stays as it is.
 
     Raises:
-        UsageError: no such job, it is done, or its deadline is past.
+        UsageError: there is no such job, it is done, or its deadline is past.
         JobConflict: it has changed since the owner was asked; nothing was changed.
         StoreError: nothing was changed.
     """

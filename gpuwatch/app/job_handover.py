@@ -1,7 +1,7 @@
-"""A job on several machines, written as a task of an orchestrator with the job's own limits. Rents and stores nothing.
+"""A job on several machines as a task of an orchestrator, with the job's own limits. Rents and stores nothing.
 
-source: SkyPilot 0.14.1 and dstack 0.22.5 as in `handover`; secrets without a value, and `env` by name alone, are read
-by the tools where they are started.
+Source: SkyPilot 0.14.1 and dstack 0.22.5 as in `handover`. The tools read secrets without a value, and `env` entries
+that are only names, where they are started.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _IDLE_MINUTES: Final = 10
 
 
 class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's task, and what goes with it.
+    """A job's task, and related facts.
 
     Attributes:
-        usd_hour: of all machines, at the price of the offer, commission included; None: nothing matched.
-        usd_low: of the whole work at that price; None: the job states no hours.
-        left_out: keys of the job file that the tool does not carry out.
+        usd_hour: for all machines, at the price of the offer, commission included; None: nothing matched.
+        usd_low: for the whole work at that price; None: the job states no hours.
+        left_out: keys of the job file that the tool does not support.
     """
 
     found: Handover
@@ -49,7 +49,7 @@ class JobHandover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_handover(settings: Settings, file: Path, tool: str, only: Sequence[str] = ()) -> JobHandover:
-    """Poll once for a job, and write its best offer as a task. Raises SettingsError: its file is wrong."""
+    """Poll once for a job, and convert its best offer to a task. Raises SettingsError: its file is invalid."""
     spec, now = _for_one_machine(read_job_file(file)), real_now()
     job = new_job(spec, "handover", now)
     watch = msgspec.structs.replace(watch_of(job, price_cap(job), now), auto=None)
@@ -75,7 +75,7 @@ def job_handover(settings: Settings, file: Path, tool: str, only: Sequence[str] 
 
 
 def _for_one_machine(spec: JobDefinition) -> JobDefinition:
-    """With each machine's share of the limits: the caps of both tools are for one machine."""
+    """The job with each machine's share of the limits: the caps of both tools apply to one machine."""
     limit = spec.limit
     share = msgspec.structs.replace(
         limit,
@@ -86,7 +86,7 @@ def _for_one_machine(spec: JobDefinition) -> JobDefinition:
 
 
 def _task(task: Any, tool: str, spec: JobDefinition, runtime_s: int) -> dict[str, Any]:
-    """The job's own parts: machines, image, variables, commands, an end. Pure."""
+    """The parts that come from the job: machines, image, variables, commands, an end. Pure."""
     command = spec.script if spec.script is not None else spec.command
     key = "max_hourly_cost" if tool == "skypilot" else "max_price"
     cap = dict(task["resources"] if tool == "skypilot" else task)[key]

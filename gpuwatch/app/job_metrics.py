@@ -1,4 +1,4 @@
-"""The metrics of jobs: how many are in which state, what they cost, and how each one on an instance is doing."""
+"""The metrics of jobs: their number by state, their cost, and the progress of each one on an instance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = ("changed", "checkpoint")
 
 
 def job_values(store: Database, now: datetime) -> Values:
-    """Metric → labels → value. Of a single job only while its instance runs. Raises StoreError."""
+    """Metric → labels → value. For a single job only while its instance runs. Raises StoreError."""
     repository = SqlJobRepository(store)
     counts = repository.counts()
     on_instance = repository.on_an_instance()
@@ -41,7 +41,7 @@ def job_values(store: Database, now: datetime) -> Values:
 
 
 def _of_job(job: Job, run: JobRun | None, sample: RunSample | None, checkpoint_at: datetime | None) -> dict[str, float]:
-    """What is known of one job."""
+    """The metrics of one job."""
     found: dict[str, float | None] = {
         "gpuwatch_job_progress_ratio": job.progress,
         "gpuwatch_job_spent_usd": job.spent_microusd / MICRO,

@@ -1,4 +1,4 @@
-"""A job file from a question: what the planner says of memory, GPUs, disk, hours and limit, to read and change."""
+"""Create a job file from the planner's results: memory, GPUs, disk, hours and limit, to be read and edited."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHECKPOINT_EVERY = "20m"  # the articles' advice: every 15 to 30 minutes
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job file is made of besides the plan; as the options of `gpuwatch job new`."""
+    """The content of a job file besides the plan; the options of `gpuwatch job new`."""
 
     name: str | None
     command: str
@@ -41,13 +41,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job file and the plan that it rests on.
+    """A job file and the plan that it is based on.
 
     Attributes:
-        verdict: None: neither a price nor a deadline was given.
-        text: None: no offer that is known can run it within them.
+        verdict: None: neither a price limit nor a deadline was given.
+        text: None: no known offer can run the job within the limits.
         hours: of the whole job, on the chosen offers.
-        cost_usd: the same.
+        cost_usd: likewise.
     """
 
     name: str
@@ -60,7 +60,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_new_job(wanted: NewJob, asked: JobRequest, plan: OfferPlan) -> PlannedJob:
-    """The job file that a plan implies."""
+    """The job file for a plan."""
     verdict = verdict_of(asked, plan.spec, plan.costs)
     chosen = () if verdict is Feasibility.NOT_FEASIBLE else _alike(chosen_offers(asked, plan), wanted.under_usd)
     name = wanted.name or _name(asked)
@@ -78,9 +78,9 @@ def plan_new_job(wanted: NewJob, asked: JobRequest, plan: OfferPlan) -> PlannedJ
 
 
 def _alike(chosen: Sequence[JobOffer], under_usd: float | None) -> tuple[JobOffer, ...]:
-    """Offers with as many GPUs as the cheapest: one limit is to fit them all.
+    """Offers with as many GPUs as the cheapest, because one limit must fit all of them.
 
-    Of slower GPUs, whose hours would lower the limit below the price of the cheapest job, none.
+    Excludes slower GPUs, whose hours would push the limit below the price of the cheapest job.
     """
     if not chosen:
         return ()
@@ -93,7 +93,7 @@ def _alike(chosen: Sequence[JobOffer], under_usd: float | None) -> tuple[JobOffe
 
 
 def write_job_file(path: Path, text: str, *, force: bool) -> None:
-    """Write it, and beside it the schema for editors. Raises GpuwatchError: it exists, or cannot be written."""
+    """Write it, and the schema for editors beside it. Raises GpuwatchError: it exists, or cannot be written."""
     from gpuwatch.settings.json_schema import job_json_schema  # noqa: PLC0415 pydantic
 
     try:
@@ -109,7 +109,7 @@ def write_job_file(path: Path, text: str, *, force: bool) -> None:
 
 
 def _name(asked: JobRequest) -> str:
-    """`qlora-8b`."""
+    """A name such as `qlora-8b`."""
     work = asked.workload
     name = Path(str(work.params or "job")).name.removesuffix(".json")
     model = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-").lower()
@@ -161,7 +161,7 @@ def _files(wanted: NewJob) -> Iterator[str]:
 
 
 def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:
-    """What it may cost in all; without that, what the dearest of the chosen offers costs by the GPU-hour."""
+    """The total cost limit; without one, the cost per GPU-hour of the most expensive chosen offer."""
     if wanted.under_usd is not None:
         return {"max_usd": wanted.under_usd}
     dearest = max(one.price.price_microusd_hour / one.offer.gpu_count for one in found.chosen)
@@ -170,19 +170,19 @@ def _limit(wanted: NewJob, found: PlannedJob) -> Mapping[str, Any]:
 
 def _resources(wanted: NewJob, asked: JobRequest, plan: OfferPlan, found: PlannedJob) -> Mapping[str, Any]:
     clauses = offer_clauses(found.name, asked, plan, found.chosen)
-    if "any" in clauses:  # which a job has no key for: only providers whose hosts need no floor
+    if "any" in clauses:  # a job has no key for it: only providers whose hosts need no floor
         clauses["providers"] = unrated_providers([one.offer.provider for one in found.chosen])
     return {key: value for key, value in clauses.items() if key not in _NOT_OF_RESOURCES}
 
 
 def hours_text(hours: FigureRange) -> str:
-    """`2.8 to 50.5`; one figure where both are the same."""
+    """`2.8 to 50.5`; a single figure if both are equal."""
     low, high = f"{hours.low:.1f}", f"{hours.high:.1f}"
     return low if low == high else f"{low} to {high}"
 
 
 def usd_text(cost_usd: FigureRange) -> str:
-    """`$1.36 to $16.35`; one figure where both are the same."""
+    """`$1.36 to $16.35`; a single figure if both are equal."""
     low, high = dollars(cost_usd.low), dollars(cost_usd.high)
     return low if low == high else f"{low} to {high}"
 

@@ -1,4 +1,4 @@
-"""What a job printed and what it brought back."""
+"""The output of a job: its log and its results."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LOG_PART_MAX = 64 << 10
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The log of one run, as far as it was fetched; lines as the command wrote them, not cleaned."""
+    """The fetched log of one run; lines as the command wrote them, not cleaned."""
 
     job: Job
     run_number: int
     lines: tuple[str, ...]
-    is_at: str | None = None  # the command that shows it, where it is not brought here
+    is_at: str | None = None  # the command that shows the log, if it is not fetched
 
 
 def job_log(settings: Settings, name_or_id: str, run_number: int | None, tail: int | None) -> JobLog:
@@ -65,7 +65,7 @@ def job_log(settings: Settings, name_or_id: str, run_number: int | None, tail: i
 
 
 def follow_log(settings: Settings, name_or_id: str, tail: int | None) -> Iterator[str]:
-    """The lines of the newest run as they come, then those of runs after it, until the job is over or paused."""
+    """The lines of the newest run as they arrive, then those of later runs, until the job is over or paused."""
     with open_store_read_only(settings) as store:
         repository = SqlJobRepository(store)
         job = known_job(repository, name_or_id)
@@ -75,7 +75,7 @@ def follow_log(settings: Settings, name_or_id: str, tail: int | None) -> Iterato
             yield from lines[max(0, len(lines) - tail) :]
             position = _size(_path(settings, job, number))
         while True:
-            job = repository.job(job.job_id) or job  # before the file: what is written until then is read below
+            job = repository.job(job.job_id) or job  # before the file, so that nothing written until then is missed
             path = _path(settings, job, number)
             if (size := _size(path)) > position:
                 with path.open("rb") as file:
@@ -99,8 +99,8 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of the log of one run.
 
     Attributes:
-        lines: whole ones, cleaned for a screen; the last one may have no end where the run is over.
-        end: where the next piece begins, in bytes.
+        lines: whole lines, cleaned for display; the last one may lack its end if the run is over.
+        end: offset of the next part, in bytes.
     """
 
     job: Job
@@ -110,11 +110,11 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def log_part(settings: Settings, name_or_id: str, run_number: int | None = None, begin: int | None = None) -> LogPart:
-    """A piece of a run's log, `LOG_PART_MAX` bytes at most.
+    """A part of a run's log, at most `LOG_PART_MAX` bytes.
 
     Args:
         run_number: None: the newest.
-        begin: in bytes; None: the end of the log.
+        begin: offset in bytes; None: the end of the log.
 
     Raises:
         UsageError: no such job or run.
@@ -131,19 +131,19 @@ def log_part(settings: Settings, name_or_id: str, run_number: int | None = None,
     with path.open("rb") as file:
         file.seek(start)
         read = file.read(LOG_PART_MAX)
-    if begin is None and start:  # from the first whole line
+    if begin is None and start:  # start at the first whole line
         cut = read.find(b"\n") + 1
         start, read = start + cut, read[cut:]
     is_last = start + len(read) >= size and (job.is_over or job.run_number > number)
     whole = read if is_last else read[: max(read.rfind(b"\n"), read.rfind(b"\r")) + 1]
-    if not whole and len(read) == LOG_PART_MAX:  # one line that never ends
+    if not whole and len(read) == LOG_PART_MAX:  # one very long line
         whole = read
     lines = whole.decode("utf-8", "replace").splitlines()
     return LogPart(job=job, run_number=number, lines=tuple(map(clean, lines)), end=start + len(whole))
 
 
 def whole_log(settings: Settings, name_or_id: str, run_number: int) -> tuple[Job, Path]:
-    """The file with a run's log, as it came. Raises UsageError: no such job or run, or it has no log here."""
+    """The file with a run's log, as fetched. Raises UsageError: no such job or run, or it has no log here."""
     job = job_details(settings, name_or_id).job
     path = _path(settings, job, _run_of(job, run_number))
     if not path.is_file():
@@ -152,13 +152,13 @@ def whole_log(settings: Settings, name_or_id: str, run_number: int) -> tuple[Job
 
 
 def result_file(settings: Settings, name_or_id: str, run_number: int, name: str) -> tuple[Path, str]:
-    """A result as it was fetched and verified, and its name.
+    """A result that was fetched and verified, and its name.
 
     Args:
-        name: the path as `job_results` has it; what is not listed there is not given out.
+        name: the path as in `job_results`; other paths are rejected.
 
     Raises:
-        UsageError: no such job or result, or its file is not on this machine any more.
+        UsageError: no such job or result, or its file is no longer on this machine.
     """
     job, results = job_results(settings, name_or_id)
     listed = [one for one in results if one["run_number"] == run_number and one["path"] == name]
@@ -166,7 +166,7 @@ def result_file(settings: Settings, name_or_id: str, run_number: int, name: str)
         raise UsageError(f"there is no such result of job {job.name!r}; see: gpuwatch job results {job.name}")
     folder = JobFolder(jobs_folder(settings)).results_of(job.job_id, run_number).resolve()
     path = folder / name
-    # a link in place of a file or folder could lead anywhere
+    # a link instead of a file or folder could lead anywhere
     if path.resolve() != path or not path.is_file() or path.stat().st_size != listed[0]["bytes"]:
         raise UsageError(f"there is no {path.name!r} of job {job.name!r} on this machine any more")
     return path, path.name
@@ -187,6 +187,6 @@ def _size(path: Path) -> int:
 
 
 def job_results(settings: Settings, name_or_id: str) -> tuple[Job, list[dict[str, Any]]]:
-    """What was fetched and verified, of every run; each with its `run_number`. Raises UsageError, StoreError."""
+    """The fetched and verified results of all runs, each with its `run_number`. Raises UsageError, StoreError."""
     found = job_details(settings, name_or_id)
     return found.job, [{"run_number": run.run_number, **one} for run in found.runs for one in run.results]

@@ -1,4 +1,4 @@
-"""What the queue would do, and why: who looks for an instance, at which limit, who waits for what, what could merge."""
+"""The plan of the queue: which jobs look for an instance and at which limit, which wait for what, which could share."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
     """One queued job.
 
     Attributes:
-        limit_usd_gpu_hour: the highest price it takes now.
-        cap_usd_gpu_hour: the highest price that its limits allow at all.
-        cheapest_usd_gpu_hour: of the offers that fit it, at any price; None: none is known.
+        limit_usd_gpu_hour: the highest price it accepts now.
+        cap_usd_gpu_hour: the highest price that its limits ever allow.
+        cheapest_usd_gpu_hour: the cheapest fitting offer at any price; None: none is known.
         when: what it waits for, one line.
-        predicted_usd: at the cheapest offer if it would rent now, else at the limit.
+        predicted_usd: at the cheapest offer if it would rent now, otherwise at the limit.
     """
 
     queued: QueuedJob
@@ -53,7 +53,7 @@ class PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue as it stands, the first to go first."""
+    """The current queue in order of rank."""
 
     at: datetime
     starts: tuple[PlannedStart, ...]
@@ -62,7 +62,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_jobs(settings: Settings) -> JobPlan:
-    """What would run when and why. Sends no request and writes nothing. Raises StoreError."""
+    """What would run when, and why. Sends no request and writes nothing. Raises StoreError."""
     now = real_now()
     with open_store_read_only(settings) as store:
         repository = SqlJobRepository(store)
@@ -85,7 +85,7 @@ def plan_jobs(settings: Settings) -> JobPlan:
 
 
 def _statuses(settings: Settings, jobs: Sequence[Job], now: datetime) -> dict[str, WatchStatus]:
-    """By the job's id, what the store shows its watch."""
+    """The offers in the store for each job's watch, by job id."""
     found = watch_statuses(settings, [watch_of(job, price_cap(job), now) for job in jobs]) if jobs else []
     return {job.job_id: one for job, one in zip(jobs, found, strict=True)}
 
@@ -114,7 +114,7 @@ def _start(one: QueuedJob, status: WatchStatus | None) -> PlannedStart:
 
 
 def _when(job: Job, status: WatchStatus | None, limit: float, cap: float, cheapest: float | None) -> str:
-    """What it waits for."""
+    """What the job waits for, as text."""
     if status is None or status.state == "no data":
         return "unknown: none of its providers has been polled yet"
     if status.paused is not None:

@@ -1,4 +1,4 @@
-"""`gpuwatch job simulate`: a whole queue on recorded prices, by three policies."""
+"""`gpuwatch job simulate`: a whole queue on recorded prices, under three policies."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ ASSUMED = (
 )
 _RENEW_H = 24
 _DRAWS = 2000
-_MOST_GPUS = 8  # kinds of GPU in a synthetic queue
+_MOST_GPUS = 8  # GPU models in a synthetic queue
 
 
 class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is simulated; as the options of `gpuwatch job simulate`."""
+    """The simulation request; the options of `gpuwatch job simulate`."""
 
     since: datetime
     until: datetime
     scope: MarketFilter  # without GPUs: they come from the jobs
     data: Path | None = None
     files: tuple[Path, ...] = ()
-    made_up: int | None = None  # so many jobs of different needs; None: the queue, or the files
+    made_up: int | None = None  # number of synthetic jobs; None: the queue, or the files
     seed: int = 1
     slots: int | None = None
 
 
 class PolicyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy. Costs are over the jobs that all policies ran.
+    """One policy. Costs are totals over the jobs that ran under all policies.
 
     Attributes:
-        saved: the share that the queue saves against it; None: it is the queue, or nothing was compared.
-        saved_low, saved_high: 95 % of resampled days of submission.
+        saved: the share that the queue saves compared with it; None: it is the queue, or nothing was compared.
+        saved_low, saved_high: 95 % interval from resampled days of submission.
     """
 
     policy: QueuePolicy
@@ -84,14 +84,14 @@ class QueueSimulation(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None
     until: datetime | None
     jobs: int
-    left_out: int  # nobody looked often enough between submission and deadline
-    compared: int  # ran in time by every policy
+    left_out: int  # too few polls between submission and deadline
+    compared: int  # ran in time under every policy
     slots: int | None
     policies: tuple[PolicyResult, ...]
 
 
 class _Market:
-    """The price series of each need, and the limits that the history gives by then."""
+    """The price series for each set of needs, and the limits from the history known at a time."""
 
     def __init__(self, history: MarketHistory, settings: Settings) -> None:
         self._history = history
@@ -107,7 +107,7 @@ class _Market:
         self.medians[key] = self._median(watch, self.lows[key])
 
     def _median(self, watch: Watch, lows: PriceSeries) -> PriceSeries:
-        """The median offer of each hour, of every GPU count that the watch takes."""
+        """The median offer of each hour, over all GPU counts that the watch accepts."""
         prices: list[list[float]] = [[] for _ in lows.lows]
         for interval in self._history.intervals:
             who = self._history.listings[interval.listing].identity
@@ -125,12 +125,12 @@ class _Market:
         return msgspec.structs.replace(lows, lows=found)
 
     def limit(self, job: SimulatedJob, hour: int) -> float:
-        """What `max_price = "auto"` would take: only hours that were over count."""
+        """The limit of `max_price = "auto"` at that time: only past hours count."""
         now = datetime.fromtimestamp(hour * HOUR_S, UTC)
         deadline = datetime.fromtimestamp(job.latest_start_h * HOUR_S, UTC)
         auto = AutoPrice(cap_usd_gpu_hour=_decimal(job.cap_usd_gpu_hour), deadline_at=deadline)
         day = hour // _RENEW_H * _RENEW_H
-        horizon = -(-max(1, whole_hours(deadline, now)) // _RENEW_H)  # of whole days: many jobs share a schedule
+        horizon = -(-max(1, whole_hours(deadline, now)) // _RENEW_H)  # whole days, so that many jobs share a schedule
         key = (job.market, job.cap_usd_gpu_hour, day, horizon)
         if key not in self._schedules:
             at = datetime.fromtimestamp(day * HOUR_S, UTC)
@@ -145,7 +145,7 @@ def _decimal(value: float) -> Decimal:
 
 
 def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
-    """Replay a queue by each policy.
+    """Replay a queue under each policy.
 
     Raises:
         UsageError: there are no jobs, or the file cannot be used.
@@ -177,7 +177,7 @@ def simulate(settings: Settings, asked: SimulationRequest) -> QueueSimulation:
 
 
 def _watches(settings: Settings, asked: SimulationRequest) -> list[tuple[str, Watch, Any]]:
-    """By its name, each job's offers and the job; none for a synthetic queue."""
+    """Each job's offers and the job, by name; empty for a synthetic queue."""
     if asked.made_up is not None:
         return []
     if asked.files:
@@ -193,13 +193,13 @@ def _watches(settings: Settings, asked: SimulationRequest) -> list[tuple[str, Wa
 
 
 def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory, market: _Market) -> list[SimulatedJob]:
-    """Each job submitted once a day of the history, with the time that it has to its deadline."""
+    """Submit each job once a day of the history, with the same time to its deadline."""
     if history.starts_s is None or history.ends_s is None:
         return []
     found = []
     for name, watch, job in watches:
         market.add(name, watch)
-        has_h = 3 * hours_left(job)  # without a deadline: three times its work, assumed
+        has_h = 3 * hours_left(job)  # without a deadline: three times its work (assumed)
         if job.deadline is not None:
             has_h = max(hours_left(job), (job.deadline - job.submitted_at).total_seconds() / HOUR_S)
         for at in range(history.starts_s // HOUR_S, history.ends_s // HOUR_S, 24):
@@ -219,7 +219,7 @@ def _replayed(watches: Sequence[tuple[str, Watch, Any]], history: MarketHistory,
 
 
 def _made_up(history: MarketHistory, asked: SimulationRequest, market: _Market) -> list[SimulatedJob]:
-    """Jobs of 1 to 24 hours on the GPUs that the history shows most, with 2 to 6 times their hours of time."""
+    """Create jobs of 1 to 24 hours on the most frequent GPUs of the history, with 2 to 6 times their hours as time."""
     if history.starts_s is None or history.ends_s is None or not asked.made_up:
         return []
     seen: dict[tuple[str, int], int] = {}
@@ -231,7 +231,7 @@ def _made_up(history: MarketHistory, asked: SimulationRequest, market: _Market) 
     for gpu, count in kinds:
         market.add(f"{count}x {gpu}", Watch(name=f"{count}x {gpu}", gpu=(gpu,), gpu_names=(gpu,),
                    max_price_usd_gpu_hour=_decimal(10_000), gpu_count_min=count, gpu_count_max=count))  # fmt: skip
-    draw = random.Random(asked.seed)  # noqa: S311 no secret depends on it
+    draw = random.Random(asked.seed)  # noqa: S311 - not a secret
     first, last = history.starts_s // HOUR_S, history.ends_s // HOUR_S
     found = []
     for number in range(asked.made_up):
@@ -239,7 +239,7 @@ def _made_up(history: MarketHistory, asked: SimulationRequest, market: _Market) 
         key, hours = f"{count}x {gpu}", float(draw.randint(1, 24))
         at = draw.randint(first, max(first, last))
         known = [low / 1e6 for low in market.lows[key].lows if low is not None]
-        cap = 2 * median(known) if known else 0.0  # a limit that seldom binds
+        cap = 2 * median(known) if known else 0.0  # a limit that is rarely reached
         deadline = at + int(hours * draw.uniform(2, 6)) + 1
         found.append(SimulatedJob(name=f"job{number}", market=key, gpus=count, hours=hours, submitted_h=at,
                                   deadline_h=deadline, cap_usd_gpu_hour=round(cap, 6)))  # fmt: skip
@@ -270,7 +270,7 @@ def _result(
 
 
 def _interval(rows: Sequence[tuple[int, float, float]]) -> tuple[float | None, float | None]:
-    """95 % of the share saved, by drawing whole days anew: jobs of one day saw the same prices."""
+    """95 % interval of the share saved, by resampling whole days: jobs of one day saw the same prices."""
     days: dict[int, tuple[float, float]] = {}
     for day, spent, queue in rows:
         before = days.get(day, (0.0, 0.0))

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, show, cancel, retry. A daemon may run at the same time; it rents and runs them."""
+"""Jobs: submit, list, show, cancel, retry. A daemon may run at the same time; it rents instances and runs the jobs."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_is_at(self) -> str | None:
-        """The command that shows its log; None: it is brought here."""
+        """The command that shows its log; None: the log is fetched."""
         return None if self.cluster is None else f"dstack logs {self.cluster}"
 
     @property
     def samples(self) -> list[RunSample]:
-        """What its runs said of themselves, oldest first."""
+        """The samples of its runs, oldest first."""
         return samples_of(self.events)
 
     @property
     def newest_sample(self) -> RunSample | None:
-        """Of its present run, while it runs; None: nothing was measured yet."""
+        """The newest sample of its current run, while it runs; None: nothing was measured yet."""
         newest = next(reversed(self.samples), None)
         is_present = newest is not None and newest.run_number == self.job.run_number
         return newest if is_present and self.job.state in {JobState.RUNNING, JobState.FETCHING} else None
 
 
 def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str] = ()) -> list[Job]:
-    """Queue the jobs of these files, all or none.
+    """Queue the jobs of these files, either all or none.
 
     Args:
-        sweeps: `lr=1e-4,2e-4`: one job for each combination.
+        sweeps: such as `lr=1e-4,2e-4`: one job for each combination.
 
     Raises:
-        SettingsError: a file is wrong; one line per fault.
-        UsageError: a sweep is wrong, or a name is taken.
+        SettingsError: a file is invalid; one line per fault.
+        UsageError: a sweep is invalid, or a name is taken.
         StoreError: nothing was written.
     """
-    from gpuwatch.domain.jobs.sweep import expand, parse_sweeps  # noqa: PLC0415 pydantic is for files alone
+    from gpuwatch.domain.jobs.sweep import expand, parse_sweeps  # noqa: PLC0415 - pydantic is needed only for files
     from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415
 
     now = real_now()
@@ -87,7 +87,7 @@ def submit_jobs(settings: Settings, files: Sequence[Path], sweeps: Sequence[str]
 
 
 def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
-    """(job, path) for each local input that does not exist yet: without it, the rented instance is ended unused."""
+    """(job, path) for each local input that does not exist yet; without it, the instance would be rented in vain."""
     for job in jobs:
         for one in job.definition.inputs:
             path = Path(job.definition.folder, one.source).expanduser()
@@ -96,14 +96,14 @@ def missing_inputs(jobs: Sequence[Job]) -> Iterator[tuple[str, Path]]:
 
 
 def submit_definitions(settings: Settings, definitions: Sequence[JobDefinition], now: datetime) -> list[Job]:
-    """Queue these jobs, all or none. Raises UsageError, StoreError."""
+    """Queue these jobs, either all or none. Raises UsageError, StoreError."""
     for one in definitions:
         _check_nodes(settings, one)
     names = [one.name for one in definitions]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise UsageError(f"two of these jobs are named {twice[0]!r}; names must be unique")
-    # a millisecond apart: listed as they were given
+    # a millisecond apart, so that they are listed in the given order
     submitted = [
         new_job(one, new_identity(), now + timedelta(milliseconds=number)) for number, one in enumerate(definitions)
     ]
@@ -132,7 +132,7 @@ def _check_nodes(settings: Settings, definition: JobDefinition) -> None:
 
 
 def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
-    """A queued job, its deadline counted from now."""
+    """A queued job; its deadline counts from now."""
     deadline = definition.deadline_at
     if definition.deadline_s is not None:
         deadline = now + timedelta(seconds=definition.deadline_s)
@@ -149,10 +149,10 @@ def new_job(definition: JobDefinition, job_id: str, now: datetime) -> Job:
 
 
 def _check_providers(settings: Settings, definition: JobDefinition) -> None:
-    """Raises UsageError: gpuwatch could log in to no machine that the job may be rented on."""
+    """Raises UsageError: gpuwatch could not log in to any machine that the job may be rented on."""
     asked = definition.resources.providers or tuple(settings.providers)
     if definition.nodes > 1:
-        return  # an engine logs in
+        return  # an orchestrator logs in
     known = [name for name in asked if name in settings.providers and info(name).launches]
     if not known:
         absent = [name for name in asked if name not in settings.providers]
@@ -169,7 +169,7 @@ def _check_providers(settings: Settings, definition: JobDefinition) -> None:
 
 
 def _check_dependencies(repository: SqlJobRepository, submitted: Sequence[Job]) -> None:
-    """Raises UsageError: a job waits for one that does not exist, or jobs wait for each other."""
+    """Raises UsageError: a job depends on one that does not exist, or jobs depend on each other."""
     new = {job.name: job.definition.depends_on for job in submitted}
     new |= {job.definition.group: () for job in submitted if job.definition.group is not None}
     for job in submitted:
@@ -192,13 +192,13 @@ def _circle(depends_on: Mapping[str, Sequence[str]]) -> str | None:
 
 @contextmanager
 def open_jobs_read_only(settings: Settings) -> Iterator[SqlJobRepository]:
-    """The jobs, for a command that only reads."""
+    """The job repository, for a read-only command."""
     with open_store_read_only(settings) as store:
         yield SqlJobRepository(store)
 
 
 def listed_jobs(settings: Settings, *, everything: bool = False, state: JobState | None = None) -> list[Job]:
-    """Jobs by the time of their submission: open ones and those that ended in the last week, or all."""
+    """Jobs by time of submission: open ones and those that ended in the last week, or all."""
     since = real_now() - timedelta(days=7)
     with open_jobs_read_only(settings) as repository:
         found = repository.recent(state=state)
@@ -224,7 +224,7 @@ def known_job(repository: SqlJobRepository, name_or_id: str) -> Job:
 
 
 def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None]) -> tuple[Job, bool]:
-    """Cancel a job and end its instance, if it has one. A job that is cancelled already stays so.
+    """Cancel a job and end its instance, if it has one. A cancelled job stays as it is.
 
     Args:
         report: receives one line per change of its launch.
@@ -240,7 +240,7 @@ def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None
         job, _, alive = mark_cancelled(SqlJobRepository(store), SqlLaunchRepository(store), name_or_id)
     if not alive:
         return job, True
-    from gpuwatch.app.stop import stop  # noqa: PLC0415 most jobs have no instance
+    from gpuwatch.app.stop import stop  # noqa: PLC0415 - most jobs have no instance
 
     return job, stop(settings, alive, report)
 
@@ -248,14 +248,14 @@ def cancel_job(settings: Settings, name_or_id: str, report: Callable[[str], None
 def mark_cancelled(
     repository: SqlJobRepository, launches: SqlLaunchRepository, name_or_id: str
 ) -> tuple[Job, bool, list[str]]:
-    """Record that a job is cancelled; the daemon and the caller end what it rented.
+    """Record that a job is cancelled; the daemon and the caller end the instance.
 
     Returns:
-        The job, whether this call changed it, and its living launches.
+        The job, whether this call changed it, and its active launches.
 
     Raises:
         UsageError: no such job, or it is done or failed.
-        JobConflict: it keeps changing.
+        JobConflict: it keeps changing concurrently.
     """
     job, changed = known_job(repository, name_or_id), False
     if job.state is not JobState.CANCELLED:
@@ -264,7 +264,7 @@ def mark_cancelled(
         job, changed = _move(repository, job, JobState.CANCELLED, "cancelled by the owner"), True
     others = {
         one.launch_id for one in repository.open_jobs() if one.job_id != job.job_id
-    }  # a shared instance is theirs
+    }  # other jobs may own a shared instance
     alive = [
         one.launch_id
         for one in launches.alive()
@@ -275,19 +275,19 @@ def mark_cancelled(
 
 
 def retry_job(settings: Settings, name_or_id: str, file: Path | None = None) -> Job:
-    """Queue a failed, cancelled or paused job again, from its last whole checkpoint, with all its retries.
+    """Queue a failed, cancelled or paused job again, from its last complete checkpoint, with all its retries.
 
     Args:
-        file: its job file as it is now, such as with a higher limit. None: as it was submitted.
+        file: its changed job file, for example with a higher limit. None: as it was submitted.
 
     Raises:
-        UsageError: no such job, it is in another state, its deadline is past, or the file is of another job.
-        SettingsError: the file is wrong.
+        UsageError: there is no such job, it is in another state, its deadline is past, or the file is of another job.
+        SettingsError: the file is invalid.
         StoreError: nothing was changed.
     """
     definition = None
     if file is not None:
-        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 pydantic is for files alone
+        from gpuwatch.settings.job_files import read_job_file  # noqa: PLC0415 - pydantic is needed only for files
 
         definition = read_job_file(file)
         _check_nodes(settings, definition)
@@ -304,11 +304,11 @@ def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | 
     """Queue a failed, cancelled or paused job again, with all its retries.
 
     Args:
-        definition: what it is from now on; None: as it was submitted.
+        definition: the new definition; None: as it was submitted.
 
     Raises:
         UsageError: it is in another state, or its deadline is past.
-        JobConflict: it keeps changing.
+        JobConflict: it keeps changing concurrently.
     """
     now = real_now()
     if job.state not in {JobState.FAILED, JobState.CANCELLED, JobState.PAUSED}:
@@ -332,7 +332,7 @@ def requeue(repository: SqlJobRepository, job: Job, definition: JobDefinition | 
 def _move(
     repository: SqlJobRepository, job: Job, to_state: JobState, reason: str, changes: Mapping[str, Any] | None = None
 ) -> Job:
-    """The owner's step, whatever the daemon changes meanwhile. Raises JobConflict: it keeps changing."""
+    """Apply the owner's transition despite concurrent changes of the daemon. Raises JobConflict: it keeps changing."""
     for _ in range(_CONFLICTS_MAX):
         try:
             step = JobTransition(to_state=to_state, at=real_now(), reason=reason, changes=changes or {})

@@ -1,4 +1,4 @@
-"""One launch as a whole: its row, its events, how busy its GPUs were, and when it must end."""
+"""All facts about one launch: its row, its events, the utilisation of its GPUs, and its end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpuwatch.storage.utilisation import SqlUtilisationRepository
 if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
-_SHOWN = 500  # samples; of more every nth
+_SHOWN = 500  # number of samples; of a longer series, every nth
 
 
 class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one launch. `ends_at`: None, no end is set."""
+    """The facts about one launch. `ends_at`: None, no end is set."""
 
     launch: Launch
     events: Sequence[LaunchEvent]
@@ -32,7 +32,7 @@ class LaunchDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def launch_details(settings: Settings, launch_id: str) -> LaunchDetails:
-    """Raises UsageError (no such launch), StoreError."""
+    """Collect the facts. Raises UsageError (no such launch), StoreError."""
     with open_store_read_only(settings) as store:
         repository = SqlLaunchRepository(store)
         launch = known_launch(repository, launch_id)

@@ -37,19 +37,19 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def open_launches(settings: Settings) -> Iterator[SqlLaunchRepository]:
-    """The launches, opened for a command that writes."""
+    """The launch repository, for a command that writes."""
     with open_store(settings) as store:
         yield SqlLaunchRepository(store, obligation_file(settings))
 
 
 def all_launches(settings: Settings) -> list[Launch]:
-    """Every launch, newest first. Raises StoreError."""
+    """All launches, newest first. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlLaunchRepository(store).all()
 
 
 def relocation_findings(settings: Settings, launches: Sequence[Launch]) -> dict[str, Alert]:
-    """Of the running launches, by their ids: that moving them would pay, as it was last reported. Raises StoreError."""
+    """Launch id → the last reported finding that moving the running launch would pay. Raises StoreError."""
     running = [launch.launch_id for launch in launches if launch.state is LaunchState.RUNNING]
     if not running:
         return {}
@@ -58,7 +58,7 @@ def relocation_findings(settings: Settings, launches: Sequence[Launch]) -> dict[
 
 
 def launches_json(settings: Settings, now: datetime) -> list[dict[str, Any]]:
-    """JSON of `gpuwatch launches`: each launch, and why moving it would pay where that was found. Raises StoreError."""
+    """JSON of `gpuwatch launches`: each launch, with a finding that moving it would pay, if any. Raises StoreError."""
     found = all_launches(settings)
     findings = relocation_findings(settings, found)
     return [{**launch_json(one, now), "relocation": _relocation_json(findings.get(one.launch_id))} for one in found]
@@ -92,7 +92,7 @@ def event_json(event: LaunchEvent) -> dict[str, Any]:
 
 
 def resolve_absent(settings: Settings, launch_id: str) -> Launch:
-    """Close a held launch, or one that no key reaches any more: the owner has checked that there is no instance.
+    """Close a held launch, or one that no key reaches any more, after the owner has checked that there is no instance.
 
     Raises:
         UsageError: it is neither held nor unknown nor of another account than the key, or the provider lists an
@@ -116,7 +116,7 @@ def resolve_absent(settings: Settings, launch_id: str) -> Launch:
 
 
 def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Launch:
-    """Continue a held launch: the owner has checked that this instance belongs to it.
+    """Continue a held launch after the owner has checked that this instance belongs to it.
 
     Raises:
         UsageError: it is neither held nor unknown, or the instance is not listed, or belongs to another launch.
@@ -128,7 +128,7 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
             return _command_there(repository, launch, instance_id)
         instance = _instance_for(repository, launch, list_instances_of(settings, http, launch.provider), instance_id)
         cause, now = "adopted by the owner", real_now()
-        # as with `gpuwatch adopt`, its time counts from now on: while it was held, all of it may have passed
+        # as with `gpuwatch adopt`, its time counts from now: while it was held, all of it may have passed
         changes: dict[str, Any] = {"instance_id": instance_id, "intended_at": now, "requested_at": now}
         if launch.state is LaunchState.STOPPING:
             return repository.transition(launch, LaunchState.STOPPING, cause, now, instance_id=instance_id)
@@ -140,7 +140,7 @@ def resolve_adopted(settings: Settings, launch_id: str, instance_id: str) -> Lau
 
 
 def _command_gone(repository: SqlLaunchRepository, launch: Launch) -> Launch:
-    """The owner has checked that nothing of what a command rented is left: nobody else can. Raises UsageError."""
+    """Close a launch after the owner has checked that nothing rented by its command is left. Raises UsageError."""
     now = real_now()
     if launch.state is LaunchState.RUNNING:
         reason = EndReason.STOPPED.text("what its command rented is gone")
@@ -153,7 +153,7 @@ def _command_gone(repository: SqlLaunchRepository, launch: Launch) -> Launch:
 
 
 def _command_there(repository: SqlLaunchRepository, launch: Launch, name: str) -> Launch:
-    """The owner has checked that a command rented: it counts from now on for its whole `max_runtime`."""
+    """Continue a launch whose command did rent: it counts from now on for its whole `max_runtime`."""
     now, rate = real_now(), launch.bound_microusd_hour
     spans, cause = (PriceSpan(now, rate, rate),), f"the owner says that {clean(name)} is it"
     return repository.transition(launch, LaunchState.RUNNING, cause, now, hook=ON_RUNNING, running_at=now, spans=spans)
@@ -176,13 +176,13 @@ def _instance_for(
 
 
 def _is_elsewhere(settings: Settings, store: Database, http: HttpClient, launch: Launch) -> bool:
-    """Whether the key in the settings is known to be of another account."""
+    """Whether the key in the settings is known to belong to another account."""
     launcher = None if launch.is_over else launcher_of(settings, http, launch.provider)
     return launcher is not None and identified_account(settings, store, launcher, real_now()).is_elsewhere(launch)
 
 
 def _held(repository: SqlLaunchRepository, launch_id: str) -> Launch:
-    """A launch whose instance is unknown: it can be resolved, even while it is stopping."""
+    """A launch with an unknown instance: it can be resolved, even while it is stopping."""
     launch = known_launch(repository, launch_id)
     stops_unknown = launch.state is LaunchState.STOPPING and launch.instance_id is None
     if launch.state not in {LaunchState.HELD, LaunchState.UNKNOWN} and not stops_unknown:
@@ -199,7 +199,7 @@ def known_launch(repository: SqlLaunchRepository, launch_id: str) -> Launch:
 
 
 def unknown_instances(instances: Sequence[Instance], alive: Sequence[Launch], provider: str) -> list[Instance]:
-    """Instances with gpuwatch's label that belong to no living launch."""
+    """Instances with gpuwatch's label that belong to no active launch."""
     mine = [launch for launch in alive if launch.provider == provider]
     ids = {launch.instance_id for launch in mine}
     awaited = {launch.label for launch in mine if launch.instance_id is None}
@@ -208,7 +208,7 @@ def unknown_instances(instances: Sequence[Instance], alive: Sequence[Launch], pr
 
 
 def launcher_of(settings: Settings, http: HttpClient, provider: str) -> Launcher | None:
-    """The renting side of a provider; None: it is not in the settings any more, or has no key."""
+    """The provider context for renting; None: it is no longer in the settings, or has no key."""
     known = settings.providers.get(provider)
     if known is None or not has_credentials(known):
         return orchestrator(settings, provider)

@@ -30,13 +30,13 @@ def machines_avoided(settings: Settings) -> list[AvoidedMachine]:
 
 
 def machine_records(settings: Settings) -> MachineRecords:
-    """How your launches of the last 90 days went, by machine. Raises StoreError."""
+    """The record of your launches of the last 90 days, by machine. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlMachineNoteRepository(store).records(real_now())
 
 
 def scopes_skipped(settings: Settings) -> Sequence[SkippedScope]:
-    """What is not ordered for a while, because an order within it was refused. Raises StoreError."""
+    """Scopes in which no orders are sent for a while, because an order was refused. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlSkippedScopes(store).in_force(real_now())
 
@@ -44,7 +44,7 @@ def scopes_skipped(settings: Settings) -> Sequence[SkippedScope]:
 def block_machine(
     settings: Settings, provider: str | None, machine_id: str, for_s: float | None, why: str
 ) -> MachineNote:
-    """Do not rent this machine, for a while or (None) ever. Raises UsageError, StoreError."""
+    """Block this machine for a while, or (None) permanently. Raises UsageError, StoreError."""
     if not machine_id.strip() or not machine_id.isprintable():
         raise UsageError("expected a machine number, as shown by gpuwatch offers --json")
     now = real_now()
@@ -68,10 +68,10 @@ def allow_machine(
     """Rent a machine again: unblock it and clear its failures.
 
     Args:
-        forgive_only: clear failures only; a machine that the owner blocked is an error.
+        forgive_only: only clear failures; a machine that the owner blocked is an error.
 
     Returns:
-        Why it was avoided; None: it was not.
+        Why it was avoided; None: it was not avoided.
 
     Raises:
         UsageError: the owner blocked it and `forgive_only` is set, or no such provider.
@@ -107,7 +107,7 @@ def avoided_machine_json(one: AvoidedMachine) -> dict[str, Any]:
 
 
 def machine_record_json(machine: ProviderMachine, record: MachineRecord) -> dict[str, Any]:
-    """JSON of one row of `gpuwatch machines --reputation`; where the reliability is not known, as it is assumed."""
+    """JSON of one row of `gpuwatch machines --reputation`; an unknown reliability is shown as assumed."""
     provider, machine_id = machine
     return {
         "provider": provider,

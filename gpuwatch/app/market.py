@@ -26,7 +26,7 @@ _FURTHER_BACK = timedelta(days=30, hours=4)  # for the longest change, with some
 
 
 class MarketOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """The result; without rows nothing was ever polled."""
+    """The result; without rows, there was no poll."""
 
     rows: Sequence[GpuStatus]
     since: datetime  # the start, or the first poll if it is later
@@ -97,7 +97,7 @@ def market_json(page: MarketOverview, asked: MarketRequest) -> dict[str, Any]:
         "looked_at": rfc3339(page.looked_at),
         "source": page.source,
         "method": METHOD,
-        "samples": sum(row.known_hours for row in page.rows),  # hours in which somebody looked, over all GPUs
+        "samples": sum(row.known_hours for row in page.rows),  # hours with a poll, over all GPUs
         "since": rfc3339(page.since),
         "until": rfc3339(asked.until),
         "gpus": [_gpu_json(row) for row in page.rows],

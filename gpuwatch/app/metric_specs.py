@@ -1,4 +1,4 @@
-"""Every metric: its name, labels and meaning, by Prometheus' conventions. docs/metrics.md is made of it."""
+"""All metrics: name, labels and meaning, by the conventions of Prometheus. docs/metrics.md is generated from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class MetricKind(StrEnum):
-    """How Prometheus reads it."""
+    """The type of a metric in Prometheus."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -26,7 +26,7 @@ class MetricSpec(msgspec.Struct, frozen=True):
 
 _GAUGE, _COUNTER, _HISTOGRAM = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM
 REACTION_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-OTHER_GPU = "other"  # in place of a name that is not in the catalogue: a host must not make time series
+OTHER_GPU = "other"  # replaces names that are not in the catalogue, so that a host cannot create time series
 
 # Prometheus has a label `job` of its own
 _JOB_METRICS = (

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 
 Labels = tuple[str, ...]
 Values = dict[str, dict[Labels, float]]
-# What the history keeps of an offer; by other clauses of a watch it cannot be judged.
+# Facts in the history. A watch cannot be evaluated by its other clauses.
 _KNOWN_CLAUSES = frozenset({"providers", "gpu", "kind", "gpu_count", "spot", "min_vram_gib", "verified", "regions"})
 
 
 class TaskHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon's own process knows of its tasks."""
+    """Facts about the tasks of the daemon's own process."""
 
     last_success: Mapping[str, datetime] = {}
     failing: frozenset[str] = frozenset()
@@ -72,13 +72,13 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsReader:
-    """Reads all metrics of one installation; keeps what it counted."""
+    """Reads all metrics of one installation and keeps its counters."""
 
     def __init__(self) -> None:
         self._searches = SearchCounter()
 
     def read(self, settings: Settings, now: datetime, tasks: TaskHealth | None = None) -> MetricValues:
-        """Everything that can be known now. Never raises StoreError: `gpuwatch_store_readable` says it."""
+        """The values of all metrics. Never raises StoreError: `gpuwatch_store_readable` shows it."""
         limits = limits_in_force(settings, settings.watches, keep=False).watches
         values: Values = {
             "gpuwatch_build_info": {(__version__,): 1.0},
@@ -114,9 +114,9 @@ class MetricsReader:
 
 
 def with_check(found: MetricValues, check: MarketCheck) -> MetricValues:
-    """What one check has just seen, in place of what the store says: it may not have been stored.
+    """The results of one check, which replace those of the store, because they may not have been stored.
 
-    An age is left out: in a file it would stand still while it grows.
+    Ages are left out, because they would not grow in a file.
     """
     at_s = check.at.timestamp()
     seen: Values = {
@@ -205,7 +205,7 @@ def _outbox_values(settings: Settings, store: Database, now: datetime) -> Values
 
 
 def _forecast_values(forecasts: Sequence[Scored]) -> Values:
-    """What the daemon has scored; nothing is scored by looking."""
+    """The scores that the daemon has stored; reading metrics scores nothing."""
     counted: dict[Labels, float] = {}
     reached: dict[Labels, float] = {}
     saved: dict[Labels, float] = {}

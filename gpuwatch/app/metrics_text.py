@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: its text format, for `/metrics` and for the node exporter's textfile collector."""
+"""Metrics in Prometheus' text format, for `/metrics` and for the node exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def require_metrics_extra() -> None:
-    """Raises UsageError: the extra is not installed; the line says how."""
+    """Raises UsageError: the extra is not installed; the line states how to install it."""
     if find_spec("prometheus_client") is None:
         raise UsageError(f"metrics require prometheus-client: {install_hint('metrics')}")
 
 
 def exposition(found: MetricValues) -> bytes:
-    """The text format. Raises UsageError: the extra is not installed."""
+    """The metrics as text. Raises UsageError: the extra is not installed."""
     require_metrics_extra()
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
 
@@ -41,7 +41,7 @@ def write_textfile(path: Path, found: MetricValues) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(text)
-        part.chmod(0o644)  # another user's exporter reads it
+        part.chmod(0o644)  # the exporter may run as another user
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -49,7 +49,7 @@ def write_textfile(path: Path, found: MetricValues) -> None:
 
 
 class _Collected:
-    """What the library calls a collector: it was read before."""
+    """A collector in the sense of the library: the values are already read."""
 
     def __init__(self, found: MetricValues) -> None:
         self._found = found

@@ -1,4 +1,4 @@
-"""The package of a new provider: a module, a stand-in with the conformance kit, and `pyproject.toml`."""
+"""Create the package of a new provider: a module, a fake server with the conformance kit, and `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK: Final = "WRITE:"
 
 
 class NewPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written. `to_write`: lines that are left to the author, each a red test."""
+    """The written files. `to_write`: lines left to the author, each covered by a failing test."""
 
     name: str
     folder: Path
@@ -33,7 +33,7 @@ def write_package(name: str, into: Path | None = None) -> NewPackage:
         into: the folder; None: `gpuwatch-NAME` here.
 
     Raises:
-        UsageError: the name is none or taken, or the folder has files.
+        UsageError: the name is invalid or taken, or the folder is not empty.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a valid provider name: use lower-case letters, digits and _")
@@ -54,7 +54,7 @@ def write_package(name: str, into: Path | None = None) -> NewPackage:
 
 
 def package_files(name: str) -> dict[str, str]:
-    """File name → text. Pure but for the templates, which come with gpuwatch."""
+    """File name → text. Pure except for reading the templates, which are part of gpuwatch."""
     templates = files("gpuwatch.app") / "provider_skeleton"
     title = name.replace("_", " ").title()
     values = {
@@ -89,6 +89,6 @@ def _filled(text: str, values: dict[str, str]) -> str:
 
 
 def _is_module(name: str) -> bool:
-    from importlib.util import find_spec  # noqa: PLC0415 - for this command alone
+    from importlib.util import find_spec  # noqa: PLC0415 - only for this command
 
     return find_spec(name) is not None

@@ -53,7 +53,7 @@ def _send(settings: Settings, alert: Alert) -> Iterator[ChannelTestResult]:
 
 
 def send_to_all(channels: Iterable[Channel], alert: Alert) -> Iterator[ChannelTestResult]:
-    """Try each channel once, whatever happens to the others."""
+    """Try each channel once, regardless of the others' results."""
     for channel in channels:
         error = None
         try:
@@ -74,7 +74,7 @@ def channel_test_json(alert_id: str, results: Sequence[ChannelTestResult]) -> di
             "channel": result.channel,
             "arrived": result.arrived,
             "error": result.error,
-            "chat_id": None if result.outdated is None else result.outdated[1],  # what the channel's address is now
+            "chat_id": None if result.outdated is None else result.outdated[1],  # the channel's new address
         }
         for result in results
     ]

@@ -13,7 +13,7 @@ from gpuwatch.domain.market.pricing import MICRO, OfferPrice
 from gpuwatch.domain.watches.decide import Match
 from gpuwatch.errors import UsageError
 
-_ANSWER_S = 3.0  # what an answer may take: a search begun later could come too late for all that was found
+_ANSWER_S = 3.0  # time reserved for an answer: a search started later might be cut off
 
 if TYPE_CHECKING:
     from gpuwatch.engine.browse import OfferFilter, ProviderOffers
@@ -91,7 +91,7 @@ def _terms_json(offer: Offer) -> dict[str, Any]:
 
 
 def providers_that_sell(settings: Settings, wanted: OfferFilter, only: Sequence[str]) -> list[str]:
-    """The enabled providers that have prices of the wanted kinds, or the named ones. Raises UsageError."""
+    """The enabled providers with prices of the wanted kinds, or the named ones. Raises UsageError."""
     from gpuwatch import providers
 
     named = named_providers(settings, only)
@@ -105,11 +105,11 @@ def providers_that_sell(settings: Settings, wanted: OfferFilter, only: Sequence[
 def markets_now(
     settings: Settings, wanted: OfferFilter, names: Sequence[str], limit: int | None, within_s: float
 ) -> Iterator[ProviderOffers]:
-    """The offers of each provider as soon as it answers; at the end an error for each that did not.
+    """The offers of each provider as soon as it answers; at the end, an error for each one that did not.
 
     Args:
-        limit: of each provider; None: everything.
-        within_s: real seconds for all of them together.
+        limit: per provider; None: no limit.
+        within_s: total real time in seconds.
     """
     import threading
 
@@ -152,7 +152,7 @@ def all_matches(found: Iterable[ProviderOffers]) -> list[Match]:
 
 
 def offers_json(found: Iterable[ProviderOffers], sort: str, limit: int) -> list[dict[str, Any]]:
-    """The offers as one list: resold stock once, sorted by a key of `SORTS`."""
+    """The offers as one list: resold stock only once, sorted by a key of `SORTS`."""
     from gpuwatch.engine.offer_groups import sorted_offers
 
     shown = sorted_offers(all_matches(found), sort)[:limit]
@@ -160,7 +160,7 @@ def offers_json(found: Iterable[ProviderOffers], sort: str, limit: int) -> list[
 
 
 def groups_json(found: Iterable[ProviderOffers], group_by: str) -> list[dict[str, Any]]:
-    """Every group: its cheapest offer, the number of offers and the median price."""
+    """For each group its cheapest offer, the number of offers and the median price."""
     from gpuwatch.engine.offer_groups import group_offers
 
     return [_group_json(group, group_by) for group in group_offers(all_matches(found), group_by)]

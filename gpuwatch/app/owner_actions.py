@@ -1,6 +1,6 @@
-"""What the owner does from a page, the API or a chat: idempotent, and each change leaves an audit event.
+"""The owner's actions from a page, the API or a chat: idempotent, and each change leaves an audit event.
 
-A button may be pressed twice, late, or by two people: the same wish again changes nothing, the opposite is a conflict.
+A button may be pressed twice, late, or by two people: repeating a decision changes nothing, the opposite is a conflict.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WISHES = {True: ApprovalState.APPROVED, False: ApprovalState.DENIED}
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an answer. `changed`: this call decided it; `conflict`: it is decided otherwise, and stays so."""
+    """The outcome of an answer. `changed`: this call decided; `conflict`: it was decided otherwise before."""
 
     approval: Approval
     reply: ApprovalReply
@@ -46,14 +46,14 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str, why: str = "") -> ApprovalAnswer:
-    """Approve (`wanted`) or deny a quote. The same answer again changes nothing.
+    """Approve (`wanted`) or deny a quote. Repeating the same answer changes nothing.
 
     Args:
-        actor: who answers and by what way, such as "web page (password)".
+        actor: who answers and how, such as "web page (password)".
 
     Raises:
         UsageError: no such approval, or the settings no longer allow it.
-        StoreError: whether a launch was started is in the store.
+        StoreError: the store shows whether a launch was started.
     """
     before = approval_of(settings, ask_id)
     state = before.state_at(real_now())
@@ -71,7 +71,7 @@ def answer_approval(settings: Settings, ask_id: str, *, wanted: bool, actor: str
 
 
 def _settled(approval: Approval, state: ApprovalState, wanted: bool) -> ApprovalAnswer:
-    """It was decided before."""
+    """It was already decided."""
     is_same = state is _WISHES[wanted]
     outcome = ApprovalOutcome.REFUSED
     if is_same:
@@ -92,7 +92,7 @@ def approval_of(settings: Settings, ask_id: str) -> Approval:
 
 
 def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
-    """JSON of an answer: as `gpuwatch approve --json`, and the approval as it is now."""
+    """JSON of an answer: as in `gpuwatch approve --json`, and the current approval."""
     now = real_now()
     return {
         **reply_json(answer.reply),
@@ -107,10 +107,10 @@ def approval_answer_json(answer: ApprovalAnswer) -> dict[str, Any]:
 
 
 def request_stop(settings: Settings, launch_id: str, *, actor: str) -> tuple[Launch, bool]:
-    """Mark a launch to be ended, and end it on a thread of its own; a daemon does so, too.
+    """Mark a launch to be ended, and end it in a separate thread; a daemon does so, too.
 
     Returns:
-        The launch, and whether this call changed it: one that is ending or over stays as it is.
+        The launch, and whether this call changed it: a launch that is ending or over stays as it is.
 
     Raises:
         UsageError: no such launch, or a command carries it out.
@@ -145,7 +145,7 @@ def _end(settings: Settings, launch_id: str) -> None:
 def pause(
     settings: Settings, watch: str | None, for_s: float | None, why: str, *, actor: str
 ) -> tuple[PauseTable, bool]:
-    """Rent nothing new; the same pause again changes nothing. Raises UsageError (no such watch), StoreError."""
+    """Pause renting; repeating the same pause changes nothing. Raises UsageError (no such watch), StoreError."""
     now = real_now()
     standing = [one for one in pauses_app.pauses(settings).holding(now) if one.watch == watch]
     if standing and for_s is None and standing[0].until is None:
@@ -171,7 +171,7 @@ def resume(settings: Settings, watch: str | None, *, actor: str) -> tuple[PauseT
 def record_audit(
     settings: Settings, actor: str, what: str, *, subject: str, watch: str | None = None, details: Sequence[str] = ()
 ) -> None:
-    """Store who did what, as an event that no channel sends. Raises StoreError: it is done, but not recorded."""
+    """Store the action as an event that no channel sends. Raises StoreError: the action is done, but not recorded."""
     alert = audit_alert(actor, what, subject=subject, watch=watch, details=details, alert_id=new_id(), now=real_now())
     log.info("%s, by %s", what, actor)
     with open_store(settings) as store:

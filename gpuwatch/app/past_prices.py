@@ -39,7 +39,7 @@ _NEWEST = """SELECT g.provider, g.gpu, MAX(COALESCE(p.seen_to_s, (SELECT MAX(l.a
 
 
 def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """The canonical GPU names that a text means. A name that only the store has recorded means itself.
+    """The canonical GPU names for a text. A name that only the store has recorded is its own canonical name.
 
     Raises:
         UsageError: no GPU has this name.
@@ -52,7 +52,7 @@ def gpu_names_of(text: str, seen: frozenset[str] = frozenset()) -> tuple[str, ..
 
 
 def known_gpu_names_of(settings: Settings, text: str, data: Path | None) -> tuple[str, ...]:
-    """The same; without a file, names that the store has recorded count as well. Raises UsageError."""
+    """The canonical names; without a file, names recorded in the store are accepted, too. Raises UsageError."""
     if data is not None:
         return gpu_names_of(text)
     from gpuwatch.storage.history_queries import known_gpu_names
@@ -90,7 +90,7 @@ def load_hourly_lows(
 
 
 def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str | None) -> datetime | None:
-    """When such an offer was last seen, at a new price or the old one; None: never. Raises StoreError."""
+    """The time when such an offer was last seen; None: never. Raises StoreError."""
     with read_light(settings.database_url) as source:
         rows = source.rows(_NEWEST)
     times = [at_s for name, gpu, at_s in rows if matches_source(name, provider) and (gpus is None or gpu in gpus)]
@@ -98,12 +98,12 @@ def newest_price(settings: Settings, gpus: tuple[str, ...] | None, provider: str
 
 
 def pricer(settings: Settings, market_history: MarketHistory) -> Callable[[int, OfferInterval], float]:
-    """A function that prices a GPU-hour of an interval: micro-dollars, commission and reference disk included."""
+    """Return a function that prices a GPU-hour of an interval: micro-dollars, with commission and reference disk."""
     return gpu_pricer(market_history, all_commissions(settings), REFERENCE_DISK_GB)
 
 
 def commission_rates(settings: Settings) -> Mapping[str, float]:
-    """Provider → the fraction on top of its listed prices; see `all_commissions`."""
+    """Provider → the fraction added to its listed prices; see `all_commissions`."""
     return {name: float(one.on_top_rate(None)) for name, one in all_commissions(settings).items()}
 
 
@@ -126,7 +126,7 @@ def _file_history(data: Path, scope: MarketFilter, since: datetime, until: datet
 
 
 def default_kinds(names: set[str]) -> dict[str, OfferKind]:
-    """The kind of price of providers whose rows do not say it: one without live prices has list prices."""
+    """The kind of price if a provider's rows do not state it: a provider without live prices has list prices."""
     known = {name: providers.info(name).kinds for name in names if name in providers.names()}
     return {name: OfferKind.LISTED for name, kinds in known.items() if OfferKind.LIVE not in kinds}
 
@@ -146,11 +146,11 @@ def narrow_to_scope(market_history: MarketHistory, scope: MarketFilter) -> Marke
 
 
 def _are_in_scope(listings: tuple[ListedOffer, ...], scope: MarketFilter) -> list[bool]:
-    """Which offers a filter selects."""
+    """The offers that a filter selects."""
     wanted, _, kind = (scope.provider or "").partition(":")
     models = frozenset(listing.identity.gpu for listing in listings)
     only_listed = all(listing.kind is OfferKind.LISTED for listing in listings)
-    listed_too = kind == "listed" if wanted else only_listed  # list prices do not mix with those of offers
+    listed_too = kind == "listed" if wanted else only_listed  # list prices are not mixed with prices of offers
     return [
         (listing.kind is OfferKind.LISTED) == listed_too
         and wanted in ("", listing.identity.provider)

@@ -1,4 +1,4 @@
-"""Pauses: switch renting off, for everything or one watch, and on again."""
+"""Pauses: switch renting off and on again, for all watches or one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def pauses(settings: Settings) -> PauseTable:
-    """What is paused, and the circuit breakers of the watches. Raises StoreError."""
+    """The pauses, and the circuit breakers of the watches. Raises StoreError."""
     with open_store_read_only(settings) as store:
         return SqlPauseRepository(store).load()
 
 
 def pause(settings: Settings, watch: str | None, for_s: float | None, why: str) -> PauseTable:
-    """Stop every daemon on this database from renting anything new. Running instances keep running.
+    """Stop all daemons on this database from renting anything new. Running instances continue.
 
     Args:
         watch: None: all watches.
@@ -33,7 +33,7 @@ def pause(settings: Settings, watch: str | None, for_s: float | None, why: str) 
 
     Raises:
         UsageError: no such watch. A typo must not leave the watch renting.
-        StoreError: nothing was written, nothing is paused.
+        StoreError: nothing was written and nothing is paused.
     """
     if watch is not None:
         _require_watch(settings, watch)
@@ -50,7 +50,7 @@ def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
         Whether anything was lifted, and what is still paused.
 
     Raises:
-        UsageError: no such watch, and none of that name is paused.
+        UsageError: there is no such watch, and no pause with that name.
         StoreError: nothing was written.
     """
     with open_store(settings) as store:
@@ -63,7 +63,7 @@ def resume(settings: Settings, watch: str | None) -> tuple[bool, PauseTable]:
 
 
 def pause_lines(found: PauseTable, now: datetime, zone: str) -> list[str]:
-    """What keeps watches from renting now, one sentence each."""
+    """The reasons why watches cannot rent now, one sentence each."""
     shown = ZoneInfo(zone)
     by_hand = [f"{one.text(shown)}; to resume: {_resume_command(one.watch)}" for one in found.holding(now)]
     broken = []

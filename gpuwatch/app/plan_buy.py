@@ -1,4 +1,4 @@
-"""Own cards or rented ones: what each costs, and when buying pays off."""
+"""Own or rented cards: the cost of each, and when buying pays off."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _EXAMPLE_SLOWER = 2.5
 
 
 class BuyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be bought, the work, and what it is compared with; as the options of `gpuwatch plan buy`."""
+    """The hardware, the work, and the rent to compare with; the options of `gpuwatch plan buy`."""
 
-    # the own machine; None: the example's, or by the data sheet
+    # the own machine; None: the example's value, or the data sheet's
     card: str | None
-    cards: int | None  # None: as many as hold `memory_gb`
+    cards: int | None  # None: as many as needed for `memory_gb`
     memory_gb: float | None
     card_memory_gb: float | None
     card_usd: Decimal | None
@@ -76,7 +76,7 @@ class BuyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names_rent(self) -> bool:
-        """Does it say what is rented?"""
+        """Does the request state what is rented?"""
         return self.rent_usd is not None or self.rent_gpu is not None
 
 
@@ -87,7 +87,7 @@ class BuyPlan(msgspec.Struct, frozen=True, kw_only=True):
     usage: MachineUsage
     loss_percent: tuple[Decimal, ...]
     found: Sequence[RentComparison]
-    log: RentedPeriod | None  # what was really rented
+    log: RentedPeriod | None  # the real rent
     notes: Sequence[str]
 
 
@@ -95,10 +95,10 @@ def plan_buy(asked: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
     """Compare owning with renting.
 
     Args:
-        settings: loads them, where prices or launches come from the store.
+        settings: loads the settings, if prices or launches come from the store.
 
     Raises:
-        UsageError: the request contradicts itself, or a GPU has no data sheet or no price.
+        UsageError: the request is contradictory, or a GPU has no data sheet or no price.
         StoreError: the store cannot be read.
     """
     if asked.rent_usd is not None and asked.rent_gpu is not None:
@@ -127,7 +127,7 @@ def plan_buy(asked: BuyRequest, settings: Callable[[], Settings]) -> BuyPlan:
 
 
 def _own(asked: BuyRequest) -> tuple[OwnedMachine, list[str]]:
-    """The machine, and a warning where its cards do not hold the model; they may hold another one."""
+    """The machine, and a warning if its cards do not hold the model; they may hold another one."""
     is_example = asked.card is None and not asked.names_rent and asked.launches_since is None
     memory_gb, watts = _data_sheet(asked)
     if asked.card is not None and asked.card_usd is None:
@@ -151,7 +151,7 @@ def _own(asked: BuyRequest) -> tuple[OwnedMachine, list[str]]:
 
 
 def _data_sheet(asked: BuyRequest) -> tuple[Decimal, Decimal]:
-    """GB and watts of one card: as requested, else by its data sheet."""
+    """GB and watts of one card: as requested, else from the data sheet."""
     name = asked.card or EXAMPLE_CARD
     specs = gpu_specs().get(gpu_names_of(name)[0])
     memory, watts = asked.card_memory_gb, asked.card_watts
@@ -179,7 +179,7 @@ def _tariff(asked: BuyRequest, settings: Callable[[], Settings]) -> RentTariff:
 
 
 def _as_rented(own: OwnedMachine, log: RentedPeriod, usage: MachineUsage, loss: tuple[Decimal, ...]) -> RentComparison:
-    """As much as was really rented, at what it cost: as if on a machine with as many cards as the own one."""
+    """The real amount and cost of rent, converted to a machine with as many cards as the own one."""
     a_day = log.gpu_hours / own.cards / log.days
     tariff = RentTariff(name="as you rented", usd_hour=log.usd / log.gpu_hours * own.cards)
     return compare_with_rent(own, tariff, msgspec.structs.replace(usage, hours_a_day=a_day), loss)

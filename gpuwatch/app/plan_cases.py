@@ -1,4 +1,4 @@
-"""Usual kinds of work on current offers: which provider for which case, and training here with inference there."""
+"""Common kinds of work on current offers: the best provider for each case, and training and inference split up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POLL_S = 60.0
 
 
 class WorkCase(msgspec.Struct, frozen=True):
-    """A usual kind of work. `tokens`: trained on, or written."""
+    """A common kind of work. `tokens`: tokens trained on, or generated."""
 
     name: str
     work: Workload
@@ -38,14 +38,14 @@ class WorkCase(msgspec.Struct, frozen=True):
 
 
 class CaseOffers(msgspec.Struct, frozen=True):
-    """A case, and the cheapest offer of each provider for it, cheapest first."""
+    """A case with the cheapest offer of each provider, cheapest first."""
 
     case: WorkCase
     best: tuple[JobOffer, ...]
 
 
 class HybridPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Training and inference, each where it is cheapest, and both on one offer. None: nothing fits."""
+    """Training and inference, each on its cheapest offer, and both on one offer. None: nothing fits."""
 
     train: JobOffer | None
     infer: JobOffer | None
@@ -53,12 +53,12 @@ class HybridPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def apart_usd(self) -> float | None:
-        """The worst case, each where it is cheapest."""
+        """The total in the worst case, each on its cheapest offer."""
         return None if self.train is None or self.infer is None else (_usd(self.train) + _usd(self.infer))
 
     @property
     def together_usd(self) -> float | None:
-        """The worst case, both on one offer."""
+        """The total in the worst case, both on one offer."""
         return None if self.both is None else _usd(self.both[0]) + _usd(self.both[1])
 
 
@@ -92,7 +92,7 @@ def market_of(
 
 
 def rank_work(market: CurrentOffers, work: Workload, tokens: float) -> tuple[JobOffer, ...]:
-    """The offers that hold a piece of work and are not to be doubted, cheapest job first."""
+    """The plausible offers that hold a piece of work, cheapest job first."""
     needs = data_of(work, tokens if work.trains else None)
     spec = JobSpec(
         tokens=tokens,
@@ -106,7 +106,7 @@ def rank_work(market: CurrentOffers, work: Workload, tokens: float) -> tuple[Job
 
 
 def plan_cases(market: CurrentOffers) -> list[CaseOffers]:
-    """For each case the cheapest offer of each provider."""
+    """The cheapest offer of each provider for each case."""
     found = []
     for case in usual_cases():
         best: dict[str, JobOffer] = {}
@@ -117,7 +117,7 @@ def plan_cases(market: CurrentOffers) -> list[CaseOffers]:
 
 
 def plan_hybrid(market: CurrentOffers, train: WorkCase, infer: WorkCase) -> HybridPlan:
-    """Training here and inference there, against both on one offer."""
+    """Compare training and inference on separate offers with both on one offer."""
     trained, inferred = (rank_work(market, case.work, case.tokens) for case in (train, infer))
     there = {one.offer.offer_id: one for one in inferred}
     both = [(one, there[one.offer.offer_id]) for one in trained if one.offer.offer_id in there]

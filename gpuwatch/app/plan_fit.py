@@ -50,7 +50,7 @@ _POLL_WITHIN_S = 30.0
 
 
 class FitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the GPU is for, and which prices count; as the options of `gpuwatch plan fit`."""
+    """The purpose of the GPU, and the prices to compare; the options of `gpuwatch plan fit`."""
 
     task: str | None
     vram_gb: float | None
@@ -67,17 +67,17 @@ class FitRequest(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool
     by: str | None
     against: str | None
-    any_price: bool = False  # implausibly cheap offers count like the others
+    any_price: bool = False  # treat implausibly cheap offers like the others
 
 
 class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The classes that fit, and the prices that were compared."""
+    """The fitting classes, and the compared prices."""
 
     needs: TaskNeeds
     ranked: RankedClasses
-    against: PricedClass | None  # what every price is compared with
+    against: PricedClass | None  # the class that others are compared with
     prices: tuple[PricedClass, ...]
-    as_of: datetime | None  # the newest poll; None: none
+    as_of: datetime | None  # the newest poll; None: no poll
     source: str
     troubles: tuple[str, ...] = ()  # why some prices may be missing, one line each
 
@@ -86,10 +86,10 @@ def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
     """Find the classes that fit, cheapest first.
 
     Args:
-        settings: loads them; not called where the prices are given.
+        settings: loads the settings; not called if the prices are given.
 
     Raises:
-        UsageError: the request contradicts itself, or a name or the file cannot be used.
+        UsageError: the request is contradictory, or a name or the file cannot be used.
         StoreError: the store cannot be read.
     """
     if sum((bool(asked.prices), asked.poll, asked.data is not None)) > 1:
@@ -120,7 +120,7 @@ def plan_fit(asked: FitRequest, settings: Callable[[], Settings]) -> FitPlan:
 
 
 def task_needs(asked: FitRequest) -> TaskNeeds:
-    """What the task needs of a GPU. Raises UsageError: the request contradicts itself."""
+    """The task's requirements on a GPU. Raises UsageError: the request is contradictory."""
     task, vram_gb, read_gb, speed = GpuTask(asked.task or "any"), asked.vram_gb or 0.0, None, None
     table = throughput_table()
     if is_named(asked.workload):
@@ -150,12 +150,12 @@ def task_needs(asked: FitRequest) -> TaskNeeds:
 
 
 def workload_asked(asked: FitRequest) -> Workload | None:
-    """The workload of the model that was named; None: none was. Raises UsageError."""
+    """The workload of the named model; None: no model was named. Raises UsageError."""
     return workload_of(_with_method(asked)) if is_named(asked.workload) else None
 
 
 def _with_method(asked: FitRequest) -> WorkloadRequest:
-    """Inference is a method, too."""
+    """Inference is also a method."""
     if asked.task == GpuTask.INFERENCE and asked.workload.method is None:
         return msgspec.structs.replace(asked.workload, method="inference")
     return asked.workload
@@ -200,7 +200,7 @@ def _only(prices: Sequence[PricedClass], gpus: Sequence[str]) -> list[PricedClas
 
 
 def _priced(found: CurrentOffers, *, is_recorded: bool) -> tuple[PricedClass, ...]:
-    """The price of a recorded offer is computed from its list price, and not rounded: it is divided further."""
+    """Compute the price of a recorded offer from its list price, unrounded, because it is divided later."""
     return tuple(
         PricedClass(
             gpu=offer.gpu,

@@ -1,4 +1,4 @@
-"""The `[[watch]]` that `plan fit` and `plan size` imply: GPUs that hold the work, in their number, at a price."""
+"""The `[[watch]]` for a result of `plan fit` and `plan size`: GPUs that hold the work, their number, and a price."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from gpuwatch.app.plan_fit import FitPlan, FitRequest
     from gpuwatch.domain.planning.memory_need import CardFit, MemoryNeed
 
-_STEP: Final = Decimal("0.0001")  # a limit is rounded up to it, so that the offer at hand is under its own limit
+_STEP: Final = Decimal("0.0001")  # limits are rounded up to it, so that the current offer stays under its own limit
 
 
 def fit_watch(name: str, asked: FitRequest, plan: FitPlan) -> str | None:
-    """The best class at its price of now, as TOML; None: no class fits whose price can be believed."""
+    """The best class at its current price, as TOML; None: no class with a plausible price fits."""
     best = next((one for one in plan.ranked.choices if not one.too_cheap), None)
     if best is None:
         return None
@@ -42,7 +42,7 @@ def fit_watch(name: str, asked: FitRequest, plan: FitPlan) -> str | None:
 
 
 def size_watch(name: str, needed: MemoryNeed, found: Sequence[CardFit], max_price: float) -> str:
-    """The cards without a reason against them that hold it in the smallest number, as TOML. Raises UsageError."""
+    """The cards without reasons against them that hold the work in the smallest number, as TOML. Raises UsageError."""
     good = [one for one in found if not one.against]
     if not good:
         raise UsageError(f"--watch {name!r}: no card holds it without a caveat; use --gpu, or plan fit")

@@ -1,4 +1,4 @@
-"""What a job costs, all in: on hardware that is named, or on current offers."""
+"""The total cost of a job, on named hardware or on current offers."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 _POLL_S = 60.0
 CPU_BOX_USD_HOUR = FigureRange(0.03, 0.10)  # the articles' boxes for preparing data
-_OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")  # that `[watch.job]` knows as well
+_OF_WORKLOAD = ("method", "precision", "optimizer", "batch", "context")  # keys that `[watch.job]` has as well
 _OFFER_ONLY = ("gpu", "count", "provider", "verified", "data", "poll")
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and where it may run; as the options of `gpuwatch plan job`."""
+    """A job and where it may run; the options of `gpuwatch plan job`."""
 
-    job: Mapping[str, Any]  # keys of `[watch.job]`, as one writes them there
+    job: Mapping[str, Any]  # keys of `[watch.job]`, in the same syntax
     workload: WorkloadRequest
-    download_gb: float | None  # None: what the model and its data take
+    download_gb: float | None  # None: the size of the model and its data
     upload_gb: float
-    disk_gb: float | None  # None: the same
-    preloaded: bool  # image and model are on the machine already
+    disk_gb: float | None  # None: as for `download_gb`
+    preloaded: bool  # image and model are already on the machine
     samples: float | None
     tokens_per_sample: float | None
     epochs: float | None
@@ -62,7 +62,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     labour_usd_hour: float
     prepare_hours: float
     prepare_usd_hour: FigureRange | None
-    # of offers
+    # for offers
     gpu: tuple[str, ...]
     count: str | None
     spot: str
@@ -72,21 +72,21 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     poll: bool
     data: Path | None
     timeout_s: float | None
-    # of named hardware
+    # for named hardware
     candidates: tuple[str, ...]
     commission: float
     disk_usd_gb_month: float
     download_usd_gb: float | None
     upload_usd_gb: float | None
     min_billing_s: float | None
-    seed: bool  # price × hours only, as the sources compute
+    seed: bool  # price × hours only, as the sources compute it
     credit: float  # USD
-    max_cost_usd: float | None = None  # what the job may cost; None: any
-    any_price: bool = False  # implausibly cheap offers count like the others
+    max_cost_usd: float | None = None  # limit for the cost of the job; None: no limit
+    any_price: bool = False  # treat implausibly cheap offers like the others
 
 
 class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job moves and stores. `derived`: which of it follows from the model, because the owner does not say."""
+    """The data that a job moves and stores. `derived`: the parts that follow from the model, as none were stated."""
 
     traffic: JobTraffic
     disk_gb: float | None
@@ -95,7 +95,7 @@ class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HardwarePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The named hardware in the given order; the others are compared with the first."""
+    """The named hardware in the given order; the others are compared with the first one."""
 
     spec: JobSpec
     needs: JobNeeds
@@ -112,12 +112,12 @@ class OfferPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def costs(self) -> list[JobCost]:
-        """Of the offers that count for a verdict."""
+        """The offers that count for a verdict."""
         return [one.cost for one in (*self.ranking.placed, *self.ranking.late) if not one.is_doubtful]
 
 
 def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
-    """Compare what the job costs on the candidates. Raises UsageError."""
+    """Compare the cost of the job on the candidates. Raises UsageError."""
     spec = _spec(asked)
     if named := [name for name in _OFFER_ONLY if getattr(asked, name)]:
         raise UsageError(f"--{named[0]} requires real offers: omit the candidates")
@@ -140,10 +140,10 @@ def plan_on_hardware(asked: JobRequest) -> HardwarePlan:
 
 
 def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
-    """Rank current offers by what the job costs there.
+    """Rank current offers by the cost of the job on them.
 
     Raises:
-        UsageError: the request says too little, or a name or the file cannot be used.
+        UsageError: the request is incomplete, or a name or the file cannot be used.
         StoreError: the store cannot be read.
     """
     spec = _spec(asked)
@@ -165,19 +165,19 @@ def plan_on_offers(settings: Settings, asked: JobRequest) -> OfferPlan:
 
 
 def cheapest_at_any_length(asked: JobRequest, plan: OfferPlan) -> JobCost | None:
-    """What the job would cost at least without a limit of its length; None: no offer can run it."""
+    """The lowest cost of the job without a time limit; None: no offer can run it."""
     spec, needs = msgspec.structs.replace(plan.spec, within_s=None), plan.needs
     placed = rank_offers(spec, plan.market.offers, needs.traffic, needs.disk_gb, any_price=asked.any_price).placed
     return next((one.cost for one in placed if not one.is_doubtful), None)
 
 
 def is_estimated(spec: JobSpec) -> bool:
-    """Is the speed taken from published measurements, because nothing says how fast the job is?"""
+    """Is the speed taken from published measurements, because nothing else states it?"""
     return spec.speed is not None
 
 
 def verdict_of(asked: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Feasibility | None:
-    """Whether any of these stays within the highest cost and the longest time; None: neither was given."""
+    """Whether the job stays within the highest cost and the longest time on any offer; None: no limit was given."""
     if asked.max_cost_usd is None and spec.within_s is None:
         return None
     most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
@@ -186,7 +186,7 @@ def verdict_of(asked: JobRequest, spec: JobSpec, costs: Sequence[JobCost]) -> Fe
 
 
 def _spec(asked: JobRequest) -> JobSpec:
-    """The job, with the memory that its model needs. Raises UsageError: one line for each fault, with its option."""
+    """The job, with the memory that its model needs. Raises UsageError: one line per fault, with its option."""
     work = asked.workload
     table = dict(asked.job) | {key: value for key in _OF_WORKLOAD if (value := getattr(work, key)) is not None}
     if (model := named_model(work)) is not None:
@@ -208,7 +208,7 @@ def _spec(asked: JobRequest) -> JobSpec:
 
 
 def _prompts(asked: JobRequest) -> JobPrompts | None:
-    """What inference reads before it writes."""
+    """The prompts that inference reads before generation."""
     if asked.prompt_tokens is None:
         return None
     work = workload_of(asked.workload)
@@ -219,7 +219,7 @@ def _prompts(asked: JobRequest) -> JobPrompts | None:
 
 
 def _tokens(asked: JobRequest) -> float | None:
-    """Samples × tokens of each × epochs; None: said otherwise. Raises UsageError."""
+    """Samples × tokens of each × epochs; None: stated in another way. Raises UsageError."""
     given = [one is not None for one in (asked.samples, asked.tokens_per_sample)]
     if not any(given):
         if asked.epochs is not None:
@@ -233,13 +233,13 @@ def _tokens(asked: JobRequest) -> float | None:
 
 
 def _prepared(asked: JobRequest) -> dict[str, FigureRange]:
-    """The cost of preparing the data on a machine without GPUs, for which the articles name 0.03 to 0.10 $ an hour."""
+    """The cost of preparing the data on a machine without GPUs, at 0.03 to 0.10 $ an hour as in the articles."""
     price = asked.prepare_usd_hour or CPU_BOX_USD_HOUR
     return {"prepare_usd": FigureRange(asked.prepare_hours * price.low, asked.prepare_hours * price.high)}
 
 
 def _said_needs(asked: JobRequest, spec: JobSpec) -> JobNeeds:
-    """What the owner says alone, as of the price; a disk that has a price follows from the model."""
+    """The disk size that the owner states; a disk with a price follows from the model."""
     said = JobTraffic(asked.download_gb or 0.0, asked.upload_gb)
     if asked.disk_usd_gb_month and asked.disk_gb is None and is_named(asked.workload):
         disk_gb = data_of(workload_of(asked.workload), spec.tokens).disk_gb
@@ -248,7 +248,7 @@ def _said_needs(asked: JobRequest, spec: JobSpec) -> JobNeeds:
 
 
 def _derived_needs(asked: JobRequest, spec: JobSpec) -> JobNeeds:
-    """As said; else as the model and its data need, if the model is known."""
+    """The stated size; otherwise what the model and its data need, if the model is known."""
     if not is_named(asked.workload):
         return _said_needs(asked, spec)
     work = workload_of(asked.workload)
@@ -285,7 +285,7 @@ def _extras(asked: JobRequest, needs: JobNeeds) -> HardwareExtras:
 
 
 def _as_sources(spec: JobSpec) -> JobSpec:
-    """Price × hours, nothing else."""
+    """Price × hours only."""
     return msgspec.structs.replace(
         spec,
         setup_s=exactly(0.0),
@@ -326,12 +326,12 @@ def _check_is_enough(asked: JobRequest, spec: JobSpec) -> None:
 
 
 def load_range(one: ComparedHardware, spec: JobSpec, load: str) -> FigureRange:
-    """What one load of the model costs, by itself."""
+    """The separate cost of loading the model once."""
     low, dash, high = load.partition("-")
     said = FigureRange(parse_duration(low), parse_duration(high)) if dash else exactly(parse_duration(low))
     return load_usd(1, one.priced_gpus.microusd_hour / MICRO, spec.load_s if spec.load_s.high else said)
 
 
 def after_credit(cost: JobCost, asked: JobRequest) -> float:
-    """US dollars that are left to pay."""
+    """US dollars still to be paid."""
     return max(0.0, cost.microusd / MICRO - asked.credit)

@@ -44,7 +44,7 @@ def _compared_json(asked: JobRequest, plan: HardwarePlan, one: ComparedHardware)
 
 
 def _cost_json(cost: JobCost) -> dict[str, Any]:
-    """What a job costs, at worst by parts; more keys may follow."""
+    """The cost of a job, in the worst case by parts; more keys may follow."""
     high = cost.high
     return {
         "job_cost_usd": cost.microusd / MICRO,
@@ -92,7 +92,7 @@ def offer_plan_json(asked: JobRequest, plan: OfferPlan, limit: int) -> dict[str,
 
 
 def _needs_json(needs: JobNeeds) -> dict[str, Any]:
-    """What the job moves and stores; `derived`: from the model, because the owner does not say."""
+    """The data that the job moves and stores; `derived`: computed from the model, as the owner did not state it."""
     return {
         "download_gb": needs.traffic.download_gb,
         "disk_gb": needs.disk_gb,

@@ -1,4 +1,4 @@
-"""The index of models, as `gpuwatch plan models` lists it."""
+"""The list of models for `gpuwatch plan models`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuwatch.errors import UsageError
 
 
 def listed_models(named: str | None) -> Sequence[ListedModel]:
-    """The models whose names contain a text, smallest first; None: all. Raises UsageError: there is none."""
+    """The models with a text in their name, smallest first; None: all. Raises UsageError: there is none."""
     found = [one for one in model_index().models if named is None or fold(named) in fold(one.name)]
     if not found:
         raise UsageError(f"no known model has {named!r} in its name; list all with: gpuwatch plan models")

@@ -1,4 +1,4 @@
-"""Ways of working, compared step by step, from a file."""
+"""Scenarios from a file, compared step by step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def built_in_scenarios() -> str:
-    """The TOML that is compared where no file is named."""
+    """The TOML that is used without a file."""
     return (files("gpuwatch.domain.planning") / "scenarios" / "naive-or-smart.toml").read_text(encoding="utf-8")
 
 
@@ -39,10 +39,10 @@ def plan_scenarios(file: Path | None, settings: Callable[[], Settings]) -> Scena
     """Compare the scenarios of a file, or the built-in ones.
 
     Args:
-        settings: loads them, where a step takes its price from the store.
+        settings: loads the settings, if a step takes its price from the store.
 
     Raises:
-        UsageError: the file cannot be used, or the store knows no price of a GPU.
+        UsageError: the file cannot be used, or the store has no price for a GPU.
         StoreError: the store cannot be read.
     """
 
@@ -55,13 +55,13 @@ def plan_scenarios(file: Path | None, settings: Callable[[], Settings]) -> Scena
         plan = parse_scenarios(tomllib.loads(text, parse_float=Decimal))
     except OSError as fault:
         raise UsageError(f"{file}: {fault.strerror}") from fault
-    except (ValueError, ArithmeticError, RecursionError) as fault:  # TOML's and UTF-8's own faults are ValueErrors
+    except (ValueError, ArithmeticError, RecursionError) as fault:  # TOML and UTF-8 errors are ValueErrors
         raise UsageError(f"{file}: {clean(' '.join(str(fault).split()), 300)}") from fault
     return ScenarioPlan(title=plan.title, scenarios=compare_scenarios(plan, live))
 
 
 def _text(file: Path) -> str:
-    """Raises UsageError, OSError, ValueError."""
+    """Read and parse the file. Raises UsageError, OSError, ValueError."""
     with file.open("rb") as opened:
         found = opened.read(_MOST_BYTES + 1)
     if len(found) > _MOST_BYTES:

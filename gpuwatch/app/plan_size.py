@@ -36,7 +36,7 @@ _MOST_BYTES = 1_000_000  # of a config.json
 
 
 def is_named(asked: WorkloadRequest) -> bool:
-    """Does the request say which model?"""
+    """Does the request state a model?"""
     return asked.params is not None or asked.shape is not None
 
 
@@ -50,7 +50,7 @@ def memory_needed(asked: WorkloadRequest) -> MemoryNeed:
 
 
 def cards_that_hold(needed: MemoryNeed, gpus: Sequence[str], max_cards: int) -> list[CardFit]:
-    """The cards that hold it, or those of them that are named. Raises UsageError: no GPU has a name."""
+    """The cards that hold it, or the named ones among them. Raises UsageError: no GPU has a name."""
     return fitting_cards(needed, max_cards, [name for text in gpus for name in gpu_names_of(text)] or None)
 
 
@@ -88,7 +88,7 @@ def plan_size_json(needed: MemoryNeed, found: Sequence[CardFit]) -> dict[str, An
 
 
 def workload_of(asked: WorkloadRequest) -> Workload:
-    """The workload that a person named. Raises UsageError."""
+    """The workload that the owner stated. Raises UsageError."""
     given = msgspec.structs.asdict(asked)
     params, shape = given.pop("params"), given.pop("shape")
     names = {"method": TrainingMethod(asked.method or "full"), "precision": Precision(asked.precision)}
@@ -96,7 +96,7 @@ def workload_of(asked: WorkloadRequest) -> Workload:
 
 
 def named_model(asked: WorkloadRequest) -> LanguageModel | str | None:
-    """The model of a config.json, else its name as it was written. Raises UsageError."""
+    """The model of a config.json, else its name as written. Raises UsageError."""
     is_file = asked.shape is not None or (asked.params or "").endswith(".json")
     return _model(asked.params, asked.shape) if is_file else asked.params
 
@@ -132,7 +132,7 @@ def _shaped(path: Path, params: str | None) -> LanguageModel:
 
 
 class SourceSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights and input alone, and the cards that hold them by nominal memory."""
+    """Weights and input only, and the cards that hold them by nominal memory."""
 
     workload: Workload
     weights_gb: float

@@ -1,4 +1,4 @@
-"""GPU utilisation and rent of the owner's launches, and what an hour of useful work costs at a utilisation."""
+"""GPU utilisation and rental cost of the owner's launches, and the cost of an hour of useful work."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class LaunchUtilisation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wasted_usd(self) -> Decimal:
-        """What bought no work."""
+        """The part of the cost that bought no work."""
         percent = self.price.percent if self.price else 0.0
         return Decimal(wasted_microusd(int(self.cost_usd * MICRO), percent)) / MICRO
 
 
 class RentedPeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """What was rented in a period."""
+    """The rental in a period."""
 
     since: datetime
     until: datetime
     launches: int
-    hours: Decimal  # of instances, billed
+    hours: Decimal  # billed hours of instances
     gpu_hours: Decimal
     usd: Decimal  # GPU, disk, commission and traffic
 
     @property
     def is_enough(self) -> bool:
-        """Whether it is enough to compute with: at least a day, with something rented."""
+        """Whether the period is long enough for a comparison: at least a day, with some rental."""
         return self.gpu_hours > 0 and self.days >= 1
 
     @property
@@ -60,7 +60,7 @@ class RentedPeriod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_uses(settings: Settings, since: datetime, low: float, good: float) -> list[LaunchUtilisation]:
-    """Launches that were billed since then, newest first, judged by two thresholds in percent. Raises StoreError."""
+    """Launches billed since then, newest first, rated by two thresholds in percent. Raises StoreError."""
     now = real_now()
 
     def use(launch: Launch, percent: float | None) -> LaunchUtilisation:
@@ -79,7 +79,7 @@ def own_uses(settings: Settings, since: datetime, low: float, good: float) -> li
 
 
 def own_rent(settings: Settings, since: datetime, gpus: tuple[str, ...] | None) -> RentedPeriod:
-    """What was rented since then, as gpuwatch computes it.
+    """The rental since then, by gpuwatch's own calculation.
 
     Args:
         since: if the first launch is later, the period starts there.

@@ -1,4 +1,4 @@
-"""The `[[watch]]` that a plan implies: the job, its price limit, its disk, and how good a host must be."""
+"""The `[[watch]]` for a plan: the job, its price limit, its disk, and the required quality of hosts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gpuwatch.settings.sources import collect
 if TYPE_CHECKING:
     from gpuwatch.domain.planning.job_hours import JobSpec
 
-_MOST_GPUS: Final = 4  # kinds of GPU in one watch: the cheapest for this job
-_COUNTS: Final = (1, 2, 4, 8)  # of GPUs, that other offers may have later
-RELIABILITY: Final = 0.95  # assumed: asked of hosts, unless the cheapest fitting offer is of a lesser one
-MEMORY: Final = 0.97  # providers state the same card's memory differently: 23.99 and 24 GiB
-_RUNTIME: Final = 1.25  # assumed: `max_runtime` against the longest of the planned hours
+_MOST_GPUS: Final = 4  # GPU models in one watch: the cheapest for this job
+_COUNTS: Final = (1, 2, 4, 8)  # GPU counts that later offers may have
+RELIABILITY: Final = 0.95  # assumed requirement, unless the cheapest fitting offer has a lower one
+MEMORY: Final = 0.97  # providers state the memory of the same card differently: 23.99 and 24 GiB
+_RUNTIME: Final = 1.25  # assumed ratio of `max_runtime` to the longest planned hours
 _OF_WORKLOAD: Final = ("method", "precision", "optimizer", "batch", "context")
 
 
@@ -54,8 +54,8 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
     """Append a watch to the settings file, if the settings are valid with it.
 
     Raises:
-        UsageError: there is no settings file, or a watch of that name is in it.
-        SettingsError: the settings would be wrong; one line per error.
+        UsageError: there is no settings file, or it has a watch of that name.
+        SettingsError: the settings would be invalid; one line per error.
         GpuwatchError: the file cannot be written.
     """
     sources = collect(config)
@@ -78,7 +78,7 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
 
 
 def chosen_offers(asked: JobRequest, plan: OfferPlan) -> list[JobOffer]:
-    """The offers on which the job is cheapest: feasible ones, else those that a lower price would make so."""
+    """The offers on which the job is cheapest: feasible ones, else those that a lower price would make feasible."""
     most = None if asked.max_cost_usd is None else asked.max_cost_usd + asked.credit
     found: dict[Feasibility, list[JobOffer]] = {one: [] for one in Feasibility}
     for one in plan.ranking.placed:
@@ -93,7 +93,7 @@ def offer_clauses(name: str, asked: JobRequest, plan: OfferPlan, chosen: Sequenc
     counts = [one.offer.gpu_count for one in chosen]
     memory_gib = [one.offer.gpu_memory_gib for one in chosen if one.offer.gpu_memory_gib is not None]
     best = chosen[0].cost.high
-    beside = best.labour_usd + best.prepare_usd  # a watch counts the machine alone
+    beside = best.labour_usd + best.prepare_usd  # a watch considers only the machine
     most = max(one.cost.microusd for one in chosen) / MICRO if asked.max_cost_usd is None else asked.max_cost_usd
     return _said({
         "name": name,
@@ -112,7 +112,7 @@ def offer_clauses(name: str, asked: JobRequest, plan: OfferPlan, chosen: Sequenc
 
 
 def host_clauses(named: Sequence[str], best: float | None) -> dict[str, Any]:
-    """How good a host must be. A provider of its own machines states no reliability, so its offers need none.
+    """The required quality of hosts. A provider with its own machines states no reliability, so none is required.
 
     Args:
         named: the providers of the chosen offers.
@@ -126,13 +126,13 @@ def host_clauses(named: Sequence[str], best: float | None) -> dict[str, Any]:
 
 
 def unrated_providers(named: Sequence[str]) -> list[str]:
-    """Those of them whose offers never say how reliable a host is."""
+    """The providers whose offers never state the reliability of a host."""
     known = set(providers.names())
     return [name for name in dict.fromkeys(named) if name in known and not providers.info(name).rates_hosts]
 
 
 def _job(asked: JobRequest, spec: JobSpec) -> dict[str, Any]:
-    """The keys of `[watch.job]` as they were given, and the figures that the plan took from elsewhere."""
+    """The keys of `[watch.job]` as given, and the figures that the plan took from elsewhere."""
     work = asked.workload
     model = named_model(work)
     fields = dict(asked.job)
@@ -149,7 +149,7 @@ def _job(asked: JobRequest, spec: JobSpec) -> dict[str, Any]:
 
 
 def _speeds(spec: JobSpec, chosen: Sequence[JobOffer]) -> Iterator[tuple[str, str]]:
-    """Tokens a second by number and GPU, as the plan estimated them: a watch has no table of measurements."""
+    """Tokens a second by number and GPU, as estimated by the plan, because a watch has no table of measurements."""
     if spec.speed is None:
         return
     offered = {one.offer.gpu_count for one in chosen}
@@ -164,7 +164,7 @@ def _speeds(spec: JobSpec, chosen: Sequence[JobOffer]) -> Iterator[tuple[str, st
 
 
 def _work_hours(spec: JobSpec, gpu: str, count: int, chosen: Sequence[JobOffer]) -> Iterator[FigureRange]:
-    """Of the offers at hand, whose link between the GPUs is known, else as the data sheet says."""
+    """Whether NVLink joins the GPUs: from the offers if known, else from the data sheet."""
     costs = [one.cost for one in chosen if (one.offer.gpu, one.offer.gpu_count) == (gpu, count)]
     yield from (FigureRange(cost.low.work_h, cost.high.work_h) for cost in costs)
     if not costs and not isinstance(found := hours_on(spec, gpu, count), str):
@@ -179,7 +179,7 @@ def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def watch_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """The tables of a watch by their heads; empty ones, and keys without a value, are left out."""
+    """The tables of a watch by their headers; empty tables, and keys without a value, are left out."""
     said = {head: _said(fields) for head, fields in tables.items()}
     return "\n\n".join("\n".join((head, *_lines(fields))) for head, fields in said.items() if fields) + "\n"
 
@@ -190,7 +190,7 @@ def _lines(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def toml_value(value: Any) -> str:
-    """A value; JSON's strings are TOML's."""
+    """A TOML value; JSON's strings are also TOML's."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {toml_value(one)}" for key, one in value.items()) + " }"
     if isinstance(value, list):

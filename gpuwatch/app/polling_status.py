@@ -1,4 +1,4 @@
-"""How a provider is polled: the plan, what became of it in the last hour, and what the provider wants no more of."""
+"""The polling of a provider: the plan, the searches of the last hour, and holds requested by the provider."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class PollingStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One enabled provider's searches."""
 
     plan: PollingPlan
-    last_hour: Mapping[str, int]  # searches that were made, by lane
-    hold: Hold | None  # none is made before its end
+    last_hour: Mapping[str, int]  # number of searches by lane
+    hold: Hold | None  # no search before its end
 
 
 def polling_status(settings: Settings, store: Database, name: str, now: datetime) -> PollingStatus:
-    """Plan and reality of one enabled provider. Raises StoreError."""
+    """Plan and searches of one enabled provider. Raises StoreError."""
     made = searches_since(store, name, now - timedelta(hours=1))
     holds = [hold for hold in SqlHolds(store).load(name) if hold.kind == SEARCH and hold.set_at <= now < hold.until]
     return PollingStatus(

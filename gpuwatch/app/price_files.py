@@ -54,16 +54,16 @@ class FileImport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_understood(self) -> bool:
-        """Whether any row was understood, or there was none."""
+        """Whether any row was parsed, or there was none."""
         return bool(self.found.sources) or not self.found.rows
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to export.
+    """The export request.
 
     Attributes:
-        data: a file instead of the store.
-        imported_too: include prices that were imported.
+        data: a file to read instead of the store.
+        imported_too: include imported prices.
     """
 
     scope: MarketFilter
@@ -78,7 +78,7 @@ class PriceExport(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: int
     bytes: int  # of the file; 0 for a stream
-    skipped: dict[str, int]  # reason → rows of the file that were not understood
+    skipped: dict[str, int]  # reason → unusable rows of the file
     why_none: str | None  # why there are no rows
 
 
@@ -90,12 +90,12 @@ def import_files(
     dry_run: bool,
     progress: Callable[[str], AbstractContextManager[ReportProgress]],
 ) -> Iterator[FileImport]:
-    """Merge files into the history, one after the other.
+    """Merge files into the history one after another.
 
     Args:
-        kind: of all their prices; None: as a file says, else the provider's usual kind.
-        dry_run: count, and write nothing.
-        progress: a file's name → shows how far it is.
+        kind: kind of all prices; None: as stated in a file, else the usual kind of the provider.
+        dry_run: only count; write nothing.
+        progress: a file's name → shows its progress.
 
     Raises:
         UsageError: a file cannot be used.
@@ -125,18 +125,18 @@ def _import_file(
 
 
 def known_names_of_all(settings: Settings, texts: tuple[str, ...], data: Path | None) -> tuple[str, ...] | None:
-    """The canonical names that some texts mean; None: all. Raises UsageError, StoreError."""
+    """The canonical names for some texts; None: all. Raises UsageError, StoreError."""
     return tuple(dict.fromkeys(name for text in texts for name in known_gpu_names_of(settings, text, data))) or None
 
 
 def export_prices(settings: Settings, wanted: ExportRequest, target: Path | IO[str], *, force: bool) -> PriceExport:
-    """Write prices to a file, or as CSV to a stream. Without rows no file is written.
+    """Write prices to a file, or as CSV to a stream. Without rows, no file is written.
 
     Args:
         force: replace a file of that name.
 
     Raises:
-        UsageError: a file cannot be used, or is of a kind that cannot be written.
+        UsageError: a file cannot be used, or its type cannot be written.
         StoreError: the store cannot be read.
     """
     if isinstance(target, Path):
@@ -161,7 +161,7 @@ def _why_none(settings: Settings, wanted: ExportRequest) -> str:
 
 @contextmanager
 def _rows(settings: Settings, wanted: ExportRequest, skipped: Counter[str]) -> Iterator[Iterator[PriceRow]]:
-    """The rows of an export; `skipped` receives the reasons of those that were not understood."""
+    """The rows of an export; `skipped` receives the reasons for unusable rows."""
     kinds = default_kinds(set(names()))
     if wanted.data is not None:
         yield _file_rows(wanted.data, wanted, kinds, skipped)

@@ -34,7 +34,7 @@ _DAY = timedelta(days=1)
 
 
 class PriceHistoryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result; without points nothing was ever polled."""
+    """The result; without points, there was no poll."""
 
     gpus: tuple[str, ...]
     track: PricePeriods
@@ -48,7 +48,7 @@ class PriceHistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         scope: without GPUs; they come from `gpu`.
-        every: length of one period; None: hours for programs, and for people as many lines as one reads.
+        every: length of one period; None: an hour for programs, and for people a length that gives a readable table.
     """
 
     gpu: str
@@ -102,7 +102,7 @@ def _of_store(settings: Settings, asked: PriceHistoryRequest) -> PriceHistoryRes
 
 
 def _every(asked: PriceHistoryRequest, length: timedelta, apart: timedelta) -> PeriodLength:
-    """The length of a period, by the length of the whole and the spacing of the polls."""
+    """The length of a period, from the length of the whole and the spacing of the polls."""
     if asked.every:
         return PeriodLength(asked.every)
     if asked.is_for_programs or length <= _BY_HOUR_UP_TO:
@@ -113,7 +113,7 @@ def _every(asked: PriceHistoryRequest, length: timedelta, apart: timedelta) -> P
 def _under_in_store(
     settings: Settings, database: Database, asked: PriceHistoryRequest, found: PricePeriods
 ) -> Sequence[tuple[float, TimeShare]]:
-    """To the second while the exact prices are kept, else by the hour."""
+    """To the second if the exact prices are still stored, otherwise by the hour."""
     from gpuwatch.storage.stored_prices import read_market_history, read_polls
 
     if not asked.under_usd:
@@ -149,7 +149,7 @@ def _pricers(
 
 
 def _apart(market_history: MarketHistory) -> timedelta:
-    """The usual spacing of the polls."""
+    """The usual interval between polls."""
     times = sorted({poll.at_s for poll in market_history.polls})
     return timedelta(seconds=median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0)
 
@@ -172,7 +172,7 @@ def price_history_json(found: PriceHistoryResult, points: list[dict[str, Any]]) 
         "every": found.every.value,
         "source": found.source,
         "method": METHOD,
-        "samples": series.known,  # hours in which somebody looked
+        "samples": series.known,  # hours with a poll
         "since": rfc3339(series.starts_at(0)) if series.polled else None,
         "until": rfc3339(series.starts_at(len(series.polled))) if series.polled else None,
         "hours": len(series.polled),

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class ConfiguredProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider, as far as the settings and the environment tell."""
+    """One provider, as described by the settings and the environment."""
 
     info: ProviderInfo
-    settings: ProviderSettings  # of a disabled one: its defaults
+    settings: ProviderSettings  # of a disabled provider: its defaults
     is_on: bool
     has_key: bool  # in the settings or the environment
     can_launch: bool
@@ -50,7 +50,7 @@ class ConfiguredProvider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
-    """The same, with what the store has recorded."""
+    """A provider's status together with the records of the store."""
 
     plan: RowPlan
     lanes: Mapping[str, ProviderHealth]  # "hunt" and "sweep"
@@ -62,7 +62,7 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
 
     @property
     def health(self) -> ProviderHealth:
-        """Of all lanes: that of the lane that has been blind longest; if none is, the newest answer."""
+        """The health of the whole provider: that of the lane that has been blind longest, else the newest answer."""
         blind = [one for one in self.lanes.values() if one.blind_since is not None]
         complete_at = max((one.complete_at for one in self.lanes.values() if one.complete_at), default=None)
         return msgspec.structs.replace(_longest(blind) if blind else ProviderHealth(), complete_at=complete_at)
@@ -75,13 +75,13 @@ class ProviderStatus(ConfiguredProvider, frozen=True, kw_only=True):
 
 
 def configured_providers(settings: Settings) -> list[ConfiguredProvider]:
-    """Every known provider, enabled ones first. Needs no store."""
+    """All known providers, enabled ones first. Needs no store."""
     off = [_as_it_would_be(providers.info(name)) for name in providers.names() if name not in settings.providers]
     return [_configured(one, True) for one in settings.providers.values()] + [_configured(one, False) for one in off]
 
 
 def provider_statuses(settings: Settings, *, only_enabled: bool = False) -> list[ProviderStatus]:
-    """Every known provider, or the enabled ones, with its health and quota; enabled ones first. Raises StoreError."""
+    """All known providers, or the enabled ones, with health and quota; enabled ones first. Raises StoreError."""
     wanted = [one for one in configured_providers(settings) if one.is_on or not only_enabled]
     with open_store_read_only(settings) as store:
         return [_with_records(settings, store, one) for one in wanted]
@@ -142,12 +142,12 @@ def _lane_health(store: Database, name: str, lane: str) -> ProviderHealth:
 
 
 def _key_lies_there(info: ProviderInfo) -> bool:
-    """For a disabled provider: whether the environment holds a key. The key itself is not read."""
+    """For a disabled provider: whether the environment contains a key. The key itself is not read."""
     return any(os.environ.get(name) or os.environ.get(f"{name}_FILE") for name in info.key_names)
 
 
 def credentials_text(standing: ConfiguredProvider) -> str:
-    """Whether there are credentials, and where from; never their value."""
+    """Whether there are credentials, and their source; never their value."""
     if standing.has_key:
         return "key set"
     if standing.info.own_credentials is not None:
@@ -204,7 +204,7 @@ def _lane_json(health: ProviderHealth) -> dict[str, object]:
 
 
 def blind_lanes(standing: ProviderStatus) -> list[tuple[str, ProviderHealth]]:
-    """The lanes that are blind, each by its name; lanes that are blind for the same cause as one: "hunt, sweep"."""
+    """The blind lanes by name; lanes that are blind for the same reason are joined: "hunt, sweep"."""
     found: dict[str | None, list[str]] = {}
     for lane, health in standing.lanes.items():
         if health.blind_since is not None:
@@ -213,5 +213,5 @@ def blind_lanes(standing: ProviderStatus) -> list[tuple[str, ProviderHealth]]:
 
 
 def _longest(blind: Sequence[ProviderHealth]) -> ProviderHealth:
-    """The one that has been blind longest."""
+    """The health of the lane that has been blind longest."""
     return min(blind, key=lambda one: one.blind_since or datetime.max.replace(tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""Rehearse a watch: everything of a rent but the order, at each provider where it rents."""
+"""Rehearse a watch: all steps of renting except the order, at each provider where it rents."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class RehearsalLine(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a rehearsal.
 
     Attributes:
-        provider: None: it is about gpuwatch's own settings and limits.
-        name: of a prerequisite, or "settings", "limits", "offers".
-        state: "met", "missing", "unknown", or "note" (it decides nothing).
-        docs: page and heading that explain it.
+        provider: None: the step is about gpuwatch's own settings and limits.
+        name: that of a prerequisite, or "settings", "limits", "offers".
+        state: "met", "missing", "unknown", or "note" (no influence on the result).
+        docs: page and heading with the explanation.
     """
 
     provider: str | None
@@ -51,7 +51,7 @@ class RehearsalLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """The result. `ready` None: something could not be found out, and nothing is known to be missing."""
+    """The result. `ready` None: something is unknown, but nothing is known to be missing."""
 
     watch: str
     dry_run: bool
@@ -59,7 +59,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool | None:
-        """Whether a rent would go through, as far as can be known without one."""
+        """Whether renting would succeed, as far as can be known without an order."""
         states = {line.state for line in self.lines}
         return False if "missing" in states else None if "unknown" in states else True
 
@@ -68,7 +68,7 @@ def rehearse(settings: Settings, name: str) -> Rehearsal:
     """Rehearse a watch. Rents, changes and stores nothing.
 
     Raises:
-        UsageError: there is no such watch, or it rents nothing.
+        UsageError: there is no such watch, or it does not rent.
     """
     watch = watch_named(settings, name)
     if watch.action is Action.ALERT:
@@ -182,7 +182,7 @@ def _offers_line(name: str, watch: Watch, offers: RehearsedOffers) -> RehearsalL
 
 
 def _own_end(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Iterator[RehearsalLine]:
-    """What ends its instance without gpuwatch, and what that leaves on the bill."""
+    """What ends its instance without gpuwatch, and what stays billed."""
     if watch.launch is None or not watch.launch.self_destruct:
         return
     line = partial(RehearsalLine, provider=info.name, name="self-destruct")
@@ -199,7 +199,7 @@ def _own_end(watch: Watch, info: ProviderInfo, offers: RehearsedOffers) -> Itera
 
 
 def _admission(settings: Settings, watch: Watch, match: Match, adapter: Adapter) -> RehearsalLine:
-    """Pauses, limits, budgets: the rules of the reservation."""
+    """The rules of the reservation: pauses, limits, budgets."""
     line = partial(RehearsalLine, provider=adapter.name, name="limits")
     intent = rehearsal_intent(watch, match, adapter.info)
     try:

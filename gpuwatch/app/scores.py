@@ -1,4 +1,4 @@
-"""How what `advise` and `max_price = "auto"` stated came true."""
+"""The accuracy of the forecasts of `advise` and `max_price = "auto"`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASSUMED = (
 
 
 class ForecastScores(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of each source that has stated anything; `since`: the first statement."""
+    """The record of each source with forecasts; `since`: the first forecast."""
 
     at: datetime
     since: datetime | None
@@ -37,7 +37,7 @@ class ForecastScores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forecast_scores(settings: Settings) -> ForecastScores:
-    """The record so far. Writes nothing; what is due and not scored yet is scored for the answer. Raises StoreError."""
+    """The record so far; due forecasts without a score are scored for it. Writes nothing. Raises StoreError."""
     now = real_now()
     found = _scored(settings, now)
     return ForecastScores(
@@ -52,7 +52,7 @@ def forecast_scores(settings: Settings) -> ForecastScores:
 
 
 def advice_record(settings: Settings, now: datetime) -> ForecastRecord | None:
-    """What came of earlier statements of `advise`; None: there are none, or no store of this schema."""
+    """The outcomes of earlier forecasts of `advise`; None: there are none, or no store of this schema."""
     try:
         found = [row for row in _scored(settings, now) if row[0].source is ForecastSource.ADVISE]
     except StoreNotReady:

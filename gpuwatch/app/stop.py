@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 STOP_WITHIN_S = 120.0
-LISTS_FOR_UNKNOWN = 3  # complete instance lists without the launch's label, before the command stops waiting for it
+LISTS_FOR_UNKNOWN = 3  # complete instance lists without the launch's label before the command stops waiting for it
 _POLL_EVERY_S = 1.0
 _CONFLICTS_MAX = 5
 Report = Callable[[str], None]
 
 
 class StopAllPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What `gpuwatch stop --all` would end, and what it leaves alone."""
+    """The instances that `gpuwatch stop --all` would end, and those it would leave alone."""
 
-    launches: tuple[Launch, ...]  # recorded and alive: certainly ours
-    unknown: tuple[tuple[str, Instance], ...]  # (provider, instance): has gpuwatch's label, but no living launch
+    launches: tuple[Launch, ...]  # recorded and active: certainly ours
+    unknown: tuple[tuple[str, Instance], ...]  # (provider, instance): has gpuwatch's label, but no active launch
     unlisted: tuple[str, ...]  # providers whose instances could not be listed
 
 
 def plan_stop_all(settings: Settings) -> StopAllPlan:
-    """Every living launch, oldest first, and the labelled instances of no living launch. Raises StoreError."""
+    """All active launches, oldest first, and the labelled instances without an active launch. Raises StoreError."""
     _upgrade_store(settings)
     with open_launches(settings) as repository, http_client(settings) as http:
         alive = repository.alive()
@@ -67,9 +67,9 @@ def plan_stop_all(settings: Settings) -> StopAllPlan:
 
 
 def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
-    """End launches and wait for the confirmation, for two minutes and the time that the hooks take.
+    """End launches and wait for the confirmation, for two minutes plus the time of the hooks.
 
-    A daemon may run at the same time: the rows decide, and ending an instance twice does no harm. Whoever is first
+    A daemon may run at the same time: the rows decide, and ending an instance twice is harmless. Whichever is first
     runs `before_stop`.
 
     Args:
@@ -79,7 +79,7 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
         Whether every end is confirmed.
 
     Raises:
-        UsageError: no such launch, or no key for its provider. The launch is marked to be ended anyway, and the
+        UsageError: no such launch, or no key for its provider. The launch is still marked to be ended, and the
             others are ended before this is raised.
         StoreNotReady: the schema is older, and a daemon may be using it; nothing was ended.
     """
@@ -107,24 +107,25 @@ def stop(settings: Settings, launch_ids: Sequence[str], report: Report) -> bool:
 
 
 def _upgrade_store(settings: Settings) -> None:
-    """Upgrade an older store if no daemon uses it: whoever must end an instance should not need a second command.
+    """Upgrade an older store if no daemon uses it, so that ending an instance needs no second command.
 
     Raises:
-        StoreNotReady: a daemon of an older version may be using it; the lines say what to do, and what to end by hand.
+        StoreNotReady: a daemon of an older version may be using it; the lines state what to do, and what to end by
+            hand.
     """
     try:
         with open_store(settings):
             return
     except StoreNotReady as older:
         lines = [f"nothing was ended: {older}", *end_by_hand_lines(settings.database_url)]
-    if sqlite_path(settings.database_url) is not None:  # on PostgreSQL nobody knows who else uses it
+    if sqlite_path(settings.database_url) is not None:  # on PostgreSQL, other users of the database are unknown
         with suppress(StoreInUse), open_store(settings, upgrade_unused):
             return
     raise StoreNotReady("\n".join(lines))
 
 
 class _Key:
-    """One key of a provider: whose it is, and what follows launches with it."""
+    """One key of a provider: its account, and the components that follow launches with it."""
 
     def __init__(self, provider: str, account: ProviderAccount, reconciler: LaunchReconciler) -> None:
         self.provider = provider
@@ -134,10 +135,10 @@ class _Key:
 
 
 class StopWaiter:
-    """Reconciles the given launches until they have ended, and touches no others.
+    """Reconciles the given launches until they have ended; it does not touch others.
 
     Args:
-        keys: of the providers, the previous ones as well; what belongs to another account cannot be ended with them.
+        keys: of the providers, including previous ones; they cannot end what belongs to another account.
         report: receives one line per change.
     """
 
@@ -153,7 +154,7 @@ class StopWaiter:
         """Whether every end was confirmed in time.
 
         Raises:
-            UsageError: the provider of some has no key; the others have ended.
+            UsageError: the providers of some launches have no key; the other launches have ended.
             StoreError: the launches cannot be read.
         """
         ends_at, waiting = real_monotonic() + within_s, list(launch_ids)
@@ -166,7 +167,7 @@ class StopWaiter:
         return not waiting and not self._not_found
 
     def _is_settled(self, launch_id: str) -> bool:
-        """Whether the launch is over, or waiting longer cannot help."""
+        """Whether the launch is over, or further waiting is pointless."""
         launch = self._repository.get(launch_id)
         if launch is None:
             return True
@@ -217,7 +218,7 @@ def _reconciler(
 
 
 def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
-    """Record that the launch must end. If a daemon changes it at the same time, its newest row counts."""
+    """Record that the launch must end. If a daemon changes it concurrently, the newest row counts."""
     for _ in range(_CONFLICTS_MAX):
         if launch.is_over or launch.state is LaunchState.STOPPING or launch.is_by_command:
             return launch
@@ -230,7 +231,7 @@ def mark_stopping(repository: SqlLaunchRepository, launch: Launch) -> Launch:
 
 
 def by_its_tool(launch: Launch) -> str:
-    """What to do about a launch that a command carries out: gpuwatch cannot end what that rented."""
+    """What to do about a launch that a command carries out: gpuwatch cannot end what it rented."""
     one = launch.launch_id
     return (
         f"launch {one}: gpuwatch cannot end what its command rented; end it with its own tool,"

@@ -1,4 +1,4 @@
-"""The store itself: upgrade it, copy it, prune it, measure it."""
+"""Maintenance of the store: upgrade, copy, prune, measure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class StoreUpgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """The migrations that ran; none: the schema was up to date."""
+    """The migrations that ran; empty: the schema was up to date."""
 
     database: str
     steps: list[str]
 
 
 def upgrade_store(settings: Settings) -> StoreUpgrade:
-    """Bring the database to this program's schema, or create it. Raises StoreError, also if a daemon uses the file."""
+    """Upgrade the database to this program's schema, or create it. Raises StoreError, such as if a daemon uses it."""
     with closing(open_database(settings.database_url)) as database:
         return StoreUpgrade(database=database.place, steps=upgrade_unused(database))
 
@@ -48,7 +48,7 @@ def prune_store(settings: Settings, keep: timedelta) -> PruneReport:
 
 
 def store_stats(settings: Settings) -> StoreStats:
-    """The size of the store and what it holds. Raises StoreError."""
+    """The size and content of the store. Raises StoreError."""
     with open_store_read_only(settings) as database:
         return read_store_stats(database)
 

@@ -1,4 +1,4 @@
-"""What a changed watch would find now, and would have done, before its settings are saved."""
+"""Preview of a changed watch before its settings are saved: its matches now, and what it would have done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuwatch.errors import StoreError
 
 
 class MarketPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watch finds now: its matches, cheapest first, and what each provider answered."""
+    """The matches of the watch now, cheapest first, and the answer of each provider."""
 
     matches: Sequence[Match]
     providers: Sequence[ProviderCheck]
@@ -34,7 +34,7 @@ def preview_market(draft: WatchDraft) -> MarketPreview:
 
 
 def preview_backtest(draft: WatchDraft, days: int) -> tuple[str, ...]:
-    """What the watch would have done with the prices of the last days, in sentences."""
+    """What the watch would have done with the prices of the last days, as text."""
     settings, now = draft.settings, real_now()
     watch = watch_named(settings, draft.name)
     asked = BacktestRequest(

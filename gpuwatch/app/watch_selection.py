@@ -1,4 +1,4 @@
-"""Which watches a command is about: named ones, all of them, or one rule from the command line."""
+"""The watches of a command: named ones, all, or one rule from the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def watch_named(settings: Settings, name: str) -> Watch:
 
 
 def no_such_watch(name: str, known: Sequence[str]) -> UsageError:
-    """The error for a name that no watch has."""
+    """The error for an unknown watch name."""
     from difflib import get_close_matches  # noqa: PLC0415 - only where a name is wrong
 
     near = get_close_matches(name, known, n=1)
@@ -36,13 +36,13 @@ def no_such_watch(name: str, known: Sequence[str]) -> UsageError:
 
 
 def select_watches(settings: Settings, names: Sequence[str]) -> list[Watch]:
-    """The named watches, without names all. Raises UsageError: there is none, or a name is unknown."""
+    """The named watches; without names, all. Raises UsageError: there is none, or a name is unknown."""
     if not settings.watches:
         raise UsageError("there is no [[watch]]: write one (gpuwatch init), or use --gpu H100 --max-price 3.50")
     return [watch_named(settings, name) for name in dict.fromkeys(names)] or list(settings.watches)
 
 
-def settings_with_rule(  # noqa: PLR0913 each is an option of the command
+def settings_with_rule(  # noqa: PLR0913 - options of the command
     gpus: Sequence[str],
     max_price: str,
     *,
@@ -53,14 +53,14 @@ def settings_with_rule(  # noqa: PLR0913 each is an option of the command
     action: str | None = None,
     max_runtime_s: float | None = None,
 ) -> Settings:
-    """The settings with one rule in place of their watches; it rents where `action` or `max_runtime_s` says so.
+    """The settings with one rule instead of their watches; it rents if `action` or `max_runtime_s` requires it.
 
     Args:
-        providers: of the rule; None: all that are enabled.
+        providers: of the rule; None: all enabled ones.
 
     Raises:
-        UsageError: an option is wrong.
-        SettingsError: the settings are wrong.
+        UsageError: an option is invalid.
+        SettingsError: the settings are invalid.
     """
     found = settings.from_flags(gpus, max_price, count=count, spot=spot, providers=providers, config=config)
     if max_runtime_s and action == "alert":

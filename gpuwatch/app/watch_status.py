@@ -1,4 +1,4 @@
-"""Each watch as it stands: its best offer in the store, the distance to its limit, and why it does not fire."""
+"""The status of each watch: its best offer in the store, the distance to its limit, and why it does not fire."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuwatch.storage.database import Database
     from gpuwatch.storage.pauses import PauseTable
 
-# What the store keeps of an offer. A clause about anything else cannot be judged from it, and rejects nothing here.
+# Facts of an offer in the store. Other clauses cannot be evaluated and do not reject offers here.
 _RECORDED = frozenset(
     {"providers", "gpu", "kind", "rentable", "gpu_count", "max_price", "spot", "min_vram_gib", "regions"}
     | {"min_reliability", "verified", "max_job_cost", "job"}
@@ -42,12 +42,12 @@ _LIVE = OfferFilter(spots=(False, True))
 
 
 class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One watch now.
+    """The status of one watch.
 
     Attributes:
-        matches: the offers in the store that it accepts, as far as the store can tell; cheapest first.
-        nearest: the cheapest offer that only the price keeps out, or the best match.
-        unchecked: clauses about facts that the store does not keep.
+        matches: the offers in the store that it accepts, as far as can be determined; cheapest first.
+        nearest: the cheapest offer that only its price excludes, or the best match.
+        unchecked: clauses about facts that are not in the store.
         why: why it fires, or why not; one sentence.
     """
 
@@ -71,7 +71,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def distance(self) -> float | None:
-        """How far the nearest offer is above the limit: 0.06 is 6 %; 0 or less is at or under it."""
+        """The distance of the nearest offer to the limit: 0.06 is 6 % above; 0 or less is at or under it."""
         if self.nearest is None or not self.limit_usd_gpu_hour or self.watch.unlimited:
             return None
         return self.nearest.price_microusd_gpu_hour / MICRO / self.limit_usd_gpu_hour - 1
@@ -87,7 +87,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -> list[WatchStatus]:
-    """Every watch, or these, in the order of the settings. Sends no request.
+    """All watches, or the named ones, in the order of the settings. Sends no request.
 
     Raises:
         StoreError: the store cannot be read.
@@ -101,7 +101,7 @@ def watch_statuses(settings: Settings, watches: Sequence[Watch] | None = None) -
 
 
 class _Known:
-    """What the store says beside the market, read once for all watches."""
+    """The other facts in the store, read once for all watches."""
 
     def __init__(self, settings: Settings, store: Database, now: datetime) -> None:
         self._settings = settings
@@ -168,7 +168,7 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 def _judged(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any], now: datetime) -> _Judged:
-    """The offers that a watch accepts, as far as the store keeps what it asks for."""
+    """The offers that a watch accepts, based on the facts in the store."""
     matches, dearer, unchecked = [], [], dict[str, None]()
     for offer in offers:
         if offer.gpu not in watch.gpu_names or not offer.rentable:
@@ -187,7 +187,7 @@ def _judged(watch: Watch, offers: Sequence[Offer], commissions: Mapping[str, Any
 
 
 def watch_status_json(one: WatchStatus) -> dict[str, Any]:
-    """JSON of one watch: the keys of `gpuwatch check --json`, and how it stands."""
+    """JSON of one watch: the keys of `gpuwatch check --json`, and its status."""
     watch = one.watch
     is_job = watch.max_job_cost_usd is not None
     return {

@@ -1,1 +1,1 @@
-"""Less to train on: finds what a data set repeats, and writes a copy without it. Needs the extra `dataset`."""
+"""Training data: find what a data set repeats, and write a copy without it. Needs the extra `dataset`."""

@@ -1,4 +1,4 @@
-"""The whole audit of a file: read, group and compare its rows, and decide which ones go."""
+"""The whole audit of a file: read, group and compare its rows, and decide which ones to remove."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RemovalReasons = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class RemovalReason(IntEnum):
-    """Why a row goes; the first reason that holds counts."""
+    """Why a row is removed; the first reason that applies counts."""
 
     KEPT = 0
     EXACT = 1
@@ -51,7 +51,7 @@ _TEXTS = {
 
 
 class RemovalRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows go. None: the rule is off."""
+    """The rules for removing rows. None: the rule is off."""
 
     exact: bool = True
     near: float | None = None  # cosine
@@ -63,7 +63,7 @@ class RemovalRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditModels(msgspec.Struct, frozen=True, kw_only=True):
-    """The models that read the texts."""
+    """The models that process the texts."""
 
     embedder: Embedder
     counter: TokenCounter
@@ -71,7 +71,7 @@ class AuditModels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known about a file. Arrays have one entry per row with text, in the file's order."""
+    """All results for a file. Arrays have one entry per row with text, in the file's order."""
 
     path: Path
     reading: FieldSelection
@@ -85,7 +85,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     perplexities: Perplexities | None
     reasons: RemovalReasons
     wording: RowNumbers
-    sample: Audit | None = None  # of the rows that a model read, if these are not all
+    sample: Audit | None = None  # of the rows that a model read, if these are not all rows
 
     @property
     def read(self) -> Audit:
@@ -94,7 +94,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> int:
-        """Number of rows that stay."""
+        """The number of rows that stay."""
         return int((self.reasons == RemovalReason.KEPT).sum())
 
 
@@ -106,10 +106,10 @@ def audit_file(
     folder: WorkFolder,
     progress: AuditProgress,
 ) -> Audit:
-    """Read what was not read before, and decide.
+    """Read what has not been read before, and decide.
 
     Raises:
-        NoUsableRows: the file holds nothing that could be judged.
+        NoUsableRows: the file contains nothing that can be judged.
         UsageError: it cannot be read.
     """
     scanned = scan_file(path, reading, folder, models.embedder, models.counter, progress)
@@ -146,7 +146,7 @@ def audit_file(
 
 
 class RowFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about each row."""
+    """The measurements of each row."""
 
     hashes: Array
     labels: Labels
@@ -175,7 +175,7 @@ def reasons_of(found: RowFindings, rules: RemovalRules) -> RemovalReasons:
 
 
 def _beyond_limit(found: RowFindings, reasons: RemovalReasons, limit: int, seed: int) -> RowNumbers:
-    """The rows of each cluster beyond the limit; the texts decide which ones stay, not their order in the file."""
+    """The rows of each cluster beyond the limit; the texts decide which rows stay, not their order in the file."""
     left = np.flatnonzero(reasons == RemovalReason.KEPT)
     drawn = found.hashes[left] ^ np.random.RandomState(seed).randint(0, 1 << 63, dtype=np.int64).astype(np.uint64)
     mixed = drawn * np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth): spreads the seed over the leading bits

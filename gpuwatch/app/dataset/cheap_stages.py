@@ -1,4 +1,4 @@
-"""The stages that need no model, over a whole file, on all processors: equal texts, then nearly the same wording."""
+"""The stages without a model, over a whole file, on all processors: equal texts, then nearly the same wording."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuwatch.errors import UsageError
 
 _BLOCK_LINES = 8_192
 _BLOCK_BYTES = 8 << 20
-_AHEAD = 2  # blocks for each process
+_AHEAD = 2  # blocks per process
 
 Contents = Sequence[bytes | None]  # of lines; None: too long
 Measured = tuple[Array, Mapping[str, int]]  # of the lines with text: their records; reason → other lines
@@ -45,10 +45,10 @@ class WholeFile(msgspec.Struct, frozen=True, kw_only=True):
 def read_whole(
     path: Path, fields: tuple[str, ...], folder: WorkFolder, threads: int, progress: AuditProgress, *, wording: bool
 ) -> WholeFile:
-    """Read a file, or the part of it that was not read before.
+    """Read a file, or the part of it that has not been read before.
 
     Args:
-        threads: how many processes read it; 1: this one alone.
+        threads: number of processes that read it; 1: only this one.
         wording: whether to compare the wording, too.
 
     Raises:
@@ -77,7 +77,7 @@ def read_whole(
 
 
 def wording_duplicates(whole: WholeFile) -> RowNumbers:
-    """For each row of the file an earlier one that stays and is worded nearly the same; `NO_ROW`: there is none."""
+    """For each row of the file an earlier one that stays and has nearly the same wording; `NO_ROW`: there is none."""
     firsts = np.flatnonzero(whole.exact == NO_ROW)
     found = alike_in_wording(whole.sketches, np.full(len(firsts), NO_ROW, np.int64))
     near = np.full(len(whole.exact), NO_ROW, np.int64)
@@ -126,7 +126,7 @@ def _wording_pass(
     pool: tuple[Executor | None, int],
     progress: AuditProgress,
 ) -> Array:
-    """A sketch for each of the lines named."""
+    """A sketch for each of the given lines."""
     wanted = of[1]
     state = folder.state("wording", of[0])
     with folder.appended("wording", MINHASH_TYPE, MINHASH_SIZE, state.rows) as table:
@@ -143,7 +143,7 @@ def _wording_pass(
 
 
 def _only(lines: Iterable[FileLine], numbers: Array) -> Iterator[FileLine]:
-    """The lines with these numbers, which ascend."""
+    """The lines with these numbers, which must ascend."""
     wanted = iter(numbers.tolist())
     number = next(wanted, None)
     for line in lines:
@@ -170,7 +170,7 @@ def _blocks(lines: Iterable[FileLine]) -> Iterator[list[FileLine]]:
 def _in_order(
     blocks: Iterator[list[FileLine]], stage: Stage, fields: tuple[str, ...], pool: tuple[Executor | None, int]
 ) -> Iterator[tuple[list[FileLine], Any]]:
-    """Blocks with their results, as many at a time as there are processes."""
+    """Yield blocks with their results; as many run at a time as there are processes."""
     workers, many = pool
     if workers is None:
         yield from ((block, stage([line.content for line in block], fields)) for block in blocks)
@@ -189,7 +189,7 @@ def _in_order(
 
 @contextmanager
 def _processes(threads: int) -> Iterator[Executor | None]:
-    """A pool, if there is more than one processor."""
+    """A process pool, if there is more than one processor."""
     with ExitStack() as stack:
         if threads < 2:
             yield None
@@ -198,7 +198,7 @@ def _processes(threads: int) -> Iterator[Executor | None]:
 
 
 def measured(contents: Contents, fields: tuple[str, ...]) -> Measured:
-    """Records of the lines with text; their numbers count from 0."""
+    """Records of the lines with text; line numbers start at 0."""
     skipped: Counter[str] = Counter()
     numbers, lengths, digests = [], [], []
     for number, content in enumerate(contents):
@@ -217,5 +217,5 @@ def measured(contents: Contents, fields: tuple[str, ...]) -> Measured:
 
 
 def sketched(contents: Contents, fields: tuple[str, ...]) -> Array:
-    """The sketch of each line; all have text."""
+    """The sketch of each line; all lines must have text."""
     return minhashes([row_text(parse_line(content or b""), fields)[0] for content in contents])

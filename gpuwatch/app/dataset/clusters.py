@@ -1,4 +1,4 @@
-"""Is the data about many things, or about one? KMeans on the texts' vectors, with scikit-learn.
+"""Does the data cover many topics, or one? KMeans on the texts' vectors, with scikit-learn.
 
 Lloyd, "Least squares quantization in PCM", 1982, initialised by k-means++ (Arthur and Vassilvitskii, 2007); in
 mini-batches above 100,000 rows (Sculley, "Web-scale k-means clustering", 2010). KMeans splits a crowd of similar texts
@@ -17,10 +17,10 @@ import numpy as np
 from gpuwatch.app.dataset.embedding import Vectors
 from gpuwatch.app.dataset.onnx_models import Array, import_extra
 
-CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the sources' own threshold
+CROWDED_SHARE = 0.9  # of the rows in a tenth of the clusters: the threshold of the sources
 JOIN_COSINE = 0.8  # of two centres; values from 0.7 to 0.9 distinguish the same sets
 _TOP = 0.1
-_ROWS_PER_CLUSTER = 5  # with fewer, the share says more about the sample size than about the data
+_ROWS_PER_CLUSTER = 5  # with fewer rows, the share depends more on the sample size than on the data
 _MAX_KMEANS_ROWS = 100_000  # above it, mini-batches
 _BATCH = 4_096
 _SAMPLE = 25  # rows per part that determine its centre
@@ -30,7 +30,7 @@ Labels = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cluster each row is in, and how unevenly they are filled."""
+    """The cluster of each row, and how unevenly the clusters are filled."""
 
     labels: Labels  # after joining
     sizes: tuple[int, ...]  # of each cluster, the largest first
@@ -41,7 +41,7 @@ class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def top(self) -> int:
-        """How many clusters make up a tenth of them."""
+        """The number of clusters that make up a tenth of them."""
         return max(1, math.ceil(_TOP * len(self.sizes)))
 
     @property
@@ -51,12 +51,12 @@ class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plain_top_share(self) -> float:
-        """The same before joining, as the sources compute it."""
+        """The same share before joining, as the sources compute it."""
         return sum(self.plain_sizes[: max(1, math.ceil(_TOP * len(self.plain_sizes)))]) / max(1, sum(self.plain_sizes))
 
     @property
     def verdict(self) -> str:
-        """ "crowded", "spread", or "not enough data"."""
+        """Return "crowded", "spread", or "not enough data"."""
         if sum(self.sizes) < _ROWS_PER_CLUSTER * self.wanted:
             return "not enough data"
         return "crowded" if max(self.top_share, self.plain_top_share) >= CROWDED_SHARE else "spread"
@@ -68,7 +68,7 @@ class RowClusters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cluster_rows(vectors: Vectors, distinct: int, wanted_clusters: int, seed: int) -> RowClusters:
-    """Group the rows; every run on one machine gives the same groups.
+    """Group the rows; the result is always the same on one machine.
 
     Args:
         distinct: the number of different texts, which limits the clusters.
@@ -93,7 +93,7 @@ def _sizes(labels: Labels) -> tuple[int, ...]:
 
 
 def _joined(vectors: Vectors, plain: Labels) -> Labels:
-    """For each cluster, the number of the cluster that it is joined into."""
+    """For each cluster, the number of the cluster that it is merged into."""
     count = int(plain.max()) + 1 if len(plain) else 0
     centres = np.zeros((count, vectors.shape[1]), np.float64)
     for start in range(0, len(plain), _ASSIGNED_AT_ONCE):
@@ -116,7 +116,7 @@ def _grouped(vectors: Vectors, count: int, seed: int, kind: str) -> Labels:
     """The cluster number of each row."""
     cluster = import_extra("sklearn.cluster")
     with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fewer clusters than requested, for nearly equal texts, are fine
+        warnings.simplefilter("ignore")  # with nearly equal texts, fewer clusters than requested are fine
         if kind == "KMeans":
             model = cluster.KMeans(n_clusters=count, random_state=seed, n_init=1)
             return np.asarray(model.fit(np.asarray(vectors)).labels_, np.int32)
@@ -131,7 +131,7 @@ def split_cluster(vectors: Vectors, members: Array, most: int) -> Labels:
     count = -(-len(members) // most)
     sample = np.asarray(vectors[members[:: max(1, len(members) // max(most, _SAMPLE * count))]])
     with import_extra("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # similar texts give fewer parts
+        warnings.simplefilter("ignore")  # similar texts result in fewer parts
         model = (
             import_extra("sklearn.cluster")
             .KMeans(n_clusters=min(count, len(sample)), random_state=0, n_init=1)

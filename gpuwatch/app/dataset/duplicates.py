@@ -1,8 +1,8 @@
 """Duplicate rows: the same text, or nearly the same.
 
-Exact: equal texts, by a 128-bit hash. Near: the cosine of the vectors is at or above a threshold inside a cluster, as
-in SemDeDup (Abbas et al., 2023); the first of similar rows stays. A model reads only the start of a long text, so if it
-cut one of the two, their whole wording must be similar, too.
+Exact: equal texts, by a 128-bit hash. Near: the cosine of the vectors is at or above a threshold within a cluster, as
+in SemDeDup (Abbas et al., 2023); the first of similar rows stays. A model reads only the start of a long text. So if
+one of the two was cut, their whole wording must be similar, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NearMatches = tuple[float, RowNumbers, Array, Array]  # threshold; per row: the
 
 
 def exact_duplicates(rows: Array) -> RowNumbers:
-    """For each row the first one with the same text; `NO_ROW` if it is the first itself."""
+    """For each row the first row with the same text; `NO_ROW` if it is the first one itself."""
     found = np.full(len(rows), NO_ROW, np.int64)
     if len(rows) < 2:
         return found
@@ -39,7 +39,7 @@ def exact_duplicates(rows: Array) -> RowNumbers:
 def near_duplicates(
     scanned: ScannedFile, labels: Labels, exact: RowNumbers, threshold: float | None, progress: AuditProgress
 ) -> tuple[RowNumbers, np.ndarray[Any, np.dtype[np.float32]]]:
-    """For each row a similar earlier one that stays, and their cosine; `NO_ROW`: there is none, or no threshold."""
+    """For each row a similar earlier row that stays, and their cosine; `NO_ROW`: there is none, or no threshold."""
     near = np.full(len(labels), NO_ROW, np.int64)
     cosines = np.zeros(len(labels), np.float32)
     if threshold is None:
@@ -84,7 +84,7 @@ def _compare(scanned: ScannedFile, members: RowNumbers, found: _NearMatches) -> 
 def _mark_near(
     scanned: ScannedFile, block: RowNumbers, earlier: RowNumbers, alike: Vectors, found: _NearMatches
 ) -> None:
-    """Row by row, most similar first: a removed row removes no other, and a row that replaced another stays."""
+    """Row by row, most similar first: a removed row removes no others, and a row that others were removed for stays."""
     threshold, near, cosines, kept_for = found
     for place in np.flatnonzero((alike >= threshold).any(axis=1)):
         row = block[place]

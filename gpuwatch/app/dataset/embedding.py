@@ -1,4 +1,4 @@
-"""Texts to vectors of length 1, on the CPU: with onnxruntime, or with sentence-transformers on request."""
+"""Texts to unit vectors, on the CPU: with onnxruntime, or with sentence-transformers on request."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from gpuwatch.errors import UsageError
 
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
-_BATCH = 32  # texts at once, for sentence-transformers
-_BATCH_TOKENS = 512  # of one run: what it computes with stays in the processor's cache
-_HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens: no need to tokenize all of a long text
+_BATCH = 32  # texts at a time, for sentence-transformers
+_BATCH_TOKENS = 512  # per run, so that the working data stays in the processor's cache
+_HEAD_CHARACTERS = 20_000  # a model reads a few hundred tokens, so a long text need not be tokenized completely
 _TINY = 1e-12
 _INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
-_OUTPUTS = ("vectors", "sentence_embedding", "last_hidden_state", "token_embeddings")  # the best first
+_OUTPUTS = ("vectors", "sentence_embedding", "last_hidden_state", "token_embeddings")  # in order of preference
 
 
 class Embedder(Protocol):
-    """A model that is ready to read."""
+    """A model that is loaded."""
 
     @property
     def name(self) -> str:
-        """The model and what runs it, for reports."""
+        """The model and its runtime, for reports."""
 
     @property
     def digest(self) -> str:
-        """Changes with everything that changes vectors."""
+        """An identifier that changes with anything that changes the vectors."""
 
     @property
     def dimensions(self) -> int:
-        """Length of a vector."""
+        """The length of a vector."""
 
     def vectors(self, texts: Sequence[str]) -> tuple[Vectors, Sequence[bool]]:
-        """One row of length 1 per text, and whether the text was longer than the model reads."""
+        """One unit vector per text, and whether the text was longer than the model reads."""
 
 
 def open_embedder(named: Path | None, backend: str, threads: int) -> Embedder:
@@ -50,7 +50,7 @@ def open_embedder(named: Path | None, backend: str, threads: int) -> Embedder:
 
 
 class OnnxEmbedder:
-    """An ONNX model; its output is one vector per text, or one per token, which are pooled here."""
+    """An ONNX model; its output is one vector per text, or one per token, which are then pooled."""
 
     def __init__(self, folder: ModelFolder, threads: int, *, int8: bool = False) -> None:
         self._folder = folder
@@ -85,7 +85,7 @@ class OnnxEmbedder:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Places of texts of one length: nothing is padded, so that no text's vector depends on what stands beside it."""
+    """Indices of texts of one length: without padding, no text's vector depends on its neighbours."""
     of_length: dict[int, list[int]] = {}
     for place, length in enumerate(lengths):
         of_length.setdefault(length, []).append(place)
@@ -96,7 +96,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 class SentenceTransformersEmbedder:
-    """The same with the library that the model was made for; it needs torch."""
+    """An embedding with the library that the model was made for; it needs torch."""
 
     def __init__(self, folder: ModelFolder, threads: int) -> None:
         library = import_extra("sentence_transformers", "sentence-transformers")
@@ -115,7 +115,7 @@ class SentenceTransformersEmbedder:
 
 
 def _output_of(model: OnnxModel, folder: ModelFolder) -> str:
-    """The output with one vector per text if the model has one, otherwise the one with a vector per token."""
+    """The output with one vector per text if there is one, otherwise the one with a vector per token."""
     unknown = sorted(model.inputs.keys() - _INPUTS)
     best = next((name for name in _OUTPUTS if name in model.outputs), None)
     if unknown or best is None:

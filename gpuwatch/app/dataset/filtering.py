@@ -1,4 +1,4 @@
-"""A copy of a data set without the rows that go. The input is never changed."""
+"""A copy of a data set without the removed rows. The input is never changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FilteredCopy(NamedTuple):
 
     rows: int
     bytes: int
-    unread: int  # unusable lines, copied all the same
+    unread: int  # unusable lines, which are copied as well
 
 
 def check_target(source: Path, target: Path, *, force: bool) -> None:
@@ -43,7 +43,7 @@ def check_target(source: Path, target: Path, *, force: bool) -> None:
 def write_kept(
     audit: Audit, target: Path, removed: Path | None = None, *, drop_unread: bool = False, force: bool = False
 ) -> FilteredCopy:
-    """Write the rows that stay, byte for byte and in order; completely, or not at all.
+    """Write the rows that stay, byte for byte and in order; either completely or not at all.
 
     Args:
         removed: a file for the other rows.
@@ -78,7 +78,7 @@ def _copied(audit: Audit, kept: IO[bytes], gone: IO[bytes], drop_unread: bool) -
 
 
 def copy_line(line: FileLine, source: Path, target: IO[bytes]) -> None:
-    """Copy one line; one that is too long for memory in pieces."""
+    """Copy one line; a line that is too long for memory is copied in pieces."""
     if line.content is not None:
         target.write(line.content)
         return
@@ -92,7 +92,7 @@ def copy_line(line: FileLine, source: Path, target: IO[bytes]) -> None:
 
 @contextmanager
 def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[bytes]]:
-    """A file that gets its name only when it is complete."""
+    """A file that gets its final name only when it is complete."""
     if target is None:
         with open(os.devnull, "wb") as nowhere:
             yield nowhere
@@ -125,7 +125,7 @@ def _packed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
 
 
 def _publish(part: Path, target: Path, force: bool) -> None:
-    """Give it its name atomically; without --force never the name of a file created meanwhile."""
+    """Rename it atomically; without --force, never replace a file that was created meanwhile."""
     if force:
         part.replace(target)
         return

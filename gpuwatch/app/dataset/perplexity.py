@@ -1,7 +1,7 @@
-"""How surprising each text is to a small causal language model: noise scores high, set phrases score low.
+"""How surprising each text is to a small causal language model: noise scores high, stock phrases score low.
 
 Perplexity is e to the mean of −ln p of each token given the tokens before it (Jelinek et al., 1977); Wenzek et al.
-("CCNet", 2020) filter by it. A text is read up to 512 tokens.
+("CCNet", 2020) filter by it. At most 512 tokens of a text are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuwatch.errors import UsageError
 
 _MAX_TOKENS = 512
 _HEAD_CHARACTERS = 20_000
-_BATCH_TOKENS = 4_096  # the output has a number for each token and each word of the vocabulary
+_BATCH_TOKENS = 4_096  # the output has one number per token and vocabulary entry
 _TYPE = np.dtype("<f4")
 _GRAPHS = ("model.onnx", "onnx/model.onnx", "decoder_model.onnx", "onnx/decoder_model.onnx")
 _TYPES = {
@@ -50,7 +50,7 @@ class CausalModel:
         self.name = folder.name
 
     def perplexities(self, texts: Sequence[str]) -> Perplexities:
-        """The perplexity of each text; NaN if it has fewer than two tokens."""
+        """The perplexity of each text; NaN for fewer than two tokens."""
         read = [one.ids for one in self._tokens.encode_batch([text[:_HEAD_CHARACTERS] for text in texts])]
         found = np.full(len(texts), np.nan, _TYPE)
         order = sorted((i for i, ids in enumerate(read) if len(ids) >= 2), key=lambda i: len(read[i]))
@@ -76,7 +76,7 @@ class CausalModel:
         return perplexity
 
     def _fed(self, ids: Array, mask: Array) -> dict[str, Array]:
-        """The inputs that the model has; a model that can continue earlier tokens gets none."""
+        """The inputs of the model; the cache inputs of earlier tokens are empty."""
         places = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
         known = {
             "input_ids": ids,
@@ -115,7 +115,7 @@ def measure_perplexity(
 
 
 def _no_past(one: Any, texts: int) -> Array:
-    """Keys and values of no earlier tokens: [texts, heads, 0, size]."""
+    """Empty keys and values of earlier tokens: [texts, heads, 0, size]."""
     if not one.name.startswith("past_key_values") or len(one.shape) != 4:
         raise UsageError(f"the language model requires the input {one.name}, which gpuwatch does not support")
     heads, size = (side if isinstance(side, int) else 1 for side in (one.shape[1], one.shape[3]))

@@ -1,8 +1,8 @@
-"""The stages of `dataset` for more than one machine, as a datatrove pipeline: local, Slurm or Ray.
+"""The stages of `dataset` on more than one machine, as a datatrove pipeline: local, Slurm or Ray.
 
 Three steps: each task reads its share of the files (equal texts, wording); one task compares all rows; each task
-writes its share of the copies. datatrove starts the tasks, repeats none that is complete, and keeps their logs. What a
-model says of a sample is one machine's work: `dataset audit` on the copies.
+writes its share of the copies. datatrove starts the tasks, does not repeat complete ones, and keeps their logs. A model
+reads a sample on a single machine: run `dataset audit` on the copies.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _SUMMARY = "summary.json"
 
 
 class PipelinePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which files are read, and how the tasks run.
+    """The files to read, and how the tasks run.
 
     Attributes:
-        fields: that hold text.
-        wording: whether rows that are worded nearly the same go, too.
-        time: limit of a Slurm task, hh:mm:ss.
-        partition: of Slurm.
+        fields: fields that contain text.
+        wording: whether to remove rows with nearly the same wording, too.
+        time: time limit of a Slurm task, hh:mm:ss.
+        partition: Slurm partition.
     """
 
     source: Path
@@ -60,7 +60,7 @@ def input_files(source: Path) -> list[Path]:
 
 
 def run_pipeline(plan: PipelinePlan) -> dict[str, Any]:
-    """Run the steps, or hand them to Slurm; returns what was found, with Slurm how to see it.
+    """Run the steps, or submit them to Slurm; returns the findings, or with Slurm how to see them.
 
     Raises:
         UsageError: datatrove is not installed, or the folders cannot be used.
@@ -97,7 +97,7 @@ def _executor(plan: PipelinePlan, step: Any, tasks: int, name: str, depends: Any
 
 
 def read_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: PipelinePlan) -> None:
-    """Step 1: records and sketches of this task's files."""
+    """Step 1: write records and sketches of this task's files."""
     folder = plan.out / "stages"
     folder.mkdir(parents=True, exist_ok=True)
     for path in input_files(plan.source)[rank::world_size]:
@@ -131,7 +131,7 @@ def _line_blocks(path: Path) -> Iterable[list[Any]]:
 
 
 def compare_all(_data: Any, rank: int = 0, world_size: int = 1, *, plan: PipelinePlan) -> None:
-    """Step 2: which rows of all files go; the first of equal ones stays, by the files' names."""
+    """Step 2: decide which rows of all files to remove; of equal ones the first stays, in order of file names."""
     folder = plan.out / "stages"
     files = input_files(plan.source)
     stages = [np.load(folder / f"{path.name}.npz") for path in files]
@@ -162,7 +162,7 @@ def compare_all(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipelin
 
 
 def copy_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: PipelinePlan) -> None:
-    """Step 3: copies of this task's files without the rows that go, byte for byte."""
+    """Step 3: copy this task's files without the removed rows, byte for byte."""
     folder = plan.out / "kept"
     folder.mkdir(exist_ok=True)
     for path in input_files(plan.source)[rank::world_size]:

@@ -1,4 +1,4 @@
-"""What an audit found, as one JSON document, with a few rows of the file to judge it by."""
+"""The findings of an audit as one JSON document, with a few rows of the file as examples."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gpuwatch.domain.market.text import clean
 _QUANTILES = (1, 5, 25, 50, 75, 95, 99)
 _CLUSTERS = 10
 _PAIRS = 10
-_TWO_SIDED_95 = 1.96  # standard errors; a share's is at most 0.5 / √rows
+_TWO_SIDED_95 = 1.96  # standard errors; that of a share is at most 0.5 / √rows
 _CHARACTERS = 160
-_SAMPLE = 2_000  # rows of a cluster that determine its middle
+_SAMPLE = 2_000  # rows of a cluster that determine its centre
 
 
 def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def report_of(audit: Audit, saving: TrainingSaving) -> dict[str, Any]:
 
 
 def _sampled(audit: Audit) -> dict[str, Any] | None:
-    """What a model read of the file, and how far shares of it may be off; None: it read all."""
+    """The part of the file that a model read, and the error of shares of it; None: it read all rows."""
     if audit.sample is None:
         return None
     rows = len(audit.sample.scanned.rows)
@@ -140,7 +140,7 @@ def tokens_of(audit: Audit) -> tuple[int, int]:
 def _examples(audit: Audit) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The largest clusters with the row nearest to each centre, and the least similar pairs of near duplicates.
 
-    The least similar pairs are where the threshold is most likely wrong. The rows are read from the file in one more
+    A wrong threshold is most likely visible in the least similar pairs. The rows are read from the file in one more
     pass, without parsing the other lines.
     """
     labels, sizes = audit.clusters.labels, np.bincount(audit.clusters.labels)

@@ -1,4 +1,4 @@
-"""The rows of a data set: the lines of a file in bounded memory, and the text in the fields of each."""
+"""The rows of a data set: the lines of a file in bounded memory, and the text in their fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
 
 MAX_LINE_BYTES = 16 << 20  # a longer line is skipped
-_SHAPES: tuple[tuple[str, ...], ...] = (  # the first that fits; its later fields belong to the text, too
+_SHAPES: tuple[tuple[str, ...], ...] = (  # the first that fits; its later fields also belong to the text
     ("messages",),
     ("conversations",),
     ("instruction", "input", "output"),
@@ -29,8 +29,8 @@ _SHAPES: tuple[tuple[str, ...], ...] = (  # the first that fits; its later field
     ("text",),
     ("content",),
 )
-_FITS = 0.9  # of the first rows
-_IN_ERROR, _IN_REPORT = 8, 100  # field names shown
+_FITS = 0.9  # share of the first rows
+_IN_ERROR, _IN_REPORT = 8, 100  # number of field names shown
 _MESSAGE_KEYS = ("content", "value", "text")
 
 
@@ -67,7 +67,7 @@ def read_lines(path: Path, number: int = 0, offset: int = 0) -> Iterator[FileLin
 
 
 def open_lines(path: Path, mode: str = "rb") -> IO[bytes]:
-    """Open a file, packed if its name says so."""
+    """Open a file, through gzip if its name ends in .gz."""
     return gzip.open(path, mode) if path.suffix == ".gz" else path.open(mode)  # type: ignore[return-value]
 
 
@@ -85,7 +85,7 @@ def _skip_rest(file: IO[bytes]) -> int:
 
 
 class UnusableLine(ValueError):
-    """A line without usable text; the message is the reason, the same for all lines of a kind."""
+    """A line without usable text; the message is the reason, equal for all lines of a kind."""
 
 
 def parse_content(content: bytes | None) -> Mapping[str, Any]:
@@ -110,7 +110,7 @@ def parse_line(line: bytes) -> Mapping[str, Any]:
 
 
 def _parse_leniently(line: bytes) -> Any:
-    """Accept what Python writes although it is not JSON: NaN, and half of a surrogate pair."""
+    """Accept what Python writes although it is not JSON: NaN, and single surrogates."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError:
@@ -122,13 +122,13 @@ def _parse_leniently(line: bytes) -> Any:
 
 
 def row_text(row: Mapping[str, Any], fields: Sequence[str]) -> tuple[str, bytes]:
-    """The text of a row, and a digest that is unique to its parts, even if others join to the same text.
+    """The text of a row, and a digest that is unique to its parts, even if other parts join to the same text.
 
     Raises:
-        UnusableLine: the fields hold no text.
+        UnusableLine: the fields contain no text.
     """
     value = row.get(fields[0])
-    if len(fields) == 1 and isinstance(value, str) and value.isascii() and not value.isspace() and value:  # as below
+    if len(fields) == 1 and isinstance(value, str) and value.isascii() and not value.isspace() and value:  # shortcut
         return value, hashlib.blake2b(msgspec.json.encode([[value]]), digest_size=16).digest()
     parts = [[_without_surrogates(part) for part in _texts_in(row.get(field)) if part.strip()] for field in fields]
     text = "\n".join(part for field in parts for part in field)
@@ -138,7 +138,7 @@ def row_text(row: Mapping[str, Any], fields: Sequence[str]) -> tuple[str, bytes]
 
 
 def _without_surrogates(part: str) -> str:
-    """Replace halves of surrogate pairs, which no encoding accepts."""
+    """Replace single surrogates, which no encoding accepts."""
     return part if part.isascii() else part.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -155,14 +155,14 @@ def _texts_in(value: Any) -> Iterable[str]:
 
 
 def _parts(message: Mapping[str, Any]) -> Iterable[str]:
-    """The text parts of a message with several, as vision models have them."""
+    """The text parts of a message with several parts, as vision models have them."""
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict) and isinstance(part.get("text"), str):
             yield part["text"]
 
 
-# --- which fields hold the text ---------------------------------------------------------------------------------------
+# --- the fields that contain the text ---------------------------------------------------------------------------------
 
 
 class FieldSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,14 +174,14 @@ class FieldSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_fields(rows: Sequence[Mapping[str, Any]], named: tuple[str, ...]) -> FieldSelection:
-    """Select the named fields, those of a known shape of row, or the longest one.
+    """Select the named fields, those of a known row format, or the longest one.
 
     Args:
         rows: the first rows that are objects.
         named: empty: select by the rows.
 
     Raises:
-        UsageError: no field holds any text.
+        UsageError: no field contains text.
     """
     with_text = {field for row in rows for field in row if _has_text(row, field)}
     present = {field for row in rows for field in row}

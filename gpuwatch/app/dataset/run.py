@@ -1,4 +1,4 @@
-"""`gpuwatch dataset`: audit a file, write the rows that stay, and say what training on less saves."""
+"""`gpuwatch dataset`: audit a file, write the rows that stay, and compute what training on less data saves."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gpuwatch.settings import Settings
 
 
-DEFAULT_SAMPLE = 10_000  # rows: a share is off by one point at most (95 %)
+DEFAULT_SAMPLE = 10_000  # rows: the error of a share is at most one percentage point (95 %)
 
 
 class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, what goes, and what training on it takes; as the options of `gpuwatch dataset audit`."""
+    """A file, the rules for removing rows, and the cost of training; the options of `gpuwatch dataset audit`."""
 
     file: Path
     field: tuple[str, ...]  # empty: detected
@@ -66,7 +66,7 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FilterTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the rows go, and what may be replaced."""
+    """Where to write the rows, and what may be replaced."""
 
     out: Path
     removed: Path | None
@@ -74,7 +74,7 @@ class FilterTarget(msgspec.Struct, frozen=True, kw_only=True):
     force: bool
 
     def check(self, source: Path) -> None:
-        """Raises UsageError: a target cannot be written."""
+        """Check the targets. Raises UsageError: a target cannot be written."""
         for target in (self.out, self.removed) if self.removed else (self.out,):
             check_target(source, target, force=self.force)
 
@@ -83,10 +83,10 @@ def training_price(asked: AuditRequest, settings: Callable[[], Settings]) -> tup
     """The price as requested, else of the cheapest offer now; and why there is none, if one was requested.
 
     Args:
-        settings: loads them, where the price comes from an offer.
+        settings: loads the settings, if the price comes from an offer.
 
     Raises:
-        UsageError: the request contradicts itself, or no GPU has this name.
+        UsageError: the request is contradictory, or no GPU has this name.
     """
     if asked.params is not None and asked.gpu is None:
         raise UsageError("--params requires a GPU, such as --gpu H100.")
@@ -112,14 +112,14 @@ def training_price(asked: AuditRequest, settings: Callable[[], Settings]) -> tup
 def run_audit(
     asked: AuditRequest, price: TrainingPrice | None, progress: AuditProgress, target: FilterTarget | None = None
 ) -> dict[str, Any]:
-    """Audit a file, and write what stays where there is a target.
+    """Audit a file, and write the rows that stay if there is a target.
 
     Returns:
         The report, which is also written to the folder, as JSON and as a page.
 
     Raises:
-        NoUsableRows: the file holds nothing that could be judged.
-        UsageError: the request contradicts itself, or a file or a model cannot be used.
+        NoUsableRows: the file contains nothing that can be judged.
+        UsageError: the request is contradictory, or a file or a model cannot be used.
     """
     if not asked.file.is_file():
         raise UsageError(f"{asked.file} cannot be read twice; use a regular file")
@@ -159,7 +159,7 @@ def _rules(asked: AuditRequest) -> RemovalRules:
 
 
 def _sample(asked: AuditRequest) -> int | None:
-    """How many rows the model reads; None: all, as the rules that judge each row need it."""
+    """The number of rows that the model reads; None: all, because some rules judge each row."""
     every = asked.per_cluster is not None or asked.perplexity_model is not None
     if every and asked.sample:
         raise UsageError("--per-cluster and --perplexity-model read every row: omit --sample.")
@@ -179,7 +179,7 @@ def _models(asked: AuditRequest) -> AuditModels:
 
 
 def _processors() -> int:
-    """Those that this process may use, where the system says it."""
+    """The processors that this process may use, if the system reports it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

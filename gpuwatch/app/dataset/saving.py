@@ -1,4 +1,4 @@
-"""What fewer tokens save: GPU-hours in proportion, and dollars at a price."""
+"""The saving from fewer tokens: GPU-hours in proportion, and dollars at a price."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLL_WITHIN_S = 30.0
 
 
 class TrainingWork(msgspec.Struct, frozen=True, kw_only=True):
-    """How long training on the whole file takes: by the first of these that is given."""
+    """The training time for the whole file: from the first of these that is given."""
 
     gpu_hours: float | None = None
     tokens_per_s: float | None = None  # of one GPU
@@ -62,7 +62,7 @@ def cheapest_price(settings: Settings, gpu: str, *, poll: bool) -> TrainingPrice
 
 
 class TrainingSaving(msgspec.Struct, frozen=True, kw_only=True):
-    """None: unknown. `how` says how the hours were computed, or which option is missing."""
+    """The saving. None: unknown. `how` states how the hours were computed, or which option is missing."""
 
     share: float  # of the tokens
     gpu_hours_whole: float | None
@@ -75,7 +75,7 @@ class TrainingSaving(msgspec.Struct, frozen=True, kw_only=True):
 def training_saving(
     tokens: int, removed_tokens: int, work: TrainingWork, gpu: str | None, price: TrainingPrice | None
 ) -> TrainingSaving:
-    """Hours are proportional to tokens: the same epochs over less data.
+    """Compute the saving; hours are proportional to tokens: the same epochs over less data.
 
     Args:
         gpu: a canonical name.

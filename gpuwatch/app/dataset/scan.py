@@ -25,7 +25,7 @@ from gpuwatch.app.dataset.wording import MINHASH_SIZE, MINHASH_TYPE, minhashes
 from gpuwatch.app.dataset.work_folder import PassState, WorkFolder
 from gpuwatch.errors import GpuwatchError, UsageError
 
-AuditProgress = Callable[[str, int, int], None]  # the pass, how much is done, of how much
+AuditProgress = Callable[[str, int, int], None]  # the pass, the amount done, the total
 
 ROW_TYPE = np.dtype(
     [("line", "<u8"), ("bytes", "<u4"), ("tokens", "<u4"), ("cut", "u1"), ("hash", "<u8"), ("hash_rest", "<u8")]
@@ -46,7 +46,7 @@ class ScannedFile(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, int]  # reason → lines
     lines: int
     bytes: int
-    of: str  # everything that this depends on
+    of: str  # everything that the result depends on
 
 
 class RowText(msgspec.Struct, frozen=True):
@@ -58,15 +58,15 @@ class RowText(msgspec.Struct, frozen=True):
 
 
 class NoUsableRows(GpuwatchError):
-    """The file holds nothing that could be judged."""
+    """The file contains nothing that can be judged."""
 
 
 def read_as(path: Path, named: tuple[str, ...]) -> FieldSelection:
-    """Select the fields that hold the text, by the first rows.
+    """Select the fields that contain the text, by the first rows.
 
     Raises:
         NoUsableRows: no line can be read.
-        UsageError: no field holds text, or the file cannot be read.
+        UsageError: no field contains text, or the file cannot be read.
     """
     first: list[Mapping[str, Any]] = []
     reasons: Counter[str] = Counter()
@@ -91,7 +91,7 @@ def scan_file(
     counter: TokenCounter,
     progress: AuditProgress,
 ) -> ScannedFile:
-    """Read the file, or the part of it that was not read before.
+    """Read the file, or the part of it that has not been read before.
 
     Raises:
         UsageError: it cannot be read, or it changed meanwhile.
@@ -147,7 +147,7 @@ def blocks(path: Path, fields: Sequence[str], state: PassState) -> Iterator[tupl
 
 
 def fingerprint(path: Path) -> str:
-    """Changes when the file does."""
+    """An identifier that changes when the file does."""
     found = path.stat()
     return f"{found.st_size} {found.st_mtime_ns}"
 

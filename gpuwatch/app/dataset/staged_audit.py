@@ -1,4 +1,4 @@
-"""An audit of a file of any size: the stages that cost little over all rows, the model over a sample."""
+"""An audit of a file of any size: the cheap stages over all rows, the model over a sample."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SHORTEST_ROW = 10  # bytes: {"a":"b"} and its line end
 
 
 class AuditPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read, by which models, and what goes.
+    """The file, the models, and the rules for removing rows.
 
     Attributes:
-        sample: how many rows the model reads; None, or more than there are: all.
+        sample: number of rows that the model reads; None, or more than there are: all rows.
         threads: processors of the stages without a model.
     """
 
@@ -35,10 +35,10 @@ class AuditPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_in_stages(path: Path, plan: AuditPlan, folder: WorkFolder, progress: AuditProgress) -> Audit:
-    """Equal texts and wording in the whole file, and what the model says of a sample of its rows.
+    """Find equal texts and wording in the whole file, and apply the model to a sample of its rows.
 
     Raises:
-        NoUsableRows: the file holds nothing that could be judged.
+        NoUsableRows: the file contains nothing that can be judged.
         UsageError: it cannot be read.
     """
     reading, rules, models, sample = plan.reading, plan.rules, plan.models, plan.sample
@@ -59,7 +59,7 @@ def audit_in_stages(path: Path, plan: AuditPlan, folder: WorkFolder, progress: A
 
 
 def _write_lines(path: Path, numbers: Array, target: Path) -> None:
-    """A file of some lines, unless it is there; a state of its audit stays valid while its content does."""
+    """Write a file of some lines, unless it exists; the state of its audit stays valid as long as its content does."""
     wanted = set(numbers.tolist())
     content = b"".join(
         (line.content or b"").rstrip(b"\r\n") + b"\n" for line in read_lines(path) if line.number in wanted
@@ -69,7 +69,7 @@ def _write_lines(path: Path, numbers: Array, target: Path) -> None:
 
 
 def _joined(whole: WholeFile, members: RowNumbers, read: Audit) -> Audit:
-    """The audit of the whole file: what the model found, at the places of its rows."""
+    """The audit of the whole file, with the model's findings at the positions of its rows."""
     rows = np.array(whole.rows)
     share = read.scanned.rows["tokens"].sum() / max(1, int(read.scanned.rows["bytes"].sum()))
     rows["tokens"] = np.rint(rows["bytes"] * share)
@@ -83,7 +83,7 @@ def _joined(whole: WholeFile, members: RowNumbers, read: Audit) -> Audit:
     reasons = np.zeros(len(rows), np.uint8)
     stays = (whole.exact == NO_ROW) & (wording == NO_ROW)
     of_near = np.flatnonzero(near != NO_ROW)
-    of_near = of_near[stays[near[of_near]] & ~np.isin(of_near, wording)]  # a row that another goes for stays
+    of_near = of_near[stays[near[of_near]] & ~np.isin(of_near, wording)]  # a row that another one is removed for stays
     reasons[of_near] = RemovalReason.NEAR
     reasons[wording != NO_ROW] = RemovalReason.WORDING
     if read.rules.exact:

@@ -2,8 +2,8 @@
 
 MinHash (Broder, "On the resemblance and containment of documents", 1997), by rensa: the share of equal numbers
 estimates the Jaccard similarity of two texts' runs of five words; with 64 numbers the standard error is at most 0.06.
-Rows are compared only where one of 16 bands of 4 numbers is equal (Indyk and Motwani, 1998): at a similarity of 0.8
-that finds more than 99.9 % of the pairs, and each row is compared with the first one of its band alone.
+Rows are compared only if one of 16 bands of 4 numbers is equal (Indyk and Motwani, 1998). At a similarity of 0.8 this
+finds more than 99.9 % of the pairs, and each row is compared only with the first one of its band.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RowNumbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def minhashes(texts: Sequence[str]) -> Array:
-    """The 64 numbers that stand for a text's wording, one line for each text."""
+    """The 64 numbers that represent a text's wording, one line per text."""
     if not texts:
         return np.empty((0, MINHASH_SIZE), MINHASH_TYPE)
     sketch = import_extra("rensa").RMinHash
@@ -53,10 +53,10 @@ def wording_similarity(one: Array, other: Array) -> float:
 
 
 def alike_in_wording(sketches: Array, exact: RowNumbers) -> RowNumbers:
-    """For each row an earlier one that stays and is worded nearly the same; `NO_ROW`: there is none.
+    """For each row an earlier one that stays and has nearly the same wording; `NO_ROW`: there is none.
 
     Args:
-        exact: rows with `NO_ROW` there are compared; the others repeat one of them.
+        exact: rows with `NO_ROW` are compared; the others are exact duplicates.
     """
     near = np.full(len(exact), NO_ROW, np.int64)
     stays_for = np.zeros(len(exact), bool)  # a row that another one was removed for is not removed itself
@@ -80,7 +80,7 @@ def alike_in_wording(sketches: Array, exact: RowNumbers) -> RowNumbers:
 
 
 def _band_keys(sketches: Array, rows: RowNumbers, band: slice) -> Array:
-    """One number for each row's band: different bands share one once in 2^64 times."""
+    """One number per band of each row: different bands share a number once in 2^64 cases."""
     keys = np.zeros(len(rows), np.uint64)
     for start in range(0, len(rows), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)

@@ -1,6 +1,6 @@
-"""What an audit keeps beside its file, so that a killed audit continues and `filter` need not read again.
+"""The files that an audit keeps beside its input, so that a killed audit continues and `filter` need not read again.
 
-Tables are written before the state that counts their rows: rows beyond the count are cut off at the next start.
+Tables are written before the state that counts their rows: at the next start, rows beyond the count are cut off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STATE = "state.json"
 
 
 class PassState(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one pass over the file has come. `of` names everything that its result depends on."""
+    """The progress of one pass over the file. `of` identifies everything that its result depends on."""
 
     of: str
     rows: int = 0
@@ -41,7 +41,7 @@ class WorkFolder:
             self._states = msgspec.json.decode((path / _STATE).read_bytes(), type=dict[str, PassState])
 
     def state(self, name: str, of: str) -> PassState:
-        """The state of a pass; its beginning, if what it depends on has changed."""
+        """The state of a pass; the initial state if something that it depends on has changed."""
         known = self._states.get(name)
         return known if known is not None and known.of == of else PassState(of=of)
 
@@ -57,7 +57,7 @@ class WorkFolder:
 
     @contextmanager
     def appended(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Iterator[AppendedTable]:
-        """A table to append rows to, cut to the rows that count."""
+        """A table for appending rows, cut to the rows that count."""
         file = AppendedTable(self.path / name, kind, width, rows)
         try:
             yield file
@@ -73,7 +73,7 @@ class WorkFolder:
 
 
 class AppendedTable:
-    """A file of rows of one type, to append to."""
+    """A file of rows of one type, for appending."""
 
     def __init__(self, path: Path, kind: np.dtype[Any], width: int, rows: int) -> None:
         self._kind = kind
@@ -100,7 +100,7 @@ def open_work_folder(path: Path, *, anew: bool = False) -> Iterator[WorkFolder]:
     """Open the folder for this audit alone, creating it if necessary.
 
     Raises:
-        UsageError: it cannot be created, or holds something else.
+        UsageError: it cannot be created, or contains something else.
         GpuwatchError: another audit uses it.
     """
     try:
