@@ -1,6 +1,6 @@
 """Every figure of docs/performance.md in one run: `make bench`, or `python -m benchmarks [--quick] [NAME]...`.
 
-Half an hour; `--quick` takes some five minutes, with fewer rounds and a smaller history. Each part is a
+It takes half an hour; `--quick` takes about five minutes, with fewer rounds and a smaller history. Each part is a
 process of its own and can be run alone: `python -m benchmarks.NAME --help`.
 """
 
@@ -16,7 +16,7 @@ import time
 from gpuwatch.bootstrap import real_now
 from gpuwatch.storage.sqlite_driver import sqlite_driver
 
-# part → (what it shows, arguments, arguments in a hurry)
+# part → (what it measures, arguments, arguments with --quick)
 PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "check": ("gpuwatch check as a process", ["--rounds", "15"], ["--rounds", "5"]),
     "reaction": ("from an offer to the request to rent it", ["--trials", "60"], ["--trials", "20"]),

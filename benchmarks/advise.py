@@ -1,11 +1,11 @@
-"""Waiting out of sample: rules fitted on the first part of a price series, followed on the part they never saw.
+"""Waiting out of sample: rules fitted on the first part of a price series are followed on the rest of it.
 
     python -m benchmarks.advise [--data FILE] [--train 0.6] [--refit] [--each]
 
-For each GPU × count of a file of price rows, from every hour of the held part, somebody needs one within the deadline
-and pays what `gpuwatch advise` (or "auto") comes to. Beside it: buying at once; a limit fixed at the median
-of the first part, at the deadline any price; the lowest price there was, which nobody can know. In the averages each
-series counts the same.
+For each GPU × count of a file of price rows, a buyer at every hour of the held-out part needs one within the deadline
+and pays what `gpuwatch advise` (or "auto") achieves. The comparisons: buying at once; a limit fixed at the median of
+the first part, and at the deadline any price; the lowest price, which nobody can know. In the averages each series
+has equal weight.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 def parts_of(rows: list[PriceRow]) -> Iterator[Part]:
-    """Each GPU × count, on demand."""
+    """Return each GPU × count, on demand."""
     groups: dict[tuple[str, int], list[PriceRow]] = {}
     for row in rows:
         if not row.spot:
@@ -55,7 +55,7 @@ def parts_of(rows: list[PriceRow]) -> Iterator[Part]:
 
 
 def followed(prices: Prices, begin: int, hours: int, every_h: int | None) -> Numbers:
-    """What `advise` comes to for each start from `begin` on; fitted once, or anew so often."""
+    """Return the cost with `advise` for each start from `begin` on; fitted once, or again at an interval."""
     level, costs = level_of(prices), np.full(len(prices.prices), np.nan)
     step = every_h or len(costs)
     for at in range(begin, len(costs), step):
@@ -67,7 +67,7 @@ def followed(prices: Prices, begin: int, hours: int, every_h: int | None) -> Num
 
 
 def judged(part: Part, hours: int, train: float, every_h: int | None) -> Mapping[str, float] | str:
-    """The mean cost of each rule on the held-out part; or why it is unknown."""
+    """Return the mean cost of each rule on the held-out part, or why it is unknown."""
     begin = int(len(part.series.lows) * train)
     first = PriceSeries(
         first_hour=part.series.first_hour,
@@ -93,13 +93,13 @@ def judged(part: Part, hours: int, train: float, every_h: int | None) -> Mapping
 
 
 def lowest(prices: Prices, hours: int) -> Numbers:
-    """The lowest price within the deadline, or the next after it."""
+    """Return the lowest price within the deadline, or the next after it."""
     padded = np.append(next_price(prices.prices)[0], np.full(hours, np.nan))
     return np.lib.stride_tricks.sliding_window_view(padded, hours + 1).min(axis=1)
 
 
 def show(found: Mapping[str, Mapping[str, float]], hours: int, each: bool) -> bool:
-    """A table against buying at once. True: `advise` beats both others."""
+    """Print a table against buying at once; return whether `advise` beats both others."""
     print(f"\ndeadline {hours} h: {len(found)} series, {sum(one['starts'] for one in found.values()):,.0f} starts")
     shares = {way: np.array([one[way] / one["at once"] - 1 for one in found.values()]) for way in WAYS}
     if each:

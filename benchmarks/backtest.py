@@ -1,9 +1,9 @@
-"""A watch over 10 million offer-observations out of a store, reading included: 2,000 offers of one GPU, 5,000 looks.
+"""A backtest over 10 million observations in a store, reading included: 2,000 offers of one GPU, 5,000 polls.
 
     python -m benchmarks.backtest [--observations 10000000] [--keep FILE] [--profile]
 
-The history is made by gpuwatch itself. From look to look one offer in fifty changes its price and one in a hundred is
-replaced by another, which is more than the real market does; the watch takes one price in seven. Goal: 5 s on one core.
+gpuwatch itself records the history. From poll to poll one offer in fifty changes its price and one in a hundred is
+replaced, more than in the real market; the watch accepts one price in seven. Goal: 5 s on one core.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TERMS = BacktestOptions(job=None, deadline=timedelta(days=1))
 
 
 class OneModel(Market):
-    """All of the same GPU."""
+    """Return offers of one GPU."""
 
     def _new(self) -> dict[str, Any]:
         return super()._new() | {"gpu": GPU, "gpu_family": GPU, "gpu_wire": GPU}

@@ -1,11 +1,11 @@
-"""A million price rows imported, imported again and backtested; and rows a second of each stage of `dataset`.
+"""Imports a million price rows, imports them again, and backtests; also rows per second of each stage of `dataset`.
 
     python -m benchmarks.bulk [--rows 1000000] [--texts 200000] [--megabytes 1000] [--only prices|dataset|file]
 
-Prints CPU seconds (user and system, with child processes): they hold on a busy machine, where a clock does not. The
-rows are a thousand offers at half-hourly polls; a price changes at every tenth one. The texts have 90 synthetic words.
-The file is audited as `gpuwatch dataset audit` does it, by one process; 3 % of its rows are copies, and 3 % differ from
-another one in a word.
+Prints CPU seconds (user and system, with child processes), which are valid on a busy machine, unlike wall time. The
+rows are a thousand offers at half-hourly polls; a price changes at every tenth poll. The texts have 90 synthetic
+words. One process audits the file as `gpuwatch dataset audit` does; 3 % of its rows are copies, and 3 % differ from
+another row in one word.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BOX_PROCESSORS, _BOX_BYTES = 16, 50e9  # the sources' machine and data set
 
 
 def write_prices(path: Path, rows: int) -> None:
-    """A market of so many rows."""
+    """Return a market with this number of rows."""
     draw = random.Random(7)
     offers = []
     for number in range(1000):
@@ -64,7 +64,7 @@ def write_prices(path: Path, rows: int) -> None:
 
 
 def price_seconds(rows: int) -> dict[str, float]:
-    """CPU seconds of each command on a file of so many rows."""
+    """Return the CPU seconds of each command on a file of this number of rows."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("GPUWATCH_BENCH_DIR")) as name:
         folder = Path(name)
         write_prices(folder / "rows.csv", rows)
@@ -95,7 +95,7 @@ def _command_seconds(folder: Path, command: list[str]) -> float:
 
 
 def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, float]]:
-    """Rows and bytes for each CPU second of one processor, by stage."""
+    """Return rows and bytes per CPU second of one processor, by stage."""
     draw = random.Random(1)
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(20_000)]
     lines = [msgspec.json.encode({"text": " ".join(draw.choices(words, k=90))}) + b"\n" for _ in range(texts)]
@@ -113,13 +113,13 @@ def stage_rates(texts: int, model_texts: int = 300) -> dict[str, tuple[float, fl
         found[stage] = (rate, rate * size)
     embedder = open_embedder(None, "onnx-int8", 1)
     words = ["the", "price", "of", "a", "card", "is", "what", "a", "market", "pays", "for", "it"] * 11
-    common = " ".join(words[:126])  # a token each, and two about them: 128
+    common = " ".join(words[:126])  # a token each, plus two special ones: 128
     rate = model_texts / _cpu_seconds(lambda: embedder.vectors([common] * model_texts))
     return found | {"model, 128 tokens": (rate, rate * len(common))}
 
 
 def file_seconds(megabytes: int) -> tuple[dict[str, float], dict[str, int]]:
-    """CPU seconds of each stage of an audit of a file of that size, and what it found."""
+    """Return the CPU seconds of each stage of an audit of a file of that size, and its results."""
     spent: dict[str, float] = {}
     last = time.process_time()
 
@@ -153,7 +153,7 @@ def file_seconds(megabytes: int) -> tuple[dict[str, float], dict[str, int]]:
 
 
 def write_texts(path: Path, size: int) -> tuple[int, int]:
-    """A data set of that many bytes; how many rows are copies, and how many differ from another one in a word."""
+    """Write a data set of that size; return how many rows are copies, and how many differ in one word."""
     draw, written, copies, near = random.Random(3), 0, 0, 0
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(20_000)]
     kept: list[list[str]] = []
@@ -179,7 +179,7 @@ def _cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def hours_for_the_box(rates: dict[str, tuple[float, float]], sample: int = SAMPLE) -> float:
-    """Extrapolated: all stages over 50 GB on 16 processors; the comparison runs on one, and the model on a sample."""
+    """Extrapolate: all stages over 50 GB on 16 processors; the comparison runs on one, the model on a sample."""
     exact, sketches, comparison, model = rates.values()
     parallel = _BOX_BYTES / exact[1] + _BOX_BYTES / sketches[1] + sample / model[0]
     return (parallel / _BOX_PROCESSORS + _BOX_BYTES / comparison[1]) / 3600

@@ -1,11 +1,11 @@
-"""How often `gpuwatch calendar` says "no effect" where there is none, and finds what is there.
+"""How often `gpuwatch calendar` reports "no effect" correctly, and finds an effect that exists.
 
     python -m benchmarks.calendar_accuracy [--runs 200] [--weeks 2,4,8] [--process NAME] [--only quiet|power]
 
-Prices are made up hour by hour by processes that know no clock (or one price a day), with noise of other kinds than the
-tests assume: prices that stand for days, wander, fall for some hours, jump and decay. A run is right if not one of its
-comparisons (night, weekend, 24 hours) claims anything. Then nights or weekends are made cheaper by 5, 10 and 30 %.
-200 runs take half an hour; `--runs 20 --weeks 4` a minute.
+Processes without a clock (or with one price a day) generate hourly prices, with other noise than the tests assume:
+prices that stay for days, wander, fall for some hours, jump and decay. A run is right if none of its comparisons
+(night, weekend, 24 hours) claims an effect. Then nights or weekends are made cheaper by 5, 10 and 30 %. 200 runs
+take half an hour; `--runs 20 --weeks 4` takes a minute.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def autoregressive(phi: float, step: float) -> Process:
 
 
 def plateaus(mean_hours: float, step: float = 0.15, *, wanders: bool = False) -> Process:
-    """One price for days, then another: drawn anew, or a step away from the last."""
+    """One price for days, then another: independent of the last, or a step away from it."""
 
     def made(hours: int, rng: np.random.Generator) -> Logs:
         ends = np.cumsum(rng.exponential(mean_hours, int(3 * hours / mean_hours) + 50))
@@ -84,7 +84,7 @@ def daily(at_hour: int, chance: float = 1.0) -> Process:
 
 
 def dips(hours: int, rng: np.random.Generator) -> Logs:
-    """One price, and offers far under it for some hours."""
+    """One price, and offers far below it for some hours."""
     logs = np.zeros(hours)
     for hour in np.flatnonzero(rng.random(hours) < 1 / 60):
         logs[hour : hour + 1 + int(rng.exponential(4))] -= rng.uniform(0.1, 0.8)
@@ -92,7 +92,7 @@ def dips(hours: int, rng: np.random.Generator) -> Logs:
 
 
 def saw(hours: int, rng: np.random.Generator) -> Logs:
-    """Jumps up, and comes down slowly."""
+    """Jumps up, and falls slowly."""
     logs, at = np.empty(hours), 0.0
     for hour, jump in enumerate(rng.exponential(0.3, hours) * (rng.random(hours) < 1 / 40)):
         at = 0.98 * at + jump
@@ -101,7 +101,7 @@ def saw(hours: int, rng: np.random.Generator) -> Logs:
 
 
 def cheapest_of_offers(hours: int, rng: np.random.Generator) -> Logs:
-    """Offers come and go, each with its price for its life; the cheapest counts."""
+    """Offers appear and disappear, each with a constant price; the cheapest counts."""
     logs, at = np.full(hours, 0.4), 0.0
     while at < hours:
         at += rng.exponential(8)
@@ -116,9 +116,9 @@ def falling(hours: int, rng: np.random.Generator) -> Logs:
 
 
 def public_shuffled(hours: int, rng: np.random.Generator) -> Logs:
-    """Pieces of the public H100 SXM series, two days long on average, in random order (the stationary bootstrap).
+    """Parts of the public H100 SXM series, two days long on average, in random order (the stationary bootstrap).
 
-    Whole days would keep their clock: by fifteen of them, drawn again and again, some hour is cheaper indeed.
+    Whole days would keep their time of day: with fifteen days, drawn repeatedly, some hour is really cheaper.
     """
     logs = _public()
     begins = rng.random(hours) < 1 / 48
@@ -158,21 +158,21 @@ PROCESSES: dict[str, Process] = {
 
 
 def answered(logs: Logs, first_hour: int, seed: int) -> tuple[list[CalendarEffect], CalendarEffect, list[HourEffect]]:
-    """What the command would say of these prices."""
+    """Return the command's result for these prices."""
     lows = [max(1, round(2e6 * math.exp(log))) for log in logs]
     series = PriceSeries(first_hour=first_hour, lows=lows, polled=[True] * len(lows), source="made up")
     return compare_parts(hourly_logs(series, ZONE), PARTS, seed)
 
 
 def planted(logs: Logs, first_hour: int, part: WeekPart, cheaper: float) -> Logs:
-    """The same prices with a part of the week made cheaper."""
+    """Return the same prices with a part of the week made cheaper."""
     local = [datetime.fromtimestamp((first_hour + at) * 3600, UTC).astimezone(ZONE) for at in range(len(logs))]
     inside = np.array([part.mask[one.weekday() * 24 + one.hour] for one in local])
     return np.asarray(logs + inside * math.log(1 - cheaper))
 
 
 def quiet_share(process: Process, weeks: int, runs: int, seed: int) -> float:
-    """In what share of runs does no comparison claim anything?"""
+    """Return the share of runs in which no comparison claims an effect."""
     quiet = 0
     for run in range(runs):
         rng = np.random.default_rng([seed, weeks, run])
@@ -183,7 +183,7 @@ def quiet_share(process: Process, weeks: int, runs: int, seed: int) -> float:
 
 
 def found_share(process: Process, weeks: int, runs: int, part: int, cheaper: float) -> tuple[float, float]:
-    """In what share of runs is a planted effect called cheaper, and in what share does its interval hold it?"""
+    """Return the share of runs that call a planted effect cheaper, and the share whose interval contains it."""
     found = held = tested = 0
     for run in range(runs):
         rng = np.random.default_rng([7, weeks, run])

@@ -3,9 +3,9 @@
     python -m benchmarks.call_counts [--write] [NAME]...
 
 Each workload runs in a process of its own with `sys.setprofile` in all its threads. Calls of Python and of C functions
-count; those of the import system do not, because they depend on where packages lie. A count that is more than 5 %
-above its budget in `call_budgets.toml` fails. Raising a budget is a line to review: write the reason beside it.
-Budgets are kept per Python version; on a version without budgets the gate says so and passes.
+count; those of the import system do not, because they depend on where packages are. A count that is more than 5 %
+above its budget in `call_budgets.toml` fails. Raising a budget is a line to review: write the reason next to it.
+Budgets are kept per Python version; on a version without budgets the gate reports that and passes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class CallCounter:
-    """Counts calls in this thread, and in every thread that starts after it was made, while it is active."""
+    """Counts calls in this thread, and in every thread that starts after the counter, while it is active."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._active = False
-        threading.setprofile(self._on_event)  # threads of a pool live on: they must be watched from their start
+        threading.setprofile(self._on_event)  # threads of a pool are long-lived: they must be profiled from their start
 
     @property
     def total(self) -> int:
-        """Calls of all threads."""
+        """Return the calls of all threads."""
         return sum(self._counts.values())
 
     @contextmanager
@@ -95,7 +95,7 @@ def check_64(counter: CallCounter) -> None:
 
 
 def decide_10000(counter: CallCounter) -> None:
-    """100 watches against a poll of 10,000 offers, 3 % of them changed since the poll before."""
+    """100 watches against a poll of 10,000 offers, 3 % of them changed since the previous poll."""
     from datetime import timedelta
 
     from benchmarks.seeded_market import START, Market
@@ -129,7 +129,7 @@ def record_10000(counter: CallCounter) -> None:
 
 
 def hunt_to_create(counter: CallCounter) -> None:
-    """One poll of 64 offers that fires and rents: from the question to the order's record."""
+    """One poll of 64 offers that fires and rents: from the query to the record of the order."""
     from benchmarks.reaction import Engine
     from benchmarks.server import running
 
@@ -162,7 +162,7 @@ WORKLOADS: dict[str, Callable[[CallCounter], None]] = {
 
 
 def count(name: str) -> int:
-    """The calls of one workload, in a fresh process; the first run of two only compiles."""
+    """Return the calls of one workload, in a fresh process; the first of two runs only compiles."""
     environment = os.environ | {"PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "benchmarks.call_counts", "--run", name]
     for _ in range(2 if name == "help" else 1):
@@ -173,7 +173,7 @@ def count(name: str) -> int:
 
 
 def verdict(name: str, calls: int, budget: int | None) -> tuple[str, bool]:
-    """A line for a person, and whether the count is within its budget."""
+    """Return a line for a person, and whether the count is within its budget."""
     if budget is None:
         return f"{name:18} {calls:9,} calls; no budget for Python {VERSION}", True
     line = f"{name:18} {calls:9,} calls, budget {budget:9,} ({calls / budget - 1:+.1%})"

@@ -1,9 +1,9 @@
-"""`gpuwatch check` as whole processes, against floors by hand and the marketplace's own command line, in turn.
+"""`gpuwatch check` as a whole process, against hand-written floors and the marketplace's own client, in turn.
 
     python -m benchmarks.check [--sizes 64 2000 10000] [--rounds 15]
 
-Ten watches, stored, installed from a wheel, the settings remembered from an earlier run; a loopback server that answers
-every search with all its offers. Before each process the market moves by one poll interval.
+Ten watches, results stored, gpuwatch installed from a wheel, settings cached by an earlier run; a loopback server
+answers every search with all its offers. Before each process the market moves by one poll interval.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def settings_toml(url: str, folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Nothing of this process but its PATH; a home of its own."""
+    """Return an environment with only PATH of this process, and its own home folder."""
     return {"HOME": str(folder), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "120"}
 
 
 def checks(bench: Path, url: str, folder: Path, rounds: int, move: object) -> Runs:
-    """All commands at one size."""
+    """Return all commands for one size."""
     (folder / "watches.toml").write_text(watches_toml())
     (folder / "gpuwatch.toml").write_text(settings_toml(url, folder))
     python, given = str(bench / "python"), [url, str(folder / "watches.toml")]
@@ -64,7 +64,7 @@ def checks(bench: Path, url: str, folder: Path, rounds: int, move: object) -> Ru
 
 
 def starts(bench: Path, folder: Path, rounds: int) -> Runs:
-    """What comes before any work."""
+    """Prepare everything before the measurement."""
     gpuwatch = str(bench / "gpuwatch")
     commands = {
         "python -c pass": [str(bench / "python"), "-c", "pass"],

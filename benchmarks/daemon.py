@@ -1,11 +1,12 @@
-"""A daemon's poll of the whole market in steady state: processor time and memory, against a floor by hand, in one run.
+"""A daemon's poll of the whole market in steady state: processor time and memory, against a hand-written floor.
 
     python -m benchmarks.daemon [--offers 10000] [--polls 500] [--paired 60]
 
-One poll of gpuwatch: one search that finds every offer, all 100 watches judged on it, and the answer kept in the
-history, by the parts of the daemon's own service. The floor asks by http.client, decodes typed, stores changes and an
-hourly sum, and looks at bars by GPU. Each is a process of its own; they poll in turn, between polls 2 % of the offers
-are repriced and 1 % replaced. After the paired polls gpuwatch goes on alone, to see whether its memory grows.
+One poll of gpuwatch: one search that finds every offer, the evaluation of all 100 watches, and the answer stored in
+the history, with the parts of the daemon's own service. The floor queries with http.client, decodes typed, stores
+changes and an hourly sum, and compares with limits by GPU. Each is a process of its own; they poll in turn. Between
+polls 2 % of the offers are repriced and 1 % replaced. After the paired polls gpuwatch continues alone, to see whether
+its memory grows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MODELS = [
 
 
 def watches() -> list[tuple[str, float]]:
-    """Ten bars for each model, as GPU and most listed USD per GPU-hour; a small part of the offers is under them."""
+    """Ten limits for each model, as GPU and maximum listed USD per GPU-hour; few offers are below them."""
     return [(gpu, usd * (0.4 + 0.04 * step)) for step in range(10) for gpu, usd in _MODELS]
 
 
@@ -75,7 +76,7 @@ def gpuwatch(url: str, folder: Path, opened: ExitStack) -> Callable[[], object]:
     began_at = real_now()
 
     def poll() -> None:
-        # a poll a minute by the clock: what is kept for the running hour must not be that of eight
+        # a poll per minute by the clock: the data of the current hour must not be those of eight
         now = began_at + timedelta(minutes=next(minutes))
         answer = msgspec.structs.replace(adapter.market.search(Query()), observed_at=now)
         observed = made.evaluator.observe(loaded.watches, answer, False, now)
@@ -89,7 +90,7 @@ SIDES = {"floor": floor, "gpuwatch": gpuwatch}
 
 
 def child(side: str, url: str, folder: Path) -> None:
-    """Polls once for every line of standard input, and tells what it took."""
+    """Poll once for every line of standard input, and print the measurements."""
     logging.disable()
     with ExitStack() as opened:
         poll = SIDES[side](url, folder, opened)
@@ -107,7 +108,7 @@ def _status_mb(field: str) -> float:
 
 @contextmanager
 def polled(side: str, url: str, folder: Path) -> Iterator[Callable[[], dict[str, float]]]:
-    """A side in a process of its own; the callable lets it poll once."""
+    """Run a side in its own process; the callable makes it poll once."""
     command = [sys.executable, "-m", "benchmarks.daemon", "--child", side, url, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         given, reported = process.stdin, process.stdout
@@ -125,13 +126,13 @@ def polled(side: str, url: str, folder: Path) -> Iterator[Callable[[], dict[str,
 
 
 def report(offers: int, polls: int, paired: int) -> None:
-    from benchmarks.server import running  # it loads the emulator, which no daemon and no floor needs
+    from benchmarks.server import running  # it loads the emulator, which neither a daemon nor a floor needs
 
     place = os.environ.get("GPUWATCH_BENCH_DIR")
     with tempfile.TemporaryDirectory(dir=place) as folder, running([offers]) as control:
         both: dict[str, list[dict[str, float]]] = {"floor": [], "gpuwatch": []}
         url, where = control.url(offers), Path(folder)
-        with polled("gpuwatch", url, where):  # a daemon's first start judges the settings and makes the database
+        with polled("gpuwatch", url, where):  # a daemon's first start validates the settings and creates the database
             pass
         with polled("floor", url, where) as one, polled("gpuwatch", url, where) as other:
             for number in range(polls):

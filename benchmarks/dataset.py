@@ -1,9 +1,9 @@
-"""`gpuwatch dataset`: what reading costs, what comparing costs, how much memory it takes, and what comparing misses.
+"""`gpuwatch dataset`: the cost of reading and of comparing, the memory, and what comparing misses.
 
     python -m benchmarks.dataset [--rows 200000] [--texts 600]
 
-Reading is measured with the real MiniLM on generated texts. The rest runs on vectors drawn by a seed, which cost
-little: 3 % of the rows are copies with some noise, so that their cosine is from 0.95 to 1.
+Reading is measured with the real MiniLM on generated texts. The rest uses seeded random vectors, which are cheap: 3 %
+of the rows are copies with some noise, so that their cosine is between 0.95 and 1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORDS = [
 
 
 class Drawn:
-    """Stands in for the model: topics, and near copies of the row that the text names."""
+    """Replaces the model: returns topics, and near copies of the row that the text names."""
 
     name, digest, dimensions = "drawn", "drawn", WIDTH
 
@@ -58,7 +58,7 @@ class Drawn:
 
 
 def reading(count: int) -> None:
-    """Texts through the real model."""
+    """Measure texts with the real model."""
     draw = random.Random(1)
     for words in (12, 60, 200):
         texts = [" ".join(draw.choices(WORDS, k=words)) for _ in range(count * 12 // words)]
@@ -71,7 +71,7 @@ def reading(count: int) -> None:
 
 
 def written(path: Path, rows: int) -> int:
-    """The file; answers how many near copies it holds."""
+    """Write the file; return its number of near copies."""
     draw, copies = random.Random(2), 0
     with path.open("w", encoding="utf-8") as file:
         for number in range(rows):
@@ -82,7 +82,7 @@ def written(path: Path, rows: int) -> int:
 
 
 def whole(folder: Path, rows: int) -> Audit:
-    """An audit and a filter of so many rows."""
+    """Measure an audit and a filter of this number of rows."""
     path = folder / "rows.jsonl"
     copies = written(path, rows)
     models = AuditModels(embedder=Drawn(), counter=TokenCounter(find_model(None).tokenizer, estimate=True))
@@ -100,7 +100,7 @@ def whole(folder: Path, rows: int) -> Audit:
     size, began = path.stat().st_size / 1e6, time.perf_counter()
     write_kept(done, folder / "kept.jsonl")
     took = time.perf_counter() - began
-    # the first call of a stage ends the one before it: "grouping" is reported when it begins
+    # the first call of a stage ends the previous one: "grouping" is reported when it begins
     print(f"{rows:,} rows, {size:.0f} MB: read without the model {spent['reading']:.1f} s,")
     print(f"  grouped and compared {spent['grouping'] + spent.get('comparing', 0):.1f} s, copied {took:.1f} s")
     print(f"  near copies found: {int((done.near != NO_ROW).sum()):,} of {copies:,}; clusters: {done.clusters.method}")
@@ -109,7 +109,7 @@ def whole(folder: Path, rows: int) -> Audit:
 
 
 def missed(done: Audit, rows: int) -> None:
-    """Against all pairs, in any clusters, of the first rows."""
+    """Compare with all pairs of the first rows, in any clusters."""
     vectors = np.asarray(done.scanned.vectors[:rows])
     both = apart = 0
     for start in range(0, rows, 2_000):

@@ -1,7 +1,7 @@
-"""A market that changes through a day, by a seed: standing offers above the limits, bargains that come and go below.
+"""A seeded market that changes during a day: standing offers above the limits, short-lived bargains below.
 
-A bargain is an offer at or under a watch's limit: a machine that is listed, or a listed one that gets cheaper. How many
-appear, and for how long they stay, are assumptions (`describe`), not measurements of a marketplace.
+A bargain is an offer at or under a watch's limit: a newly listed machine, or a listed one that becomes cheaper. Their
+number and duration are assumptions (`describe`), not measurements of a marketplace.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gpuwatch.domain.market.gpu_names import catalog
 from gpuwatch.emulator import Marketplace
 from gpuwatch.emulator.hardware import GPUS, GpuModel
 
-LIMIT_SHARE = 0.75  # a watch's limit, of the model's usual price
+LIMIT_SHARE = 0.75  # a watch's limit as a share of the model's usual price
 BARGAIN_EVERY_S = 45 * 60.0  # mean time between two bargains of one GPU
 BARGAIN_LIFE_S, BARGAIN_SPREAD = 8 * 60.0, 1.1  # median, and sigma of its logarithm
 STANDING_LIFE_S = 6 * 3600.0  # mean time until a standing offer leaves or changes its price
-REFUSES_FOR_S = (20.0, 60.0)  # how long a busy marketplace refuses every search, with a Retry-After
+REFUSES_FOR_S = (20.0, 60.0)  # how long a busy marketplace rejects every search, with a Retry-After
 DAY_S = 86_400.0
 _COUNTS, _COUNT_WEIGHTS = [1, 2, 4, 8], [55, 15, 15, 15]
 
 
 class Habits(msgspec.Struct, frozen=True, kw_only=True):
-    """How bargains come and go; assumed."""
+    """The frequency and duration of bargains; assumed."""
 
-    limit_share: float = LIMIT_SHARE  # a watch's limit, of the model's usual price
+    limit_share: float = LIMIT_SHARE  # a watch's limit as a share of the model's usual price
     bargain_every_s: float = BARGAIN_EVERY_S  # mean time between two of one GPU
     bargain_life_s: float = BARGAIN_LIFE_S  # median
 
@@ -46,22 +46,22 @@ class Bargain(msgspec.Struct, kw_only=True):
     usd_hour: float
     appears_s: float
     vanishes_s: float
-    seen_s: float | None = None  # when the first answer to a hunt that holds it had arrived
+    seen_s: float | None = None  # when the first hunt answer with it had arrived
 
 
 def models() -> dict[str, GpuModel]:
-    """What can be watched: the emulator's GPUs by gpuwatch's own names, those with most offers first."""
+    """Return the GPUs that can be watched: the emulator's, by gpuwatch's names, those with most offers first."""
     named = {catalog().resolve(one.name, one.ram_mib / 1024).name: one for one in GPUS if one.name != "A100 PCIE"}
     return dict(sorted(named.items(), key=lambda item: -item[1].weight))
 
 
 def limit_usd(model: GpuModel, habits: Habits = HABITS) -> float:
-    """The limit of a model's watch, USD per GPU-hour."""
+    """Return the limit of a model's watch, USD per GPU-hour."""
     return round(model.usd_hour * habits.limit_share, 4)
 
 
 def describe(refusals_a_day: float, habits: Habits = HABITS) -> str:
-    """The assumptions, for whoever reads the figures."""
+    """Describe the assumptions for readers of the figures."""
     low, high = REFUSES_FOR_S
     return (
         f"bargains of a GPU appear every {habits.bargain_every_s / 60:.0f} min on average and stay for "
@@ -76,8 +76,8 @@ class DayMarket:
 
     Args:
         market: empty.
-        gpus: by gpuwatch's names; each gets standing offers and bargains.
-        refusals_a_day: how often it is busy.
+        gpus: by gpuwatch's names; each has standing offers and bargains.
+        refusals_a_day: how often the marketplace is busy.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class DayMarket:
         self._after(self._rng.expovariate(1 / self._refused_every_s), self._refuse)
 
     def live(self) -> None:
-        """What happens, when it happens; never ends by itself."""
+        """Apply each event at its time; never returns."""
         while self._events:
             due_s = self._events[0][0]
             self._clock.sleep(due_s - self._clock.unix())
@@ -114,7 +114,7 @@ class DayMarket:
             heapq.heappop(self._events)[2]()
 
     def shown(self, offer_id: int) -> Bargain | None:
-        """The bargain that an offer is at this moment, if it is one."""
+        """Return the bargain that an offer is at this moment, if any."""
         return self._open.get(offer_id)
 
     def _after(self, seconds: float, happens: Callable[[], None]) -> None:
@@ -136,7 +136,7 @@ class DayMarket:
         self._after(self._rng.expovariate(1 / STANDING_LIFE_S), lambda: self._change(gpu, model, offer_id, count))
 
     def _change(self, gpu: str, model: GpuModel, offer_id: int, count: int) -> None:
-        """It leaves, and another comes; or its price changes. A bargain is left alone."""
+        """Replace an offer, or change its price. Bargains are left alone."""
         if offer_id not in self._open and self._rng.random() < 0.6:
             del self._standing[gpu][offer_id]
             self._market.withdraw(offer_id)
@@ -147,14 +147,14 @@ class DayMarket:
         self._after(self._rng.expovariate(1 / STANDING_LIFE_S), lambda: self._change(gpu, model, offer_id, count))
 
     def _usual_usd(self, model: GpuModel) -> float:
-        """A GPU's price above the limit: cheaper at night (UTC), dearer in the afternoon."""
+        """Return a GPU's price above the limit: lower at night (UTC), higher in the afternoon."""
         tide = 1 + 0.06 * math.sin((self._clock.unix() % DAY_S / DAY_S - 0.375) * math.tau)
         return max(model.usd_hour * tide * self._rng.lognormvariate(0.0, 0.15), limit_usd(model, self._habits) * 1.02)
 
     # --- bargains -----------------------------------------------------------------------------------------------------
 
     def _bargain(self, gpu: str, model: GpuModel) -> None:
-        """A cheap machine is listed, or, one time in three, a standing one gets cheap for a while."""
+        """List a cheap machine or, one time in three, make a standing one cheap for a while."""
         usd = limit_usd(model, self._habits) * self._rng.uniform(0.8, 0.995)
         life_s = max(15.0, self._habits.bargain_life_s * self._rng.lognormvariate(0.0, BARGAIN_SPREAD))
         offer_id = self._cheapened(gpu, usd) if self._rng.random() < 1 / 3 else None

@@ -2,8 +2,8 @@
 
     python -m benchmarks.idle [--seconds 120] [--size 2000]
 
-The first start creates the database and checks the settings; the second finds both done. After 20 s, in which it starts
-and sweeps once, its processor time is taken as a share of one core, and its resident memory at the end.
+The first start creates the database and validates the settings; the second finds both done. After 20 s, in which it
+starts and sweeps once, the daemon's share of one core is measured, and its resident memory at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WATCHES = [("RTX 4090", 0.1), ("RTX 3090", 0.05), ("H100 SXM", 0.5), ("A100 SXM
 
 @contextmanager
 def marketplace(size: int) -> Iterator[str]:
-    """The emulator as a process; its URL."""
+    """Run the emulator as a process; yields its URL."""
     command = [sys.executable, "-m", "gpuwatch", "emulator", "--size", str(size)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -41,7 +41,7 @@ def settings_toml(url: str, folder: Path) -> str:
 
 
 def measure(folder: Path, seconds: float) -> tuple[float, float]:
-    """Percent of a core, and resident MB, of one daemon."""
+    """Return the percent of a core, and the resident MB, of one daemon."""
     command = [sys.executable, "-m", "gpuwatch", "--config", str(folder / "gpuwatch.toml"), "run"]
     environment = os.environ | {"HOME": str(folder)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as daemon:

@@ -1,9 +1,9 @@
-"""What an idle daemon's processor time goes into: calls a second of each of its tasks, and of its functions.
+"""Where an idle daemon spends its processor time: calls per second of each task, and of its functions.
 
     python -m benchmarks.idle_calls [--after 22] [--seconds 60] [--size 2000] [--functions 20]
 
-The daemon of `benchmarks.idle` runs in a process whose threads are watched by `sys.setprofile`. The first 22 s are left
-out, in which it starts; its first sweep takes three minutes. Calls of Python and of C functions count.
+The daemon of `benchmarks.idle` runs in a process whose threads are profiled with `sys.setprofile`. The first 22 s, in
+which it starts, are left out; its first sweep takes three minutes. Calls of Python and of C functions count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.idle import marketplace, settings_toml
 
 
 class TaskCalls:
-    """Counts calls by the task that makes them; what belongs to none counts for its thread."""
+    """Counts calls by the task that makes them; calls outside tasks count for their thread."""
 
     def __init__(self) -> None:
         self.by_task: Counter[str] = Counter()
@@ -33,7 +33,7 @@ class TaskCalls:
         self._now_in = threading.local()
 
     def on_event(self, frame: FrameType, event: str, arg: Any) -> None:
-        """As `sys.setprofile` calls it."""
+        """Handle an event of `sys.setprofile`."""
         if not self.active or event not in {"call", "c_call"}:
             return
         task = getattr(self._now_in, "task", None) or threading.current_thread().name.rstrip("0123456789_-")
@@ -43,7 +43,7 @@ class TaskCalls:
         self.by_function[f"{task} | {Path(code.co_filename).name}: {name}"] += 1
 
     def watch_tasks(self) -> None:
-        """Have the calls of each run counted for its task."""
+        """Count the calls of each run for its task."""
         from gpuwatch.daemon.task_progress import PeriodicTask, TaskProgress
 
         run = TaskProgress.run
@@ -58,7 +58,7 @@ class TaskCalls:
         setattr(TaskProgress, run.__name__, named)
 
     def measure(self, after: float, seconds: float, functions: int) -> None:
-        """Wait, count for so long, print, end the process."""
+        """Wait, count for this time, print, end the process."""
         time.sleep(after)
         self.active = True
         time.sleep(seconds)
@@ -72,7 +72,7 @@ class TaskCalls:
 
 
 def run_daemon(config: str, after: float, seconds: float, functions: int) -> None:
-    """The daemon, in this process."""
+    """Run the daemon in this process."""
     calls = TaskCalls()
     threading.Thread(target=calls.measure, args=(after, seconds, functions), daemon=True).start()
     threading.setprofile(calls.on_event)

@@ -1,6 +1,6 @@
 """gpuwatch as a user has it: a wheel in an environment of its own, with compiled bytecode (`.venv-bench`).
 
-The locked packages are installed once; the wheel is built and installed at every run, from the files as they are.
+The locked packages are installed once; every run builds and installs the wheel from the current files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OFFICIAL = ROOT / ".venv-official" / "bin" / "vastai"
 
 
 def bench_environment() -> Path:
-    """The environment's `bin` folder, with today's gpuwatch in it."""
+    """Return the environment's `bin` folder, with the current gpuwatch installed."""
     locked = ROOT / "requirements" / "runtime.txt"
     stamp = f"{sys.version}\n{hashlib.sha256(locked.read_bytes()).hexdigest()}"
     pip = [str(HOME / "bin/python"), "-m", "pip", "--disable-pip-version-check", "-q", "install"]
@@ -28,7 +28,7 @@ def bench_environment() -> Path:
         print("making .venv-bench …", file=sys.stderr)
         venv.create(HOME, with_pip=True, clear=True)
         _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(locked)])
-        _run([*pip, "--no-deps", "httpx>=0.28.1,<1", "idna"])  # of the bare script; an installation has neither
+        _run([*pip, "--no-deps", "httpx>=0.28.1,<1", "idna"])  # for the minimal script; an installation has neither
         done.write_text(stamp)
     with tempfile.TemporaryDirectory() as folder:
         _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder])
@@ -38,7 +38,7 @@ def bench_environment() -> Path:
 
 
 def official_client() -> Path | None:
-    """The marketplace's own command line; None: `make test` was not run here."""
+    """Return the marketplace's own client; None: `make test` has not installed it."""
     return OFFICIAL if OFFICIAL.exists() else None
 
 

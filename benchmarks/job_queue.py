@@ -1,6 +1,6 @@
-"""How long a scheduling pass of the job queue takes: `python -m benchmarks.job_queue` (10,000 queued, 500 running).
+"""The duration of a scheduling pass of the job queue: `python -m benchmarks.job_queue` (10,000 queued, 500 running).
 
-The store is a SQLite file in a temporary folder; launches are kept in memory, as no provider is asked in a pass.
+The store is a SQLite file in a temporary folder; launches are in memory, because a pass queries no provider.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GPUS = (("H100 SXM", "H100 PCIe"), ("A100 SXM 80GB",), ("RTX 4090",), ("L40S",)
 
 
 class NoLaunches:
-    """Nothing is alive, and nothing ended: the pass itself is measured."""
+    """No active and no ended launches: only the pass itself is measured."""
 
     def alive(self, provider: str | None = None) -> list[Any]:
         return []
@@ -41,7 +41,7 @@ class NoLaunches:
 
 
 def a_job(number: int, state: JobState) -> Job:
-    """One of many different jobs."""
+    """Return one of many different jobs."""
     gpus = _GPUS[number % len(_GPUS)]
     watch = Watch(
         name=f"job:job-{number}",
@@ -71,7 +71,7 @@ def a_job(number: int, state: JobState) -> Job:
 
 
 def main() -> int:
-    """Print the passes. Exit code 1: one of them is over the bound, the first two after the start left out."""
+    """Print the passes. Exit code 1: a pass exceeds the limit; the first two are not counted."""
     states = [JobState.QUEUED] * QUEUED + [JobState.RUNNING] * RUNNING
     jobs = [a_job(number, state) for number, state in enumerate(states)]
     with tempfile.TemporaryDirectory() as folder, closing(open_database(f"sqlite:///{Path(folder)}/jobs.db")) as store:
@@ -79,7 +79,7 @@ def main() -> int:
         repository = SqlJobRepository(store)
         repository.submit(jobs)
         del jobs
-        collect_as_usual()  # as the daemon does when it starts
+        collect_as_usual()  # as the daemon does at its start
         tracemalloc.start()
         queue = JobQueue(repository, NoLaunches())  # type: ignore[arg-type]
         started = time.perf_counter()

@@ -1,11 +1,11 @@
-"""The keeper: what it costs, and how long the real daemon takes to end an overdue instance with something gone.
+"""The keeper: its cost, and how long the real daemon takes to end an overdue instance during a fault.
 
     python -m benchmarks.keeper
 
-Three daemons run side by side, each at a marketplace of its own, with `max_runtime = "5s"`: one whose database is
-ruined, one whose task that follows instances hangs, one whose list of instances is never answered. An end is measured
-at the marketplace. The cost is that of the keeper's thread with nothing overdue: one check, and the memory that it adds
-to a process that has loaded the daemon.
+Three daemons run side by side, each at its own marketplace, with `max_runtime = "5s"`: one with a damaged database,
+one whose task that follows instances hangs, one whose list of instances is never answered. The end is measured at the
+marketplace. The cost is that of the keeper's thread with nothing overdue: one check, and the additional memory of a
+process that has loaded the daemon.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ready_within = "{runtime:.0f}s"
 
 @contextmanager
 def daemon(folder: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`gpuwatch run` in this folder."""
+    """Run `gpuwatch run` in this folder."""
     command = [sys.executable, "-m", "gpuwatch", "--config", str(folder / "gpuwatch.toml"), "run"]
     environment = os.environ | {"HOME": str(folder)} | env
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
@@ -63,7 +63,7 @@ def daemon(folder: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ended_after_s(folder: Path, market: Marketplace, running_s: float) -> float:
-    """Seconds past `max_runtime` until the marketplace has no instance."""
+    """Return the seconds past `max_runtime` until the marketplace has no instance."""
     until_s = running_s + MAX_RUNTIME_S + WITHIN_S
     while market.instances():
         if time.monotonic() > until_s:
@@ -79,7 +79,7 @@ def _rented(market: Marketplace) -> float:
 
 
 def database_gone(folder: Path, market: Marketplace) -> float:
-    """The daemon dies, its database is ruined, and it starts again."""
+    """The daemon is killed, its database is damaged, and it starts again."""
     with daemon(folder, **HANGS):
         running_s = _rented(market)
         time.sleep(1.0)
@@ -90,13 +90,13 @@ def database_gone(folder: Path, market: Marketplace) -> float:
 
 
 def scheduler_hung(folder: Path, market: Marketplace) -> float:
-    """The task that follows instances never comes back."""
+    """The task that follows instances never returns."""
     with daemon(folder, **HANGS):
         return ended_after_s(folder, market, _rented(market))
 
 
 def list_down(folder: Path, market: Marketplace) -> float:
-    """The list is never answered, from the moment the instance runs."""
+    """The list is never answered once the instance runs."""
     with daemon(folder):
         running_s = _rented(market)
         time.sleep(1.0)
@@ -117,10 +117,10 @@ def measured(case: Callable[[Path, Marketplace], float]) -> float:
 
 
 def cost(folder: Path) -> tuple[float, float]:
-    """Microseconds of processor time a check, and MB of memory, in a process that has loaded the daemon."""
+    """Return the microseconds of processor time per check, and MB of memory, in a process with a loaded daemon."""
     from gpuwatch import settings
     from gpuwatch.bootstrap import real_monotonic, real_now
-    from gpuwatch.daemon import process  # noqa: F401 its modules are there anyway
+    from gpuwatch.daemon import process  # noqa: F401 its modules are loaded anyway
     from gpuwatch.daemon.keeper_thread import KeeperThread
     from gpuwatch.daemon.notify_socket import Notifier
     from gpuwatch.daemon.task_progress import TaskProgress

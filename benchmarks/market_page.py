@@ -1,9 +1,9 @@
-"""`gpuwatch market` and `gpuwatch history` as processes, on a month of 30 GPUs, against the least that reads its rows.
+"""`gpuwatch market` and `gpuwatch history` as processes, on a month of 30 GPUs, against a minimal reader of the rows.
 
     python -m benchmarks.market_page [--offers 2000] [--rounds 7]
 
-The store is made by gpuwatch itself: 31 days of a seeded market of so many offers of 30 models, looked at every hour;
-3 % of them change from look to look. The floor reads the hours and the prices with raw sqlite3, and shows the lowest.
+gpuwatch itself records the store: 31 days of a seeded market with offers of 30 models, polled every hour; 3 % of the
+offers change from poll to poll. The floor reads the hours and the prices with raw sqlite3, and shows the lowest.
 """
 
 from __future__ import annotations

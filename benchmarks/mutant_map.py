@@ -1,4 +1,4 @@
-"""Which tests run a line, and so which tests may notice a mutant."""
+"""Which tests run a line, and so may notice a mutant in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 
 class MutantLike(Protocol):
-    """What is to be run; `benchmarks.mutants.Mutant`."""
+    """A mutant to run: `benchmarks.mutants.Mutant`."""
 
     file: str
     line: int
@@ -25,7 +25,7 @@ class MutantLike(Protocol):
 
 
 class LineTracer:
-    """Which lines of some files run, in every thread."""
+    """Records which lines of some files run, in every thread."""
 
     def __init__(self, files: list[str]) -> None:
         self.files = files
@@ -43,12 +43,12 @@ class LineTracer:
             self.stop()
 
     def stop(self) -> None:
-        """Trace no longer."""
+        """Stop tracing."""
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
 
     def taken(self) -> dict[str, list[int]]:
-        """Lines by file since the last call."""
+        """Return the lines by file since the last call."""
         lines: dict[str, list[int]] = defaultdict(list)
         for both in sorted(self.seen):
             number, line = divmod(both, 100_000)
@@ -71,7 +71,7 @@ class LineTracer:
 
 
 class TestMap:
-    """Which tests run a line, and how long each takes."""
+    """Which tests run a line, and the duration of each."""
 
     def __init__(self, rows: dict[str, Any]) -> None:
         self.cpu_s = {test: row["cpu_s"] for test, row in rows.items()}
@@ -86,7 +86,7 @@ class TestMap:
         return {test for line in lines for test in found.get(line, ())}
 
     def of_names(self, names: list[str]) -> set[str]:
-        """Tests of the lines that mention a constant or field, and those whose file mentions it."""
+        """Return tests of the lines that mention a constant or field, and tests whose file mentions it."""
         mentions = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
         found: set[str] = set()
         for file in self._by_file:
@@ -98,7 +98,7 @@ class TestMap:
 
 
 class MutantPlace:
-    """Where a mutant lies: the outermost function around it, and what its tests are."""
+    """The place of a mutant: the outermost function around it, and its tests."""
 
     def __init__(self, tree: ast.Module, mutant: MutantLike) -> None:
         self._file, self._line = mutant.file, mutant.line
@@ -124,7 +124,7 @@ class MutantPlace:
                 self._names = [one.id for one in targets if isinstance(one, ast.Name)]
 
     def tests(self, known: TestMap) -> set[str]:
-        """Those that run the line; else those that read the constant or field, or run its function, class or file."""
+        """Return tests that run the line; else those that use the constant or field, or its function, class or file."""
         if self.in_body:
             return known.of_lines(self._file, [self._line]) or known.of_lines(self._file, self.lines)
         found = known.of_names(self._names) if self._names else set()

@@ -1,12 +1,12 @@
-"""How a mutant runs: in a fork of a process that has collected the tests already.
+"""Runs a mutant in a fork of a process that has already collected the tests.
 
-A mutant in the body of a function gets its new code in the fork, in memory: no import, no file written. A mutant that
-works when its module is imported (a constant, a default, what a function computes during imports) runs in a fork of a
+A mutant in the body of a function gets its new code in the fork, in memory: no import, no written file. A mutant that
+takes effect when its module is imported (a constant, a default, a computation during imports) runs in a fork of a
 second process, which has imported libraries but nothing of gpuwatch.
 
-Which tests run, and when they take too long, follows from one measured run of all tests: those that run the line,
-first those of the module's own test file, then the quickest; a test may take ten times its processor time. Tests of
-Hypothesis have a fixed seed, few examples and do not shrink.
+The choice of tests and their time limits follow from one measured run of all tests: the tests that run the line, those
+of the module's own test file first, then the fastest; a test may take ten times its processor time. Tests of
+Hypothesis have a fixed seed and few examples, and do not shrink.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ _LIBRARIES = [
     "sqlalchemy",
     "tenacity",
 ]
-_FILES_MAX = 12  # test files that a process without gpuwatch collects for one mutant
+_FILES_MAX = 12  # test files that a process without gpuwatch collects per mutant
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one mutant may cost."""
+    """Time limits for one mutant."""
 
-    budget_s: float  # processor time that its tests take unmutated
+    budget_s: float  # processor time of its tests without a mutation
     examples: int
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the tests said of a mutant."""
+    """The result of the tests for a mutant."""
 
     verdict: str  # "killed", "timeout" or "survived"
     by: str | None
-    ran: int  # tests
-    covering: int  # tests that run the line
+    ran: int  # number of tests
+    covering: int  # number of tests that run the line
 
 
 def run_mutants(mutants: Sequence[Any], tests: list[str], map_file: Path, report: Path, limits: Limits) -> None:
@@ -82,7 +82,7 @@ def run_mutants(mutants: Sequence[Any], tests: list[str], map_file: Path, report
     server.start()
     sources = [str(file) for file in sorted(Path("gpuwatch").rglob("*.py")) if _is_mutable(file)]
     plugin = _Run(mutants, LineTracer(sources), map_file, report, limits, fresh)
-    # a folder of its own: in the numbered ones, runs of other processes delete what forks still need
+    # its own folder: in the numbered ones, other runs delete files that forks still need
     with tempfile.TemporaryDirectory() as folder, plugin.tracer.active():
         code = pytest.main([*_OPTIONS, f"--basetemp={folder}/tests", *tests], plugins=[plugin])
     if plugin.failure or code not in {0, 5}:
@@ -94,7 +94,7 @@ def _is_mutable(file: Path) -> bool:
 
 
 class _Run:
-    """A plugin: collects the tests, then runs mutants in forks instead of tests."""
+    """A plugin that collects the tests, then runs mutants in forks instead of tests."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class _Run:
         self._at_import = {file: set(lines) for file, lines in at_import.items()}
         self._functions = _functions_of(self.tracer.files)
         self._caches = _caches()
-        gc.freeze()  # forks share the memory as long as the collector does not touch it
+        gc.freeze()  # forks share memory that the collector does not touch
         for number, mutant in enumerate(self._mutants):
             begun = time.monotonic()
             found = self._verdict(mutant)
@@ -147,7 +147,7 @@ class _Run:
         return True
 
     def _warm_up(self, items: list[pytest.Item]) -> None:
-        """Make the template of the databases once; its test is followed by one of another folder."""
+        """Create the template of the databases once; the next test uses another folder."""
         stored = [item for item in items if "_sqlite_template" in getattr(item, "fixturenames", ())]
         others = [item for item in items if stored and item.path.parent != stored[0].path.parent]
         if others:
@@ -158,7 +158,7 @@ class _Run:
         caches = _caches()
         for number, item in enumerate(items):
             if number == 0 or item.path != items[number - 1].path:
-                for cached in caches:  # else only the first test of all would seem to run what fills them
+                for cached in caches:  # else only the very first test would seem to run the code that fills them
                     cached.cache_clear()
             self.tracer.taken()
             begun = time.process_time()
@@ -180,7 +180,7 @@ class _Run:
         new = _code_in(code, place.function, place.first_line)
         in_memory = bool(
             new and functions and place.in_body
-            and self._at_import.get(mutant.file, set()).isdisjoint(place.lines)  # it may have made functions
+            and self._at_import.get(mutant.file, set()).isdisjoint(place.lines)  # it may have created functions
             and all(one.__code__.co_freevars == new.co_freevars for one in functions)
         )  # fmt: skip
         covering = place.tests(self._map)
@@ -207,14 +207,14 @@ class _Run:
         return Verdict("killed" if failed else "survived", failed, ran, len(covering))
 
     def _passes_alone(self, test: str) -> bool:
-        """Whether it passes without a mutant when nothing ran before it; asked once, at its first kill."""
+        """Whether it passes without a mutant if it runs first; determined once, at its first kill."""
         if not self._kills[test]:
             item = self._items[test]
             return _in_fork(lambda pipe: pipe.send(run_tests([item], {}, after=item)), 120) == (None, 1)
         return True
 
     def _chosen(self, mutant: MutantLike, covering: set[str], files_max: int) -> list[str]:
-        """Those that killed before, those of the own test file, the quickest; as many as the budget holds."""
+        """Return tests that killed before, those of the own test file, then the fastest, within the budget."""
         stem = Path(mutant.file).stem
         cpu_s = self._map.cpu_s
         covering = {test for test in covering if test in self._items}
@@ -242,7 +242,7 @@ class _Run:
 
 
 def few_examples(items: Iterable[pytest.Item], examples: int) -> None:
-    """A fixed seed, few examples and no shrinking for every test of Hypothesis."""
+    """Set a fixed seed, few examples and no shrinking for every test of Hypothesis."""
     for item in items:
         function = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
         owner, name = function, "_hypothesis_internal_use_settings"
@@ -256,7 +256,7 @@ def few_examples(items: Iterable[pytest.Item], examples: int) -> None:
 
 
 def run_tests(items: list[pytest.Item], cpu_s: dict[str, float], after: pytest.Item) -> tuple[str | None, int]:
-    """Run until one fails: its name, and how many ran. Too much processor time ends the process (SIGPROF)."""
+    """Run tests until one fails; return its name, and how many ran. Too much processor time ends the process."""
     failed: list[str] = []
 
     class _Listener:
@@ -280,7 +280,7 @@ def run_tests(items: list[pytest.Item], cpu_s: dict[str, float], after: pytest.I
 
 
 def _in_fork(work: Any, wall_s: float) -> Any:
-    """What `work(pipe)` sends from a fork; None if it sends nothing in time."""
+    """Return what `work(pipe)` sends from a fork; None if it sends nothing in time."""
     here, there = multiprocessing.Pipe()
     pid = os.fork()
     if pid == 0:
@@ -299,7 +299,7 @@ def _in_fork(work: Any, wall_s: float) -> Any:
     try:
         ready, _, _ = select.select([here.fileno()], [], [], wall_s)
         return here.recv() if ready else None
-    except EOFError:  # it ended without an answer: killed by SIGPROF, or done
+    except EOFError:  # it ended without an answer: killed by SIGPROF, or finished
         return None
     finally:
         with suppress(ProcessLookupError):
@@ -309,7 +309,7 @@ def _in_fork(work: Any, wall_s: float) -> Any:
 
 
 def _functions_of(files: list[str]) -> dict[tuple[str, str, int], list[FunctionType]]:
-    """Every function object of some files by file, dotted name and first line."""
+    """Return every function object of some files by file, dotted name and first line."""
     wanted = {str(Path(file).resolve()) for file in files}
     found: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
     for one in gc.get_objects():
@@ -320,13 +320,13 @@ def _functions_of(files: list[str]) -> dict[tuple[str, str, int], list[FunctionT
 
 
 def _caches() -> list[Any]:
-    """Every `functools.cache` of gpuwatch: what they remember from the imports would hide mutants."""
+    """Return every `functools.cache` of gpuwatch: values cached during imports would hide mutants."""
     cached = [one for one in gc.get_objects() if hasattr(type(one), "cache_clear")]
     return [one for one in cached if str(one.__module__).startswith("gpuwatch.")]
 
 
 def _code_in(code: CodeType, name: str, first_line: int) -> CodeType | None:
-    """The code of a function inside the code of its module."""
+    """Return the code of a function within the code of its module."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             if inner.co_qualname == name and inner.co_firstlineno == first_line:
@@ -337,7 +337,7 @@ def _code_in(code: CodeType, name: str, first_line: int) -> CodeType | None:
 
 
 class _MutantLoader(SourceFileLoader):
-    """Loads a module from a changed source."""
+    """Loads a module from changed source."""
 
     def __init__(self, name: str, path: str, source: str) -> None:
         super().__init__(name, path)
@@ -376,7 +376,7 @@ class _FreshRun:
 
 
 def _serve_fresh(requests: Connection, limits: Limits) -> None:
-    """Run mutants in forks of this process, which knows libraries only."""
+    """Run mutants in forks of this process, which has loaded only libraries."""
     while True:
         try:
             module, source, cpu_s, wall_s = requests.recv()

@@ -1,10 +1,10 @@
-"""Mutation testing by hand: change one operator, constant or condition at a time and see whether a test notices.
+"""Mutation testing by hand: changes one operator, constant or condition at a time and checks whether a test fails.
 
     PYTHONPATH=. python -m benchmarks.mutants --seed 1 --sample 2000 --report mutants.jsonl gpuwatch/domain
 
-The first run measures which tests run which lines and how long each takes (`--map` keeps it). Then each mutant runs the
-tests that run its line, the likeliest first, until one fails; `benchmarks/mutant_runs.py` says how. A run continues
-a report where it stopped. `--again REPORT` runs the survivors of a report again. docs/mutation.md holds the results.
+The first run measures which tests run which lines, and their durations (`--map` stores that). Then each mutant runs the
+tests that run its line, the most promising first, until one fails; see `benchmarks/mutant_runs.py`. A run continues a
+report where it stopped. `--again REPORT` runs the survivors of a report again. docs/mutation.md has the results.
 Not part of `make check`.
 """
 
@@ -41,7 +41,7 @@ _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: which node of a file's candidates, and which of its variants."""
+    """One change: the index of a file's node, and of its variant."""
 
     file: str
     node: int
@@ -52,7 +52,7 @@ class Mutant:
     after: str
 
     def tree(self) -> ast.Module:
-        """The file with the change, every node at its old place."""
+        """Return the file with the change; every node keeps its position."""
         tree = ast.parse(Path(self.file).read_text())
         target = _candidates(tree)[self.node]
         new = list(variants(target))[self.variant]
@@ -64,7 +64,7 @@ class Mutant:
 
 
 def mutants_of(path: Path) -> list[Mutant]:
-    """Every mutant of a file."""
+    """Yield every mutant of a file."""
     tree = ast.parse(path.read_text())
     owners = dict(_owners(tree))
     found = []
@@ -76,7 +76,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def _owners(tree: ast.AST, name: str = "") -> Iterator[tuple[int, str]]:
-    """The dotted name of the function or class that each node belongs to."""
+    """Return the dotted name of the function or class of each node."""
     for node in ast.iter_child_nodes(tree):
         inner = name
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -86,7 +86,7 @@ def _owners(tree: ast.AST, name: str = "") -> Iterator[tuple[int, str]]:
 
 
 def variants(node: ast.AST) -> Iterator[ast.AST]:
-    """What one node may be replaced with; texts are left alone."""
+    """Yield replacements of one node; texts are not changed."""
     if isinstance(node, ast.Constant):
         yield from _constants(node)
     elif isinstance(node, ast.If | ast.IfExp):
@@ -146,7 +146,7 @@ class _Replace(ast.NodeTransformer):
 
 
 def _candidates(tree: ast.Module) -> list[ast.AST]:
-    """Nodes of code that runs: no annotations, decorators or type-checking imports."""
+    """Yield nodes of code that runs: no annotations, decorators or type-checking imports."""
     skipped: set[int] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST] = []
@@ -166,14 +166,14 @@ def _short(node: ast.AST) -> str:
 
 
 def draw(places: list[Path], seed: int, sample: int) -> tuple[list[Mutant], int]:
-    """A seeded sample, and how many there are."""
+    """Return a seeded sample, and the total number."""
     files = sorted({file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])})
     everything = [mutant for file in files for mutant in mutants_of(file)]
     return random.Random(seed).sample(everything, min(sample or len(everything), len(everything))), len(everything)
 
 
 def survivors_of(report: Path) -> list[Mutant]:
-    """The mutants of this tree that survived in a report, found by function and code: lines may have moved."""
+    """Return the mutants of this tree that survived in a report, found by function and code: lines may have moved."""
     rows = [json.loads(line) for line in report.read_text().splitlines()]
     wanted = {_identity(row) for row in rows if row["verdict"] == "survived"}
     files = sorted({Path(row["file"]) for row in rows})
@@ -185,7 +185,7 @@ def _identity(row: dict[str, object]) -> tuple[object, ...]:
 
 
 def main() -> None:
-    """Draw a sample, run what the report does not hold yet, print the counts."""
+    """Draw a sample, run what the report lacks, print the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "places", nargs="*", type=Path, help="Files or folders below the repository, the working folder."

@@ -1,7 +1,7 @@
-"""Two days of alerts while channels fail, in turn and together: what arrives, where, and how late.
+"""Two days of alerts while channels fail, one by one and together: what arrives, where, and how late.
 
-Telegram cannot be reached, mail drips until its deadline, the webhook refuses. The outbox, the deliverer and its
-threads are the daemon's own; the channels are doubles, and time is virtual: what blocks, blocks for virtual seconds.
+Telegram is unreachable, mail drips until its deadline, the webhook refuses. The outbox, the deliverer and its threads
+are the daemon's own; the channels are doubles, and time is virtual: blocking calls block for virtual seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEP_S = 30.0
 EVENT_EVERY_S = 600.0
 DRIPS_S = 25.0  # then the mail channel gives up
 NAMES = ("telegram", "email", "webhook")
-# a channel's outages, as parts of the whole time: each alone, then all; the webhook is back first
+# outages of a channel, as shares of the whole time: each alone, then all; the webhook recovers first
 OUTAGES = {
     "telegram": ((0.02, 0.25), (0.70, 0.95)),
     "email": ((0.25, 0.45), (0.70, 0.95)),
@@ -41,12 +41,12 @@ _ROUTES = (("telegram",), ("email",), ("webhook",), NAMES)
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What came of the days. Seconds are counted from the moment when some channel worked."""
+    """The results of the days. Delays are in seconds since any channel worked."""
 
     money: int = 0  # alerts about money
-    arrived: int = 0  # … that some channel took
+    arrived: int = 0  # … that some channel accepted
     latest_s: float = 0.0
-    twice: int = 0  # an alert taken twice by one channel
+    twice: int = 0  # alerts that one channel accepted twice
     most_waiting: int = 0  # deliveries pending at once
     most_threads: int = 0
     sent: dict[str, int] = {}
@@ -64,7 +64,7 @@ class _Double:
 
     def __init__(self, name: str, clock: _Clock, total_s: float, fails: Callable[[_Double], None]) -> None:
         self.name = name
-        self.took: dict[str, list[float]] = {}  # alert id → when
+        self.took: dict[str, list[float]] = {}  # alert id → times
         self.blocked_until_s: float | None = None
         self.free = threading.Event()
         self._clock = clock
@@ -81,7 +81,7 @@ class _Double:
             self.took.setdefault(one.alert_id, []).append(self._clock.passed_s)
 
     def block(self, seconds: float) -> None:
-        """Hold the thread until virtual time has passed."""
+        """Block the thread until virtual time has passed."""
         self.free.clear()
         self.blocked_until_s = self._clock.passed_s + seconds
         self.free.wait(60)
@@ -101,7 +101,7 @@ def _refuses(channel: _Double) -> None:
 
 
 def simulate(hours: float, folder: Path) -> Outcome:
-    """Live through it."""
+    """Run the days."""
     clock, total_s = _Clock(), hours * 3600
     doubles = [
         _Double(name, clock, total_s, fails)
@@ -165,7 +165,7 @@ def _judge(outcome: Outcome, doubles: list[_Double], created: dict[str, float], 
         works_s = at_s
         while works_s < total_s and not any(one.works_at(works_s) for one in doubles):
             works_s += STEP_S
-        if at_s < 0 or works_s > total_s - 1200:  # not about money, or too late to be judged
+        if at_s < 0 or works_s > total_s - 1200:  # not about money, or too late to judge
             continue
         outcome.money += 1
         arrived = [min(one.took[alert_id]) for one in doubles if alert_id in one.took]

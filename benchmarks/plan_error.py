@@ -1,9 +1,9 @@
-"""How wrong the planner's speeds are: each published measurement, estimated from the others.
+"""The error of the planner's speeds: each published measurement, estimated from the others.
 
     python -m benchmarks.plan_error [--rows]
 
-The target: a median ratio of at most 1.5, and nine of ten within a factor of 3. "other sources" leaves out every row of
-the same address, which says more about a job that nobody published.
+The goal: a median ratio of at most 1.5, and nine of ten within a factor of 3. "other sources" omits every row of the
+same address, which better represents a job that nobody has published.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_MEDIAN, LEAST_WITHIN_3 = 1.5, 0.9
 
 
 class EstimateError(msgspec.Struct, frozen=True):
-    """The error of estimates of left-out rows."""
+    """The error of the estimates of omitted rows."""
 
     rows: int
     median: float  # ratio
@@ -30,7 +30,7 @@ class EstimateError(msgspec.Struct, frozen=True):
 
 
 def error_of(found: Sequence[HeldOutRow]) -> EstimateError:
-    """Summarise left-out rows; there is at least one."""
+    """Summarise omitted rows; there is at least one."""
     ratios = sorted(one.ratio for one in found)
     middle = len(ratios) // 2
     median = ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
@@ -38,7 +38,7 @@ def error_of(found: Sequence[HeldOutRow]) -> EstimateError:
 
 
 def plan_error(table: ThroughputTable) -> list[tuple[str, str, EstimateError]]:
-    """The error by method and over all: what was left out, the method, the error."""
+    """Return the errors by method and overall: what was omitted, the method, the error."""
     found = []
     for left_out, publications in (("the row", False), ("its source", True)):
         rows = leave_one_out(table, publications=publications)
@@ -50,7 +50,7 @@ def plan_error(table: ThroughputTable) -> list[tuple[str, str, EstimateError]]:
 
 
 def main() -> int:
-    """Print the error; 1: it is above the target."""
+    """Print the error; return 1 if it is above the goal."""
     table = throughput_table()
     print(f"{len(table.rows)} measurements of {len({row.url for row in table.rows})} sources")
     print(f"{'left out':12}{'method':10}{'rows':>5}{'median ratio':>14}{'within 3×':>11}{'worst':>8}{'share':>11}")

@@ -1,8 +1,8 @@
-"""What the planner answers for real jobs whose time was published, against that time.
+"""The planner's estimates for real jobs, against their published times.
 
     python -m benchmarks.plan_jobs [--sources]
 
-None of them is among the measurements that the planner starts from. A ratio above 1: the planner says it takes longer.
+None of them is among the planner's measurements. A ratio above 1: the planner estimates a longer time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JOBS = Path(__file__).with_name("published_jobs.toml")
 
 
 class PlannedJob(msgspec.Struct, frozen=True):
-    """A published job, with what the planner says of it. Hours are of all GPUs together."""
+    """A published job with the planner's estimate. Hours are of all GPUs together."""
 
     name: str
     source: str
@@ -38,17 +38,17 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """The planner's middle against what was published."""
+        """The planner's middle estimate divided by the published time."""
         return self.middle_h / self.published_h
 
     @property
     def is_inside(self) -> bool:
-        """Does the planner's range hold it?"""
+        """Whether the planner's range contains it."""
         return self.low_h <= self.published_h <= self.high_h
 
 
 def planned_jobs() -> list[PlannedJob]:
-    """All published jobs, planned."""
+    """Return all published jobs with estimates."""
     return [_planned(job) for job in tomllib.loads(JOBS.read_text(encoding="utf-8"))["job"]]
 
 
@@ -76,7 +76,7 @@ def _planned(job: dict[str, Any]) -> PlannedJob:
 
 
 def main() -> int:
-    """Print the jobs; with --sources where each is published."""
+    """Print the jobs; with --sources, also where each is published."""
     found = planned_jobs()
     print(f"{'job':36}{'on':22}{'published':>13}{'planned GPU-hours':>26}{'ratio':>8}")
     for one in found:

@@ -1,4 +1,4 @@
-"""A day of the daemon at a marketplace with vast.ai's spacing and quota, on a virtual clock: what it asks and sees.
+"""A day of the daemon at a marketplace with vast.ai's spacing and quota, on a virtual clock: its searches and finds.
 
     python -m benchmarks.polling_day [--hours 24] [--seed 1] [SCENARIO]...
 
@@ -35,7 +35,7 @@ from gpuwatch.providers.toolkit.http.address import Address
 from gpuwatch.providers.toolkit.http.client import PooledHttpClient
 from gpuwatch.providers.vastai.query import wire_names
 
-RECORDED_BESIDES = 2  # GPUs that are recorded and not watched
+RECORDED_BESIDES = 2  # GPUs that are recorded but not watched
 TASKS = ("hunt", "sweep", "health", "roll-up", "auto price")
 SCENARIOS = {
     "1": Scenario(title="1 watch", watches=1),
@@ -46,7 +46,7 @@ SCENARIOS = {
 
 
 class Wire:
-    """The network between gpuwatch's HTTP client and the marketplace, in this process and on the virtual clock."""
+    """Connects gpuwatch's HTTP client with the marketplace, in this process and on the virtual clock."""
 
     def __init__(self, clock: VirtualTime, marketplace: Marketplace, market: DayMarket, seed: int) -> None:
         self.searches: list[Search] = []
@@ -54,7 +54,7 @@ class Wire:
         self._rng = random.Random(seed)
 
     def send(self, request: httpcore.Request, _address: Address) -> httpcore.Response:
-        """Carry a request there, and its answer back; note what a hunt gets to see."""
+        """Transport a request and its answer; note what a hunt sees."""
         clock, task, sent_s = self._clock, self._clock.running.partition(" ")[0], self._clock.monotonic()
         clock.sleep(UPLINK_S)
         sent_headers = {name.decode(): value.decode() for name, value in request.headers}
@@ -83,7 +83,7 @@ class Wire:
         return httpcore.Response(reply.status, headers=list(headers.items()), content=reply.body)
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     def _bargains_in(self, body: bytes) -> list[Bargain]:
         found = (self._market.shown(row.id) for row in _ROWS.decode(body).offers)
@@ -105,13 +105,13 @@ _ROWS = msgspec.json.Decoder(_Rows)
 
 
 def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
-    """Let the daemon live through a scenario.
+    """Run the daemon through a scenario.
 
     Args:
-        folder: for its database and its settings; empty.
+        folder: an empty folder for its database and its settings.
     """
     began = time.process_time()
-    random.seed(seed)  # tenacity draws its waits there
+    random.seed(seed)  # tenacity draws its waits from it
     clock = VirtualTime(scenario.start, seed)
     known = list(models())
     watched = known[: scenario.gpus or scenario.watches]
@@ -147,7 +147,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
     return Day(
         scenario=scenario,
         watched=watched,
-        recorded=[gpu for gpu, _ in worker.sweeper.targets if wire_names((gpu,))],  # of others it has no offers
+        recorded=[gpu for gpu, _ in worker.sweeper.targets if wire_names((gpu,))],  # it has no offers of others
         searches=searches,
         bargains=[one for one in market.bargains if one.gpu in watched and one.appears_s < ends_s],
         covered_s=_covered(folder / "gpuwatch.db", worker.sweeper.targets, scenario.start.timestamp()),
@@ -158,7 +158,7 @@ def simulate(scenario: Scenario, seed: int, folder: Path) -> Day:
 
 
 def watches_of(scenario: Scenario, watched: Sequence[str]) -> list[tuple[str, str, float]]:
-    """Each watch by name, with its GPU and its limit: those that share a GPU have limits of their own, 4 % apart."""
+    """Return each watch by name, with its GPU and limit: watches of one GPU have limits 4 % apart."""
     known, found = models(), []
     for number in range(scenario.watches):
         turn, gpu = number // len(watched), watched[number % len(watched)]
@@ -168,7 +168,7 @@ def watches_of(scenario: Scenario, watched: Sequence[str]) -> list[tuple[str, st
 
 
 class DecisionLog(logging.Handler):
-    """What the daemon logs of its watches, with the moment on the virtual clock."""
+    """Collects the daemon's log lines about its watches, with the virtual time."""
 
     def __init__(self, clock: VirtualTime) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class DecisionLog(logging.Handler):
         self._logger = logging.getLogger("gpuwatch.engine.evaluator")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """ "watch NAME: reason, best …"."""
+        """Parse "watch NAME: reason, best …"."""
         watch = getattr(record, "watch", None)
         if watch is not None:
             said = record.getMessage().removeprefix(f"watch {watch}: ")
@@ -207,7 +207,7 @@ def _settings(scenario: Scenario, watched: Sequence[str], recorded: Sequence[str
 
 
 def _covered(path: Path, targets: Iterable[tuple[str, bool]], start_s: float) -> dict[str, list[float]]:
-    """By GPU: when a complete sweep read it, in seconds since the start, in order."""
+    """Return by GPU when complete sweeps read it, in seconds since the start, in order."""
     query = "SELECT gpu, at_s FROM poll WHERE lane = 'sweep' AND covers = 1 AND completeness = 'complete' ORDER BY at_s"
     found: dict[str, list[float]] = {gpu: [] for gpu, _ in targets}
     with sqlite3.connect(path) as connection:

@@ -1,4 +1,4 @@
-"""What a simulated day of polling brought: its searches, its bargains, and the table of docs/performance.md."""
+"""The results of a simulated day of polling: its searches, its bargains, and the table of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import msgspec
 from benchmarks.day_market import HABITS, Bargain, Habits, describe, models
 
 SPACING_S = 6.0  # source: clients report ten searches a minute
-UPLINK_S, ANSWER_S = 0.1, (0.2, 0.9)  # assumed: the request's way, and until the answer is there
-GAP_S = 3600.0  # the history's sums are by the hour
+UPLINK_S, ANSWER_S = 0.1, (0.2, 0.9)  # assumed: one way of the request, and the time to the answer
+GAP_S = 3600.0  # the history's aggregates are hourly
 MIDNIGHT = datetime(2026, 11, 23, tzinfo=UTC)
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched, and what the marketplace grants."""
+    """What is watched, and the limits of the marketplace."""
 
     title: str
     watches: int
-    rows_per_day: int = 20_000  # as the settings say; 0: no quota
-    granted_rows: int | None = None  # what the marketplace really grants; None: the same
-    refusals_a_day: float = 24.0  # times that the marketplace is busy
+    rows_per_day: int = 20_000  # as in the settings; 0: no quota
+    granted_rows: int | None = None  # the marketplace's real quota; None: the same
+    refusals_a_day: float = 24.0  # how often the marketplace is busy
     hours: float = 24.0
     start: datetime = MIDNIGHT
-    gpus: int | None = None  # that the watches share; None: each watch has its own
-    recorded: int | None = None  # GPUs that are read for the history; None: the watched ones and two more
+    gpus: int | None = None  # shared by the watches; None: each watch has its own
+    recorded: int | None = None  # GPUs read for the history; None: the watched ones and two more
     habits: Habits = HABITS
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """One search as it went over the wire; times in seconds since the start."""
+    """One search as sent; times in seconds since the start."""
 
     sent_s: float
     answered_s: float
@@ -47,16 +47,16 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """What a day brought."""
+    """The results of a day."""
 
     scenario: Scenario
     watched: Sequence[str]
-    recorded: Sequence[str]  # watched ones included, and every model of their names, such as an RTX 4090 of 48 GB
+    recorded: Sequence[str]  # including watched ones, and every model of their names, such as an RTX 4090 of 48 GB
     searches: Sequence[Search]
     bargains: Sequence[Bargain]
-    covered_s: dict[str, list[float]]  # by GPU: when it was read completely for the history, since the start
+    covered_s: dict[str, list[float]]  # by GPU: times of complete readings for the history, since the start
     alerts: int
-    decided: Sequence[tuple[float, str, str]] = ()  # Unix seconds, a watch, and what became of it, when that changed
+    decided: Sequence[tuple[float, str, str]] = ()  # Unix seconds, watch, reason; when the reason changed
     processor_s: float
 
 
@@ -67,7 +67,7 @@ def early(searches: Sequence[Search], spacing_s: float = SPACING_S) -> int:
 
 
 def despite_refusal(searches: Sequence[Search]) -> int:
-    """Searches sent before the time that a refusal had asked for was over; a used-up quota is counted separately."""
+    """Searches sent earlier than a refusal allowed; a used-up quota is counted separately."""
     held_until, found = 0.0, 0
     answers = sorted((one.answered_s, one) for one in searches if one.retry_after_s and not one.quota_spent)
     for one in sorted(searches, key=lambda search: search.sent_s):
@@ -79,7 +79,7 @@ def despite_refusal(searches: Sequence[Search]) -> int:
 
 
 def after_spent_quota(searches: Sequence[Search]) -> tuple[int, float]:
-    """Searches after the first answer that the quota is used up, and for how many hours that lasted."""
+    """Searches after the first answer with a used-up quota, and for how many hours that lasted."""
     spent = [one for one in searches if one.quota_spent]
     if not spent:
         return 0, 0.0
@@ -88,13 +88,13 @@ def after_spent_quota(searches: Sequence[Search]) -> tuple[int, float]:
 
 
 def unread_s(day: Day, gpu: str) -> list[float]:
-    """The stretches of a day in which a GPU was not read for the history, in seconds; their sum is the day."""
+    """The times of a day without a reading of a GPU for the history, in seconds; their sum is the day."""
     moments = [0.0, *day.covered_s[gpu], day.scenario.hours * 3600]
     return [after - before for before, after in itertools.pairwise(moments)]
 
 
 def longest_unasked_s(day: Day, gpu: str) -> float:
-    """The longest time in which no hunt asked for a watched GPU."""
+    """The longest time without a hunt for a watched GPU."""
     wire = models()[gpu].name
     asked = [one.sent_s for one in day.searches if one.task == "hunt" and wire in one.gpu.split(",")]
     moments = [0.0, *asked, day.scenario.hours * 3600]
@@ -102,7 +102,7 @@ def longest_unasked_s(day: Day, gpu: str) -> float:
 
 
 def reactions_s(day: Day) -> list[float]:
-    """From visible to seen, for every bargain that was seen; in order of length."""
+    """The delays from visible to seen of all seen bargains, ascending."""
     return sorted(one.seen_s - one.appears_s for one in day.bargains if one.seen_s is not None)
 
 
@@ -165,7 +165,7 @@ def _longest_unasked(day: Day) -> str:
 
 
 def overlooked(day: Day) -> list[Bargain]:
-    """Missed bargains for whose GPU a hunt was answered while they were there."""
+    """Return the missed bargains whose GPU was successfully hunted while they existed."""
     start_s, known = day.scenario.start.timestamp(), models()
     hunts = [one for one in day.searches if one.task == "hunt" and one.status == 200]
 
@@ -197,7 +197,7 @@ LINES: tuple[tuple[str, Callable[[Day], str]], ...] = (
 
 
 def report(days: Sequence[Day], seed: int) -> None:
-    """Print the table, as it stands in docs/performance.md."""
+    """Print the table as in docs/performance.md."""
     first, (low, high) = days[0].scenario, ANSWER_S
     assumed = (
         f"{first.hours:g} h from {first.start:%H:%M} UTC, seed {seed}. Assumed: {describe(first.refusals_a_day)}; "

@@ -1,7 +1,7 @@
-"""Whole processes, timed in turn (A B C A B C …): ratios are taken round by round, then their median is quoted.
+"""Times whole processes in turn (A B C A B C …): computes ratios in each round, and reports their median.
 
-A machine that slows down for a while hits all of a round alike. `answer_s` is the time until the last byte of standard
-output was there; `wall_s` until the process was gone.
+If the machine slows down for a while, it affects a whole round. `answer_s` is the time until the last byte of standard
+output; `wall_s` until the process ended.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def in_turn(
     cwd: str,
     before: Callable[[], object] = lambda: None,
 ) -> Runs:
-    """Every command once a round, after `before`; the first round warms up and is left out.
+    """Run every command once per round, after `before`; the first round warms up and is not counted.
 
     A command may end with 0 or 1 (a check that found nothing); anything else stops the benchmark.
     """

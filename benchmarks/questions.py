@@ -1,10 +1,10 @@
-"""What the commands ask of the history, against raw SQL on the very same roll-up, in turn, in one run.
+"""The commands' queries on the history, against raw SQL on the same roll-up, in turn, in one run.
 
     python -m benchmarks.questions [--observations 10000000] [--keep FILE]
 
 gpuwatch itself records the history: 60 days of a seeded market of 10,000 offers of 30 models (a minute or two).
-`history` is what `gpuwatch history` reads: the price of each of 30 days; the error of its medians is against exact
-medians out of the intervals.
+`history` is what `gpuwatch history` reads: the price of each of 30 days; the error of its medians is relative to exact
+medians from the intervals.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOW_ONE = f"""SELECT hour / 24, min(min_microusd) FROM hourly WHERE segment_id 
 
 
 def build(database: Database, observations: int) -> None:
-    """Look at the market, evenly over the days."""
+    """Record polls of the market, evenly over the days."""
     polls = max(2, observations // OFFERS)
     every_s = DAYS * 86_400 // polls
     history = SqlHistoryRecorder(database)
@@ -62,7 +62,7 @@ def build(database: Database, observations: int) -> None:
 
 
 def in_turn(ours: Callable[[], Any], floor: Callable[[], Any], rounds: int = 15) -> tuple[float, float, float]:
-    """Median ms of each, and the median of the ratios."""
+    """Return the median ms of each, and the median of the ratios."""
     times: list[tuple[float, float]] = []
     for _ in range(rounds):
         spent = []
@@ -79,13 +79,13 @@ def in_turn(ours: Callable[[], Any], floor: Callable[[], Any], rounds: int = 15)
 
 
 def daily(database: Database, gpu: str | None) -> list[PricePeriod]:
-    """What `gpuwatch history` reads: a line for each day."""
+    """Read what `gpuwatch history` reads: a line for each day."""
     scope = MarketFilter(gpus=None if gpu is None else (gpu,), spot=False)
     return track(database, scope, (SINCE, UNTIL), spans=(PeriodLength.DAY, UTC), rates={}).points
 
 
 def exact_medians(database: Database) -> dict[int, int]:
-    """Day since 1970 → the median of one GPU, weighted by seconds, out of the intervals."""
+    """Return day since 1970 → the median of one GPU, weighted by seconds, from the intervals."""
     by_day: dict[int, dict[int, int]] = {}
     with database.read() as connection:
         executor = driver_executor(connection)

@@ -1,11 +1,11 @@
-"""From an offer visible at the marketplace to the request to rent it there: the whole engine against a bare script.
+"""From an offer visible at the marketplace to the request to rent it: the whole engine against a minimal script.
 
     python -m benchmarks.reaction [--sizes 64 10000] [--trials 60]
 
-gpuwatch's service is built as the daemon builds it (hunt, evaluation, one FULL transaction with decision, alert and
-intent, executor on its thread, adapter over HTTP), with real settings and a database file; only its hunt is called by
-hand and not by the scheduler. Each trial: both poll the list without the bargain (connections warm, the watch armed
-again), the bargain appears, both poll; in turn, in one process. Milliseconds by the server's clock alone.
+gpuwatch's service is built like the daemon's (hunt, evaluation, one FULL transaction with decision, alert and intent,
+executor on its thread, adapter over HTTP), with real settings and a database file; only its hunt is called directly,
+not by the scheduler. Each trial: both poll the list without the bargain (connections warm, the watch rearmed), the
+bargain appears, both poll; in turn, in one process. All milliseconds are by the server's clock.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from gpuwatch.storage.database import Database
 
 GOALS = {64: 1.6, 10_000: 1.10}
 GOAL_TAIL = 3.0  # p99 / median
-MOST_USD = 0.50  # of the GPU price without commission
+MOST_USD = 0.50  # GPU price without commission
 
 
 class Clock:
-    """The monotonic clock, which can be put ahead: orders lie seconds apart, and a trial shall not wait for that."""
+    """The monotonic clock, which can be advanced: orders must be seconds apart, and a trial must not wait for that."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -75,18 +75,18 @@ class Engine:
         (self._hunter,) = (station.hunter for station in self._service.polling.workers.values())
 
     def look(self) -> None:
-        """One round of the hunt, whatever was polled when."""
+        """Run one round of the hunt, regardless of the last poll."""
         assert self._hunter is not None
-        self._hunter._polled_at.clear()  # a trial follows another at once
+        self._hunter._polled_at.clear()  # trials follow one another immediately
         self._station.hunt()
 
     def wait_until_ordered(self) -> None:
-        """Until no order is on its way."""
+        """Wait until no order is in flight."""
         while self._service.slots.in_flight():
             time.sleep(0.002)
 
     def forget(self) -> None:
-        """Remove the launch from the store: every trial finds the same state."""
+        """Delete the launch, so that every trial starts from the same state."""
         self.wait_until_ordered()
         with self._store.write() as connection:
             for name in ("launch_event", "delivery", "alert", "launch"):
@@ -96,7 +96,7 @@ class Engine:
 
 
 def trial(look: Callable[[], None], control: Control, size: int, number: int) -> float:
-    """Milliseconds from visible to requested."""
+    """Return the milliseconds from visible to requested."""
     seen = len(control("launches"))
     look()
     look()

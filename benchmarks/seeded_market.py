@@ -1,8 +1,8 @@
 # ruff: noqa: E501
-"""A seeded market of offers that is like a real one in what matters to a store: models, counts, prices, churn.
+"""A seeded market that resembles a real one in what affects a store: models, counts, prices, churn.
 
-Machines come and go, few reprice; ids, places and figures are made up. Offers are handed out as fresh objects, decoded
-from JSON, so that nothing is shared with the poll before, as in life.
+Machines come and go, few are repriced; ids, places and figures are invented. Offers are new objects, decoded from
+JSON, so that nothing is shared with the previous poll, as in reality.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DECODER = msgspec.json.Decoder(_Answer)
 
 
 class Market:
-    """Offers that change a little from poll to poll."""
+    """Offers that change slightly from poll to poll."""
 
     def __init__(self, offers: int, seed: int = 7) -> None:
         self._rng = random.Random(seed)
@@ -49,7 +49,7 @@ class Market:
     def polls(
         self, count: int, every_s: int = 60, repriced: float = 0.02, replaced: float = 0.01
     ) -> Iterator[list[Offer]]:
-        """So many looks at it; each but the first after a step of churn."""
+        """Yield this number of polls; each after the first follows a step of churn."""
         for number in range(count):
             if number:
                 self._evolve(repriced, replaced)

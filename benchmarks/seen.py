@@ -1,10 +1,10 @@
-"""How long until a watch sees an offer: 1, 5, 20 and 100 watches on 20 GPUs at vast.ai's spacing and quota.
+"""How soon a watch sees an offer: 1, 5, 20 and 100 watches on 20 GPUs at vast.ai's spacing and quota.
 
     python -m benchmarks.seen [--hours 24] [--days 3] [--seed 1] [--rows 20000] [WATCHES]...
 
 The daemon's own service and tasks on a virtual clock, as in `polling_day`. A watch *sees* a bargain when the daemon's
-log first says so. Counted are bargains that find their watch without a match; the first hour, in which the history
-begins, is left out.
+log first mentions it. Only bargains that appear while their watch has no match count; the first hour, in which the
+history begins, is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HABITS = Habits(limit_share=0.7, bargain_every_s=2 * 3600.0, bargain_life_s=15 *
 
 
 def scenario(watches: int, hours: float, rows_per_day: int) -> Scenario:
-    """So many watches on twenty GPUs, all of which are recorded."""
+    """Return this number of watches on twenty GPUs, all of which are recorded."""
     return Scenario(
         title=f"{watches} watch{'es' if watches > 1 else ''}",
         watches=watches,
@@ -43,7 +43,7 @@ def scenario(watches: int, hours: float, rows_per_day: int) -> Scenario:
 
 
 def waits_s(day: Day) -> tuple[list[float], int]:
-    """From visible to seen for every watch and bargain, in order of length; and how many were never seen."""
+    """Return the delays from visible to seen of every watch and bargain, ascending, and the number never seen."""
     found, missed = [], 0
     start_s = day.scenario.start.timestamp() + WARM_UP_S
     for name, gpu, limit in watches_of(day.scenario, day.watched):
@@ -61,7 +61,7 @@ def waits_s(day: Day) -> tuple[list[float], int]:
 
 
 def _is_matched(log: Sequence[tuple[float, bool]], at_s: float) -> bool:
-    """What the log said of the watch last."""
+    """Return the last logged reason of the watch."""
     return next((matched for when, matched in reversed(log) if when < at_s), False)
 
 
@@ -75,14 +75,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     watches: int
     waits_s: Sequence[float]
     missed: int
-    searches: int  # of hunts, a day
-    rows: int  # a day, of hunts
+    searches: int  # of hunts, per day
+    rows: int  # of hunts, per day
     sweep_rows: int
     early: int
 
 
 def measure(watches: int, hours: float, days: int, seed: int, rows_per_day: int) -> Row:
-    """Simulate some days and put them together."""
+    """Simulate several days and combine them."""
     lived = []
     for number in range(days):
         with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +133,7 @@ def main() -> None:
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     first: Row | None = None
     for watches in args.watches or COUNTS:
-        days = args.days if watches >= GPUS else args.days * 4  # few watches meet few bargains
+        days = args.days if watches >= GPUS else args.days * 4  # few watches find few bargains
         row = measure(watches, args.hours, days, args.seed, args.rows)
         first = first or row
         print(_cells(row, first), flush=True)

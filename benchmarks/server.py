@@ -1,12 +1,12 @@
-"""A loopback marketplace for benchmarks: rows of the emulator's market, encoded beforehand, whatever is asked.
+"""A loopback marketplace for benchmarks: rows of the emulator's market, encoded in advance, for any query.
 
-    python -m benchmarks.server [--sizes 64 2000 10000]      prints its port, ends with its standard input
+    python -m benchmarks.server [--sizes 64 2000 10000]      prints its port, ends when its standard input closes
 
-Below `/<N>`: `GET …/api/v0/bundles/` answers all N offers (2.7 KB each, 100 fields), `PUT …/api/v0/asks/<id>/` rents
-and notes when the request was there, `GET …/api/v1/instances/` lists nothing, `GET …/api/v0/users/current/` names the
-account. `POST /control/…`: `evolve/<N>` is one poll interval (2 % repriced, 1 % replaced), `publish/<N>/<k>` makes a
-bargain appear, `withdraw/<N>` takes it away, `launches` tells [[id, ns], …]. Times are CLOCK_MONOTONIC, comparable
-between the processes of a machine.
+Below `/<N>`: `GET …/api/v0/bundles/` returns all N offers (2.7 KB each, 100 fields), `PUT …/api/v0/asks/<id>/` rents
+and records when the request arrived, `GET …/api/v1/instances/` lists nothing, `GET …/api/v0/users/current/` returns
+the account. `POST /control/…`: `evolve/<N>` is one poll interval (2 % repriced, 1 % replaced), `publish/<N>/<k>` adds
+a bargain, `withdraw/<N>` removes it, `launches` returns [[id, ns], …]. Times are CLOCK_MONOTONIC, comparable between
+the processes of a machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PRICES = ("dph_base", "dph_total", "dph_total_adj", "discounted_dph_total", "mi
 
 
 class Rows:
-    """N offers, each encoded once; a poll interval encodes anew what changed."""
+    """N offers, each encoded once; a poll interval encodes only the changed ones again."""
 
     def __init__(self, size: int, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -71,7 +71,7 @@ class Rows:
         self.body = self._body()
 
     def publish(self, number: int) -> int:
-        """A new machine's offer, in the middle of the answer; its id."""
+        """Add a new machine's offer in the middle of the answer; return its id."""
         offer_id = FIRST_BARGAIN + number
         model = next(row for row in self._rows + self._spare if row["gpu_name"] == GPU and row["num_gpus"] == COUNT)
         row = model | {"id": offer_id, "ask_contract_id": offer_id, "machine_id": offer_id, "rentable": True}
@@ -94,7 +94,7 @@ class Rows:
 
 
 class Marketplace:
-    """What the connections share."""
+    """State shared by the connections."""
 
     def __init__(self, sizes: list[int], seed: int = 7) -> None:
         self.rows = {size: Rows(size, seed) for size in sizes}
@@ -180,7 +180,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class Control:
-    """The other end of `/control`."""
+    """The client side of `/control`."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -199,7 +199,7 @@ class Control:
 
 @contextmanager
 def running(sizes: list[int]) -> Iterator[Control]:
-    """The server as a process of its own, with its control."""
+    """Run the server as a process of its own, with its control."""
     command = [sys.executable, "-m", "benchmarks.server", "--sizes", *map(str, sizes)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -1,11 +1,11 @@
-"""Storing polls: gpuwatch's history against a hand-written floor on raw sqlite3, in turn, in one run.
+"""Storing polls: gpuwatch's history against a hand-written floor with raw sqlite3, in turn, in one run.
 
     python -m benchmarks.store [--offers 10000] [--polls 20] [--rounds 5]
 
-The floor keeps what little a history of changes needs: facts of an offer once, a row per changed price, and an hourly
-minimum, maximum, sum and count by GPU and count, fed at every poll; comparing the poll with the state in memory is part
-of it. It runs with the same journal and sync settings as gpuwatch. 2 % of the offers are repriced and 1 % replaced
-from poll to poll. Bytes are growth per offer and poll, checkpointed, over at least one whole hour with its roll-up.
+The floor stores the minimum for a history of changes: facts of an offer once, a row per changed price, and an hourly
+minimum, maximum, sum and count by GPU and count, updated at every poll; it also compares the poll with the state in
+memory. It uses the same journal and sync settings as gpuwatch. 2 % of the offers are repriced and 1 % replaced from
+poll to poll. Bytes are growth per offer and poll, after a checkpoint, over at least one whole hour with its roll-up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HOURLY = """INSERT INTO hourly VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDA
 
 
 class Floor:
-    """The least that stores changes and an hourly sum, by hand."""
+    """The minimal hand-written store of changes and an hourly sum."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite_driver().connect(str(path))
@@ -115,7 +115,7 @@ def an_answer(minute: int, offers: Sequence[Offer]) -> Answer:
 
 
 def used_bytes(path: Path) -> int:
-    """Pages in use, the log folded in."""
+    """Return the pages in use, including the log."""
     with closing(sqlite_driver().connect(str(path))) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         page, pages, free = (
@@ -125,7 +125,7 @@ def used_bytes(path: Path) -> int:
 
 
 def one_round(folder: Path, offers: int, polls: int) -> dict[str, Any]:
-    """Both stores get each poll, in turn: whatever else the machine does hits both."""
+    """Give each poll to both stores in turn: other load on the machine affects both."""
     stores: dict[str, Any] = {"floor": Floor(folder / "floor.db"), "ours": Ours(folder / "ours.db")}
     times: dict[str, list[float]] = {"floor": [], "ours": []}
     first: dict[str, int] = {}
@@ -150,7 +150,7 @@ def one_round(folder: Path, offers: int, polls: int) -> dict[str, Any]:
 
 
 def check_adds_ms(folder: Path, offers: int, rounds: int = 7) -> float:
-    """What storing adds to the process of a `check`: imports and recording, beyond what it has imported anyway."""
+    """Measure the cost of storing in a `check` process: imports and recording, beyond its other imports."""
     path = folder / "ours.db"
     code = (
         "import sys, time, sqlite3, gpuwatch.ports, gpuwatch.domain.market.pricing\n"

@@ -1,11 +1,11 @@
-"""The path of one offer through the daemon's own service: the functions and the data forms it passes on its way.
+"""The path of one offer through the daemon's own service: the functions and data forms on its way.
 
     python -m benchmarks.trace
 
 Runs the service on the embedded marketplace, over HTTP, with real settings and a database file, and profiles one poll
 that rents. A *hop* is a function of gpuwatch that was entered between the search's answer and the create request and
-that is on the call stack when a step of the path happens (match, decide, reserve, commit, requote, send): helpers that
-return before the next step are none. A *data form* is a struct on these frames that holds the offer.
+is on the call stack during a step of the path (match, decide, reserve, commit, requote, send): helpers that return
+before the next step do not count. A *data form* is a struct on these frames that contains the offer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ max_runtime = "1h"
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """One function on the path, and the data forms that it is given or returns."""
+    """One function on the path, and the data forms that it receives or returns."""
 
     function: str
     steps: tuple[str, ...]
@@ -71,7 +71,7 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 class PathTrace:
-    """Watches the threads of one poll, from the search's answer to the create request."""
+    """Profiles the threads of one poll, from the search's answer to the create request."""
 
     def __init__(self, offer_id: str) -> None:
         self.recording = False
@@ -108,7 +108,7 @@ class PathTrace:
             self.recording = False
 
     def hops(self) -> list[Hop]:
-        """In the order of entry."""
+        """Return the hops in the order of entry."""
         found = sorted(self._on_path, key=self._entered.__getitem__)
         return [
             Hop(name, tuple(dict.fromkeys(self._on_path[frame])), self._forms(frame))
@@ -123,7 +123,7 @@ class PathTrace:
         return tuple(found)
 
     def _carries(self, value: object, found: dict[str, None]) -> bool:
-        """Does it hold the offer? Names the structs that do, outermost first."""
+        """Whether a value contains the offer; collects the names of the structs that do, outermost first."""
         if isinstance(value, msgspec.Struct):
             mine: dict[str, None] = {}
             names = type(value).__struct_fields__
@@ -137,13 +137,13 @@ class PathTrace:
         if isinstance(value, Mapping):
             value = tuple(value.values())
         if isinstance(value, list | tuple):
-            held = [self._carries(one, found) for one in value]  # all of them: each may hold another form
+            held = [self._carries(one, found) for one in value]  # all of them: each may contain another form
             return any(held)
         return False
 
 
 def _name(frame: FrameType) -> str | None:
-    """Module and function without the package; None: not gpuwatch's, or the marketplace's own side."""
+    """Return module and function without the package; None: not gpuwatch's, or the marketplace's side."""
     module = frame.f_globals.get("__name__", "")
     if not module.startswith("gpuwatch.") or module.startswith("gpuwatch.emulator"):
         return None
@@ -152,7 +152,7 @@ def _name(frame: FrameType) -> str | None:
 
 
 def trace() -> list[Hop]:
-    """One poll that finds a bargain and rents it."""
+    """Run one poll that finds a bargain and rents it."""
     with tempfile.TemporaryDirectory() as folder, Marketplace(seed=7, key="trace-key", size=150) as market:
         path = Path(folder, "gpuwatch.toml")
         path.write_text(_SETTINGS.format(folder=folder, url=market.url))
@@ -189,12 +189,12 @@ def _profiled(watched: PathTrace) -> Iterator[None]:
 
 
 def data_forms(hops: Sequence[Hop]) -> list[str]:
-    """The distinct ones, in the order of the path."""
+    """Return the distinct ones, in the order of the path."""
     return list(dict.fromkeys(form for hop in hops for form in hop.forms))
 
 
 def as_text(hops: Sequence[Hop]) -> str:
-    """As docs/architecture.md shows it."""
+    """Format the path as docs/architecture.md shows it."""
     lines, before = [], ""
     for number, hop in enumerate(hops, 1):
         step = ", ".join(hop.steps[:2]) if len(hop.steps) == 2 else hop.steps[0]
@@ -207,7 +207,7 @@ def as_text(hops: Sequence[Hop]) -> str:
 
 
 def hops_to_create(hops: Sequence[Hop]) -> int:
-    """How many lie before the launcher of the provider."""
+    """Return the number of hops before the launcher of the provider."""
     return next(number for number, hop in enumerate(hops) if hop.function.startswith("providers."))
 
 

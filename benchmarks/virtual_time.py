@@ -1,8 +1,8 @@
-"""Time that passes only while everybody waits: a day of real tasks, threads and all, in seconds.
+"""Time that passes only while all tasks wait: a day of real tasks, including threads, in seconds.
 
-Each task runs on a thread of its own, as in the daemon, but one at a time: who sleeps hands over to whoever is due
-next, and the clock stands at that moment. What a task does takes no time; what it waits for takes exactly as long as it
-asked for. The same tasks and the same seed give the same day.
+Each task runs on a thread of its own, as in the daemon, but one at a time: a task that sleeps hands over to the one
+that is due next, and the clock jumps to that moment. Work takes no time; waiting takes exactly the requested time. The
+same tasks and the same seed give the same day.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STUCK_AFTER_S = 60.0  # by the real clock, without a single hand-over
 
 
 class TaskStuck(Exception):
-    """A task waits for something else than this clock: nobody can go on."""
+    """A task waits for something other than this clock: no task can continue."""
 
 
 class _Runner:
@@ -35,11 +35,11 @@ class _Runner:
 
 
 class VirtualTime:
-    """A clock and the tasks that live by it. The thread that made it is one of them.
+    """A clock and the tasks that use it. The thread that created it is one of them.
 
     Args:
         start: the first moment; aware, UTC.
-        seed: of the tasks' jitter.
+        seed: for the tasks' jitter.
     """
 
     def __init__(self, start: datetime, seed: int = 1) -> None:
@@ -57,19 +57,19 @@ class VirtualTime:
     # --- the clock ----------------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """The wall clock: aware, UTC."""
+        """Return the wall clock: aware, UTC."""
         return self._start + timedelta(seconds=self._passed_s)
 
     def monotonic(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return self._passed_s
 
     def unix(self) -> float:
-        """Unix seconds, for the emulator."""
+        """Return Unix seconds, for the emulator."""
         return self._start.timestamp() + self._passed_s
 
     def sleep(self, seconds: float) -> None:
-        """Wait, and let the others run meanwhile. After the end nobody waits any more."""
+        """Wait, and let the others run meanwhile. After the end no task waits any more."""
         if self._ended:
             return
         me = self._running
@@ -78,18 +78,18 @@ class VirtualTime:
 
     @property
     def source(self) -> TimeSource:
-        """For `bootstrap`: an event that ends a wait early is looked at by who waits, when the wait is over."""
+        """For `bootstrap`: the waiting task checks the event only when its wait is over."""
         return TimeSource(self.now, self.monotonic, lambda _, seconds: self.sleep(seconds))
 
     # --- the tasks ----------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> str:
-        """The name of the task that runs now."""
+        """Return the name of the current task."""
         return self._running.name
 
     def spawn(self, name: str, run: Callable[[], object]) -> None:
-        """Run something on a thread of its own, as soon as this one waits."""
+        """Start a task on a thread of its own, as soon as this one waits."""
         one = _Runner(name)
         one.thread = threading.Thread(target=self._live, args=(one, run), name=name, daemon=True)
         self._tasks.append(one)
@@ -97,13 +97,13 @@ class VirtualTime:
         one.thread.start()
 
     def repeat(self, task: PeriodicTask) -> None:
-        """Run a periodic task as the daemon's scheduler does: at once, then at its interval, a late run only once."""
+        """Run a periodic task like the daemon's scheduler: at once, then at its interval; late runs are combined."""
 
         def run() -> None:
             due_s = self._passed_s
             while not self._ended:
                 task.run()
-                while due_s <= self._passed_s:  # what fell due while it ran is skipped, as with max_instances = 1
+                while due_s <= self._passed_s:  # runs that were due meanwhile are skipped, as with max_instances = 1
                     due_s += task.every_s + self._rng.uniform(-task.jitter_s, task.jitter_s)
                 self.sleep(due_s - self._passed_s)
 
@@ -111,11 +111,11 @@ class VirtualTime:
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """Let time pass inside; at its end every task gets to its own end, one after the other.
+        """Let time pass inside the block; at its end, let every task finish, one after the other.
 
         Raises:
-            TaskStuck: a task waited for something else.
-            Exception: the first that a task raised.
+            TaskStuck: a task waited for something else than this clock.
+            Exception: the first error of any task.
         """
         try:
             yield
@@ -133,7 +133,7 @@ class VirtualTime:
         me.turn.acquire()
         try:
             run()
-        except BaseException as error:  # raised again on the thread that made this clock
+        except BaseException as error:  # raised again on the thread that created this clock
             self._failure = self._failure or error
             heapq.heappush(self._due, (self._passed_s, -1, self._main))
         if not self._ended:
@@ -153,7 +153,7 @@ class VirtualTime:
         self._raise_failure()
 
     def _wake_next(self, me: _Runner | None = None) -> bool:
-        """Whoever is due next runs now; True if that is `me`."""
+        """Let the task that is due next run; return whether that is `me`."""
         due_s, _, one = heapq.heappop(self._due)
         self._passed_s = max(self._passed_s, due_s)
         self._running = one

@@ -1,13 +1,13 @@
-"""All watches against all offers: `WatchIndex` against the incremental floor, in turn, in one run.
+"""All watches against all offers: `WatchIndex` against an incremental floor, in turn, in one run.
 
     python -m benchmarks.watches [--offers 10000] [--watches 100] [--rounds 15] [--limit 1.3]
 
-The floor is what one would write by hand for exactly this: rules by GPU, each compiled to one expression, looked at
-only for offers whose price changed since the poll before; it gives unordered (watch, offer) pairs. It takes a change of
-the price for the only change there is, which is true of the seeded market and not of a real one: the index compares
-every field, prices exactly with commission and disk, and hands out matches in order. Both must find the same pairs.
-Between polls 2 % of the offers are repriced and 1 % replaced. All are fresh
-objects down to their strings, which is harder than life: an adapter takes names from its tables.
+The floor is what one would write by hand for exactly this purpose: rules by GPU, each compiled to one expression,
+evaluated only for offers whose price changed since the last poll; it gives unordered (watch, offer) pairs. It assumes
+that only prices change, which is true of the seeded market and not of a real one: the index compares every field,
+prices exactly with commission and disk, and returns matches in order. Both must find the same pairs. Between polls 2 %
+of the offers are repriced and 1 % replaced. All objects are new, including their strings, which is harder than in
+reality: an adapter takes names from its tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Pairs = set[tuple[int, str]]  # number of the watch, id of the offer
 
 
 def make_watches(count: int, seed: int = 3) -> list[Watch]:
-    """Four in five name one or two models, the others want memory; the bars let a small part of the offers through."""
+    """Return watches: four in five name one or two models, the others memory; their limits accept few offers."""
     rng = random.Random(seed)
     return [_watch(f"watch-{number}", rng) for number in range(count)]
 
@@ -68,7 +68,7 @@ def _watch(name: str, rng: random.Random) -> Watch:
 
 
 def incremental_floor(watches: list[Watch]) -> Callable[[list[Offer]], Pairs]:
-    """Compiled rules by GPU; only offers whose price changed are looked at."""
+    """Compiled rules by GPU; evaluates only offers whose price changed."""
     rules: dict[str, list[tuple[int, Callable[[Offer], bool]]]] = {gpu: [] for gpu, *_ in MODELS}
     for number, watch in enumerate(watches):
         for gpu in watch.gpu_names:
@@ -103,12 +103,12 @@ def _compiled(watch: Watch) -> Callable[[Offer], bool]:
 
 
 def measure(offers: int, count: int, rounds: int) -> list[tuple[float, float, int]]:
-    """Milliseconds of the index and of the floor, and pairs found, a round."""
+    """Return the milliseconds of the index and of the floor, and the number of pairs, per round."""
     watches = make_watches(count)
     index, floor = WatchIndex(watches, COMMISSIONS), incremental_floor(watches)
     numbers = {watch.name: number for number, watch in enumerate(watches)}
     measured = []
-    mine, theirs = (Market(offers).polls(rounds + 1) for _ in range(2))  # the same offers, each freshly decoded
+    mine, theirs = (Market(offers).polls(rounds + 1) for _ in range(2))  # the same offers, decoded separately
     for at in range(rounds + 1):
         now = START + timedelta(minutes=at)
         found, index_ms = _timed(partial(index.update, now=now), next(mine))
@@ -117,7 +117,7 @@ def measure(offers: int, count: int, rounds: int) -> list[tuple[float, float, in
         if pairs != expected:
             raise SystemExit(f"round {at}: {len(pairs)} pairs, the floor finds {len(expected)}")
         measured.append((index_ms, floor_ms, len(pairs)))
-    return measured[1:]  # the first poll is all new
+    return measured[1:]  # in the first poll everything is new
 
 
 def _timed(work: Callable[[list[Offer]], T], poll: list[Offer]) -> tuple[T, float]:
@@ -128,7 +128,7 @@ def _timed(work: Callable[[list[Offer]], T], poll: list[Offer]) -> tuple[T, floa
 
 
 def main() -> None:
-    """Print each round and the median ratio; exit 1 over the limit."""
+    """Print each round and the median ratio; exit 1 if it exceeds the limit."""
     parser = argparse.ArgumentParser(description="All watches against all offers.")
     parser.add_argument("--offers", type=int, default=10_000)
     parser.add_argument("--watches", type=int, default=100)

@@ -1,11 +1,11 @@
-"""The page beside a daemon, under load: 50 clients of the stream of events, each reading Now again as a browser does.
+"""The page beside a daemon, under load: 50 clients of the event stream, each rereading Now as a browser does.
 
     python -m benchmarks.web_load [--clients 50] [--seconds 90] [--size 150]
 
 The marketplace and the daemon are processes of their own. One watch is always under its limit and reminds every ten
-seconds, so that events come; at each, every client reads Now after a moment, as the page's script does. One more reader
-asks for Now ten times a second. Polls per second and resident memory are taken before any client is there, and beside
-them. Times are those of whole requests on kept connections.
+seconds, which creates events; after each, every client rereads Now after a moment, as the page's script does. Another
+reader requests Now ten times a second. Polls per second and resident memory are measured before the clients start and
+while they run. Times are those of whole requests on persistent connections.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ACCEPT = {"Accept": "text/html"}
 
 
 class Daemon:
-    """`gpuwatch run` with the page."""
+    """Run `gpuwatch run` with the page."""
 
     def __init__(self, folder: Path, url: str) -> None:
         (folder / "gpuwatch.toml").write_text(_SETTINGS.format(folder=folder, url=url))
@@ -83,7 +83,7 @@ class Daemon:
 
 
 class Reader:
-    """Reads Now on one connection, and notes how long each took."""
+    """Reads Now on one connection, and notes the time of each request."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.took_ms: list[float] = []
@@ -99,7 +99,7 @@ class Reader:
 
 
 def client(address: tuple[str, int], reader: Reader, ends_s: float) -> None:
-    """Follow the events; read Now a moment after each, as gpuwatch.js does."""
+    """Follow the events; read Now a moment after each, like gpuwatch.js."""
     with socket.create_connection(address) as stream:
         stream.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
         stream.settimeout(0.5)
@@ -113,11 +113,11 @@ def client(address: tuple[str, int], reader: Reader, ends_s: float) -> None:
                 reader.read()
 
 
-_MOMENT_S = 0.2  # as gpuwatch.js waits
+_MOMENT_S = 0.2  # as in gpuwatch.js
 
 
 def load(daemon: Daemon, clients: int, seconds: float) -> tuple[Reader, list[Reader]]:
-    """The steady reader, and those that events wake."""
+    """Run the steady reader, and the clients that follow events."""
     ends_s = time.monotonic() + seconds
     woken = [Reader(daemon.address) for _ in range(clients)]
     threads = [threading.Thread(target=client, args=(daemon.address, one, ends_s)) for one in woken]

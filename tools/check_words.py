@@ -1,7 +1,7 @@
-"""Refuse private words in names and texts (part of `make check`). The list is `private_words.toml`, beside this file.
+"""Rejects private words in names and texts (part of `make check`). The list is `private_words.toml`, next to this file.
 
-It reads what people read: identifiers, comments, docstrings and sentences in the package, its tests and its tools, and
-the documents. Data is not read: recorded answers, golden files, and strings without a space.
+It checks what people read: identifiers, comments, docstrings and sentences in the package, its tests and its tools,
+and the documents. Data is not checked: recorded answers, golden files, and strings without a space.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ALLOWED = re.compile(r"word-check: allow")
 
 
 class WordList:
-    """The patterns for names and for texts, each with what to write instead."""
+    """Patterns for names and for texts, each with its replacement."""
 
     def __init__(self, path: Path = WORDS) -> None:
         lists = tomllib.loads(path.read_text(encoding="utf-8"))
         self.names = [(re.compile(rf"(?:{word})\Z"), better) for word, better in lists["names"].items()]
         self.texts = [(re.compile(word, re.IGNORECASE), better) for word, better in lists["texts"].items()]
-        self._better: dict[str, list[str]] = {}  # part of a name → what to write instead; most parts are met often
+        self._better: dict[str, list[str]] = {}  # a cache: part of a name → replacements
 
     def in_name(self, name: str) -> Iterator[str]:
-        """One complaint for each private word of an identifier."""
+        """Yield a complaint for each private word of an identifier."""
         for part in PART.findall(name):
             if part not in self._better:
                 self._better[part] = [better for word, better in self.names if word.match(part.lower())]
@@ -48,7 +48,7 @@ class WordList:
                 yield f"name {name!r}: write {better}"
 
     def in_text(self, text: str) -> Iterator[str]:
-        """One complaint for each private phrase of a text."""
+        """Yield a complaint for each private phrase of a text."""
         line = " ".join(text.split())
         for phrase, better in self.texts:
             for found in phrase.finditer(line):
@@ -56,31 +56,31 @@ class WordList:
 
 
 def of_python(source: str, words: WordList) -> Iterator[tuple[int, str]]:
-    """(line, complaint) for each private word of a Python file."""
+    """Yield (line, complaint) for each private word of a Python file."""
     seen: set[str] = set()
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         found: list[str] = []
         if token.type == tokenize.NAME and token.string not in seen:
-            seen.add(token.string)  # once a file is enough
+            seen.add(token.string)  # once per file is enough
             found = list(words.in_name(token.string))
         elif token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
             found = list(words.in_text(token.string))
         for complaint in found:
-            here = lines[max(token.start[0] - 2, 0) : token.start[0]]  # the line, and the one above it
+            here = lines[max(token.start[0] - 2, 0) : token.start[0]]  # this line and the one above it
             if not any(map(ALLOWED.search, here)):
                 yield token.start[0], complaint
 
 
 def of_document(text: str, words: WordList) -> Iterator[tuple[int, str]]:
-    """(line, complaint) for each private phrase of a document."""
+    """Yield (line, complaint) for each private phrase of a document."""
     for number, line in enumerate(text.splitlines(), 1):
         for complaint in words.in_text(line):
             yield number, complaint
 
 
 def complaints(root: Path = ROOT) -> Iterator[str]:
-    """All of them, as file:line: what; sorted by file."""
+    """Return all complaints as file:line: text; sorted by file."""
     words = WordList()
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True)
     for name in sorted(filter(None, listed.stdout.split("\0"))):
@@ -97,7 +97,7 @@ def complaints(root: Path = ROOT) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print every complaint; the exit code is 1 if there is one."""
+    """Print every complaint; return exit code 1 if there is any."""
     found = list(complaints())
     for line in found:
         print(line)

@@ -1,4 +1,4 @@
-"""Write the table of docs/metrics.md from `gpuwatch.app.metric_specs`; a test keeps the two equal."""
+"""Writes the table of docs/metrics.md from `gpuwatch.app.metric_specs`; a test compares the two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEGIN, _END = "<!-- metrics -->\n", "<!-- /metrics -->"
 
 
 def with_table(page: str) -> str:
-    """The page with the newest table."""
+    """Return the page with a new table."""
     before, _, rest = page.partition(_BEGIN)
     after = rest.partition(_END)[2]
     return before + _BEGIN + "\n" + "\n".join(_rows()) + "\n\n" + _END + after

@@ -2,7 +2,7 @@
 
     python -m benchmarks.evidence [--quick] [--only NAME] [--write FILE]
 
-Some minutes; `--quick` half a minute with small samples. Exit code 1: a claim does not hold.
+It takes some minutes; `--quick` takes half a minute, with small samples. Exit code 1: a claim does not hold.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def planner_section() -> Section:
 
 
 def sections(*, quick: bool) -> dict[str, Callable[[], Sequence[Section]]]:
-    """What there is, by name."""
+    """Return all subjects by name."""
     runs, seeds, every_h, rows = (4, 1, 24, 20_000) if quick else (30, 4, 12, ROWS)
     return {
         "calendar": lambda: [calendar_section(runs)],
@@ -65,7 +65,7 @@ def sections(*, quick: bool) -> dict[str, Callable[[], Sequence[Section]]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the page; 1: a claim does not hold."""
+    """Print the page; return 1 if a claim does not hold."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small samples: shows that it runs, proves little")
     parser.add_argument("--only", action="append", choices=list(sections(quick=True)), help="only these subjects")

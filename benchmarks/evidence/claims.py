@@ -1,4 +1,4 @@
-"""A claim, the figure that was found for it, and how both are printed."""
+"""A claim, its measured figure, and how both are printed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class Holds(StrEnum):
-    """The answer to a claim."""
+    """The verdict on a claim."""
 
     YES = "yes"
     NO = "**no**"
-    TOO_FEW = "too few to tell"  # the figure falls short, by less than chance explains
+    TOO_FEW = "too few to tell"  # the figure misses the claim, but by less than chance explains
     NOT_CLAIMED = "not claimed"
 
 
@@ -21,10 +21,10 @@ class Claim(NamedTuple):
     """One line of the page.
 
     Attributes:
-        text: what is claimed.
+        text: the claim.
         found: the figure.
-        needed: what the figure must be; "" if nothing is claimed and the figure only informs.
-        sample: what it was counted over.
+        needed: what the figure must be; "" if there is no claim and the figure is only information.
+        sample: what was counted.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One subject: its claims, and what was left out or assumed."""
+    """One subject: its claims, and its omissions and assumptions."""
 
     title: str
     page: str
@@ -44,7 +44,7 @@ class Section(NamedTuple):
 
 
 def markdown(section: Section) -> Iterable[str]:
-    """The section as lines of Markdown."""
+    """Return the section as lines of Markdown."""
     yield f"## {section.title}\n"
     yield f"Claims of [{section.page}]({section.page}).\n"
     yield "| claim | found | needed | counted over | holds |"
@@ -56,22 +56,22 @@ def markdown(section: Section) -> Iterable[str]:
 
 
 def bullet(text: str) -> str:
-    """An item of a list, in lines that fit."""
+    """Return an item of a list, in lines of limited length."""
     return fill(text, width=120, initial_indent="- ", subsequent_indent="  ")
 
 
 def judged(is_met: bool, is_chance: bool = False) -> Holds:
-    """A figure that is as claimed, or misses the claim by no more than chance explains."""
+    """Return whether a figure meets the claim, or misses it by no more than chance explains."""
     return Holds.YES if is_met else Holds.TOO_FEW if is_chance else Holds.NO
 
 
 def at_most(text: str, value: float, limit: float, sample: str, error: float = 0.0) -> Claim:
-    """A share that must not exceed a limit. error: 95 % of chance, as a share."""
+    """Claim that a share does not exceed a limit. error: 95 % of chance, as a share."""
     return Claim(text, f"{value:.1%}", f"≤ {limit:.0%}", sample, judged(value <= limit, value - error <= limit))
 
 
 def at_least(text: str, value: float, limit: float, sample: str, error: float = 0.0) -> Claim:
-    """A share that must not fall below a limit. error: 95 % of chance, as a share."""
+    """Claim that a share does not fall below a limit. error: 95 % of chance, as a share."""
     found = f"{value:.1%} ± {error:.1%}" if error else f"{value:.1%}"
     return Claim(text, found, f"≥ {100 * limit:.3g}%", sample, judged(value >= limit, value + error >= limit))
 

@@ -14,13 +14,13 @@ WEEKS = 8
 SEED = 20_261_122  # not used while the method was chosen
 MOST_ALARMS, LEAST_POWER = 0.05, 0.80
 SHUFFLED = ("public, shuffled",)
-MORE = dict.fromkeys(SHUFFLED, 7)  # times as many runs: the claim is about this kind alone
+MORE = dict.fromkeys(SHUFFLED, 7)  # times as many runs, because the claim is about this kind
 CLUSTERED = ("plateaus, 12 h", "plateaus, 3 days", "plateaus, 7 days", "plateaus that wander", "a few jumps")
-TABLE = (4.50, 5.50, 2.80, 3.50)  # by day from, to; at night and at weekends from, to: the guides' price table
+TABLE = (4.50, 5.50, 2.80, 3.50)  # by day from, to; at night and at weekends from, to: the price table of the guides
 
 
 def calendar_section(runs: int) -> Section:
-    """How often it is right, `runs` times for each kind of price."""
+    """Return how often it is right, over `runs` runs for each kind of price."""
     runs_of = {name: runs * MORE.get(name, 1) for name in PROCESSES}
     quiet = {name: quiet_share(one, WEEKS, runs_of[name], SEED) for name, one in PROCESSES.items()}
     night = next(at for at, part in enumerate(PARTS) if part.name == "night")
@@ -63,7 +63,7 @@ def _found(power: dict[str, tuple[float, float]], runs: int) -> list[Claim]:
 
 
 def _table() -> list[Claim]:
-    """Six weeks of exactly the guides' table, at its two ends: every part is as much cheaper as it says."""
+    """Return six weeks of exactly the guides' table, at both ends of its ranges: the parts are as cheap as stated."""
     claims = []
     for by_day, at_night in ((TABLE[0], TABLE[2]), (TABLE[1], TABLE[3])):
         logs = np.array([math.log((at_night if _is_off_peak(at) else by_day) / 2) for at in range(6 * 168)])

@@ -1,4 +1,4 @@
-"""What importing, importing again and a backtest on a file cost in processor time."""
+"""The processor time of importing, importing again, and a backtest on a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OFFERS, _CHANGED, _COMES_OR_GOES = 1000, 0.1, 0.02
 
 
 def speed_section(rows: int) -> Section:
-    """Of a file of so many rows: a thousand offers every half hour, of which a tenth changes its price."""
+    """Return the claims for a file of this size: a thousand offers every half hour, a tenth of them repriced."""
     with tempfile.TemporaryDirectory(prefix="gpuwatch-evidence-") as folder:
         path = Path(folder) / "prices.csv"
         write_rows(path, rows)
@@ -46,7 +46,7 @@ def speed_section(rows: int) -> Section:
 
 
 def write_rows(path: Path, rows: int) -> None:
-    """Synthetic price rows, the same each time."""
+    """Yield synthetic price rows, the same each time."""
     rng = random.Random(7)
     offers = [[*rng.choice(_MODELS), rng.choice([1, 2, 4, 8]), rng.uniform(0.2, 4), True] for _ in range(_OFFERS)]
     at, written = datetime(2026, 1, 1, tzinfo=UTC), 0
@@ -65,7 +65,7 @@ def write_rows(path: Path, rows: int) -> None:
 
 
 def _seconds(arguments: Sequence[str], env: dict[str, str], folder: str) -> float:
-    """Processor seconds of a command."""
+    """Return the processor seconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, "-m", "gpuwatch", *arguments], env=env, cwd=folder, check=True, stdout=subprocess.DEVNULL

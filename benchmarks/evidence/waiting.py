@@ -1,4 +1,4 @@
-"""What `advise` states, hour after hour of prices that it has not seen, and what came of it."""
+"""Compares the forecasts of `advise`, hour after hour of unseen prices, with what happened."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gpuwatch.domain.analysis.price_series import PriceSeries, cut_series
 from gpuwatch.storage.price_files import read_rows
 
 DEADLINES_H = (12, 24, 48)
-TRAIN = 0.6  # of each series; nothing is stated before
+TRAIN = 0.6  # share of each series; no forecasts before its end
 SIMULATED_DAYS = 28
 SEED = 20_261_122  # not used while the rules were chosen
-DEARER = 0.0005  # of the price: less is a rounding
+DEARER = 0.0005  # share of the price: a smaller difference is rounding
 
 
 class Stated(NamedTuple):
-    """One statement and what came of it: dollars per GPU-hour."""
+    """One forecast and its outcome: dollars per GPU-hour."""
 
     part: str
-    cluster: str | int  # statements of one of these meet the same prices
+    cluster: str | int  # forecasts of one cluster meet the same prices
     hours: int
     verdict: BuyVerdict
     paid: float
@@ -36,8 +36,8 @@ class Stated(NamedTuple):
     promised: float | None
     low: float
     high: float
-    met: Mapping[float, bool]  # stated share → was its price met before the deadline?
-    is_above: bool  # the price stood above the limit
+    met: Mapping[float, bool]  # stated share → whether its price occurred before the deadline
+    is_above: bool  # whether the price was above the limit
 
     @property
     def saved(self) -> float:
@@ -45,11 +45,11 @@ class Stated(NamedTuple):
 
 
 class Market(NamedTuple):
-    """Series to state something about.
+    """Series to forecast.
 
     Attributes:
-        each_h: hours between two statements.
-        is_one: its series are of one market and move together; otherwise each stands alone.
+        each_h: hours between two forecasts.
+        is_one: whether the series belong to one market and move together; otherwise they are independent.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Market(NamedTuple):
 
 
 def simulated_parts(seeds: int) -> Iterator[Part]:
-    """Each kind of synthetic price, some times."""
+    """Return each kind of synthetic price, several times."""
     for number, (name, process) in enumerate(PROCESSES.items()):
         for seed in range(seeds):
             logs = process(SIMULATED_DAYS * 24, np.random.default_rng([SEED, number, seed]))
@@ -70,7 +70,7 @@ def simulated_parts(seeds: int) -> Iterator[Part]:
 
 
 def statements(part: Part, hours: int, every_h: int, *, is_one_market: bool = True) -> Iterator[Stated | None]:
-    """What is stated every so often in the last part of a series; None: nobody saw its deadline, or too little data."""
+    """Return a forecast at intervals in the last part of a series; None: its deadline is not covered, or no data."""
     path = price_path_of(part.series)
     begin = int(len(path.prices) * TRAIN)
     for end in range(begin, len(path.prices), every_h):
@@ -107,7 +107,7 @@ def _stated(part: Part, path: PricePath, end: int, hours: int, cluster: str | in
 
 
 def waiting_sections(seeds: int, every_h: int) -> list[Section]:
-    """Public prices behind the date split, and synthetic ones."""
+    """Return public prices after the date split, and synthetic ones."""
     return [_section(market) for market in _markets(seeds, every_h)]
 
 
@@ -139,7 +139,7 @@ def _section(market: Market) -> Section:
 
 
 def _by_part(found: Sequence[Stated], other: str) -> Numbers:
-    """The mean cost against another rule, for each series."""
+    """Return the mean cost against another rule, for each series."""
     sums: dict[str, list[float]] = {}
     for one in found:
         both = sums.setdefault(one.part, [0.0, 0.0])

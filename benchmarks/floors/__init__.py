@@ -1,1 +1,1 @@
-"""What each figure is measured against, written by hand: the least that does the same thing."""
+"""Hand-written floors that the figures are compared with: the least code with the same result."""

@@ -1,4 +1,4 @@
-"""The bare script of a check: httpx, a typed decode, the watches' cheapest offers printed. Nothing is stored.
+"""The minimal script of a check: httpx, a typed decode, the watches' cheapest offers printed. Nothing is stored.
 
 argv: base URL, watches.toml.
 """
@@ -6,7 +6,7 @@ argv: base URL, watches.toml.
 import sys
 import tomllib
 
-sys.modules["httpx._main"] = None  # type: ignore[assignment]  # else its command line, with rich and click, is loaded
+sys.modules["httpx._main"] = None  # type: ignore[assignment]  # else it loads its command line, with rich and click
 
 import httpx  # noqa: E402
 import msgspec  # noqa: E402

@@ -1,4 +1,4 @@
-"""A poll of the market by hand: http.client, a typed decode, only changes and an hourly sum stored, bars by GPU."""
+"""A poll by hand: http.client, a typed decode, only changes and an hourly sum stored, limits by GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, gc=False):
 
 
 class Floor:
-    """`bars`: GPU name at the marketplace → the most that a watch pays, one for each watch."""
+    """`bars`: GPU name at the marketplace → the maximum price of each watch."""
 
     def __init__(self, url: str, folder: Path, bars: Mapping[str, Sequence[float]]) -> None:
         _, _, host, prefix = url.split("/")

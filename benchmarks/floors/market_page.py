@@ -1,4 +1,4 @@
-"""The market on a page by hand: the rows of a month with raw sqlite3, the lowest price of each GPU printed.
+"""The market page by hand: reads the rows of a month with raw sqlite3, and prints the lowest price of each GPU.
 
 argv: database, the end of the month in seconds since 1970.
 """

@@ -1,4 +1,4 @@
-"""From an offer to its rent by hand: httpx, a typed decode, one filter, an intent committed to disk, the request."""
+"""From an offer to its rent, by hand: httpx, a typed decode, one filter, a committed intent, the request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Answer(msgspec.Struct):
 
 
 class Floor:
-    """The same driver, journal and sync as gpuwatch: the disk's part is equal for both."""
+    """The same driver, journal and sync as gpuwatch, so that the disk costs both the same."""
 
     def __init__(self, url: str, folder: Path, gpu: str, most_usd: float) -> None:
         self._url, self._gpu, self._most_usd = url, gpu, most_usd

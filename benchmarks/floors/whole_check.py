@@ -1,11 +1,11 @@
-"""A whole check by hand: arguments, a TOML file, http.client with TLS ready, a typed decode, the difference to what is
-on disk, changes and an hourly sum stored through SQLAlchemy Core, the watches' cheapest offers printed.
+"""A whole check by hand: arguments, a TOML file, http.client with TLS ready, a typed decode, the difference to the
+stored state, changes and an hourly sum stored with SQLAlchemy Core, the watches' cheapest offers printed.
 
 argv: base URL, watches.toml, database.
 """
 
 import argparse
-import http.client  # brings ssl with it, as any client of an https API must
+import http.client  # imports ssl, as any client of an https API must
 import sys
 import time
 import tomllib

@@ -1,4 +1,4 @@
-"""The launches as rows: reserved by `launch_admission`, moved on by whoever holds the newest version."""
+"""The launches as rows: reserved by `launch_admission`, changed by the process with the newest version."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _ALIVE = select(launches).where(IS_ALIVE).order_by(launches.c.intended_at_ms)
 
 
 class SqlLaunchRepository:
-    """All launches. Every transition is one transaction: the row, its event, and the alert about it.
+    """All launches. Every transition is one transaction: the row, its event, and its alert.
 
     Args:
-        obligations: the keeper's file, which follows what is read and written here.
+        obligations: the keeper's file, which is updated from the rows read and written here.
     """
 
     def __init__(self, database: Database, obligations: ObligationLog = NO_OBLIGATION_LOG) -> None:
@@ -64,29 +64,29 @@ class SqlLaunchRepository:
         self._alive = QueryCache(database, lambda connection: [launch_of(row) for row in connection.execute(_ALIVE)])
 
     def get(self, launch_id: str) -> Launch | None:
-        """One launch. Raises StoreError."""
+        """Return one launch. Raises StoreError."""
         found = self._read(select(launches).where(launches.c.launch_id == launch_id))
         return found[0] if found else None
 
     def alive(self, provider: str | None = None) -> list[Launch]:
-        """Those that are not over, oldest first. Raises StoreError."""
+        """Return active launches, oldest first. Raises StoreError."""
         alive = [launch for launch in self._alive.get() if provider is None or launch.provider == provider]
         self._obligations.follow(alive)  # another host may have extended or ended one
         return alive
 
     def all(self, watch: str | None = None) -> list[Launch]:
-        """Every launch, newest first. Raises StoreError."""
+        """Return every launch, newest first. Raises StoreError."""
         query = select(launches).order_by(launches.c.intended_at_ms.desc(), launches.c.launch_id)
         return self._read(query if watch is None else query.where(launches.c.watch == watch))
 
     def reopened(self, provider: str | None = None) -> list[Launch]:
-        """Living launches that were over before. Raises StoreError."""
+        """Return active launches that had ended before. Raises StoreError."""
         was_over = select(launch_event.c.launch_id).where(launch_event.c.from_state.in_(OVER_STATES))
         query = select(launches).where(IS_ALIVE, launches.c.launch_id.in_(was_over))
         return self._read(query if provider is None else query.where(launches.c.provider == provider))
 
     def events(self, launch_id: str) -> list[LaunchEvent]:
-        """Its transitions, oldest first. Raises StoreError."""
+        """Return its transitions, oldest first. Raises StoreError."""
         of_it = select(launch_event).where(launch_event.c.launch_id == launch_id).order_by(launch_event.c.id)
         with self._database.read() as connection:
             return [event_of_row(row) for row in connection.execute(of_it)]
@@ -103,15 +103,15 @@ class SqlLaunchRepository:
         hook: str | None = None,
         **changes: Any,
     ) -> Launch:
-        """One transition with its event, its hook and its alert, unless somebody else made one meanwhile.
+        """Apply one transition with its event, hook and alert, unless another process has changed the launch.
 
-        Raises LaunchConflict, StoreError: it was not written; nothing may be done on the strength of it.
+        Raises LaunchConflict, StoreError: it was not written, so its effects must not be carried out.
         """
         if not may_transition(launch.state, to_state):
             raise LaunchConflict(f"launch {launch.launch_id} cannot change from {launch.state} to {to_state}")
         moved = msgspec.structs.replace(launch, state=to_state, version=launch.version + 1, **changes)
         with self._database.write() as connection:
-            if is_counted_failure(moved):  # two failures at one moment count each other
+            if is_counted_failure(moved):  # two simultaneous failures count each other
                 lock_reservations(connection)
             if launch.is_over:
                 lock_reservations(connection)
@@ -133,7 +133,7 @@ class SqlLaunchRepository:
             raise LaunchConflict(f"launch {launch.launch_id} was changed concurrently")
         connection.execute(insert(launch_event), row_of_event(moved, launch.state, cause, now, words))
 
-    def retarget(  # noqa: PLR0913 the two last are what the row says beside
+    def retarget(  # noqa: PLR0913 the last two are further fields of the row
         self,
         launch: Launch,
         match: Match,
@@ -144,9 +144,9 @@ class SqlLaunchRepository:
         place: Mapping[str, Any] | None = None,
         words: str | None = None,
     ) -> Launch | LaunchRefusal:
-        """Ask for another offer instead: the same rules as for the first, but for the slot, which it has.
+        """Change to another offer, by the rules of the first one, except for the slot, which it already has.
 
-        Raises LaunchConflict, StoreError: it was not written; the offer must not be asked for.
+        Raises LaunchConflict, StoreError: it was not written, so the offer must not be requested.
         """
         fields = {**offer_fields(match, watch), **(place or {})}
         pointed = msgspec.structs.replace(launch, state=LaunchState.REQUESTED, version=launch.version + 1, **fields)
@@ -164,9 +164,9 @@ class SqlLaunchRepository:
     def extend(
         self, launch: Launch, by_s: float, budget: Budget, of_watch: Budget, now: datetime
     ) -> Launch | LaunchRefusal:
-        """Give it a later end, if the budgets allow it for that long. The keeper's file has it before the row does.
+        """Extend its end, if the budgets allow that. The keeper's file is written before the row.
 
-        Raises LaunchConflict, StoreError: it was not written; the old end holds.
+        Raises LaunchConflict, StoreError: it was not written, and the old end stays.
         """
         later = msgspec.structs.replace(
             launch, max_runtime_s=(launch.max_runtime_s or 0.0) + by_s, version=launch.version + 1
@@ -179,35 +179,35 @@ class SqlLaunchRepository:
                 if refusal is None:
                     self._obligations.record_extension(later)
                     self._step(connection, launch, later, f"extended by {format_duration(by_s)}", now)
-        except (LaunchConflict, StoreError):  # the row has the old end: so has the file
+        except (LaunchConflict, StoreError):  # the row has the old end, so the file must have it, too
             self._obligations.follow([msgspec.structs.replace(launch, version=later.version)])
             raise
         return refusal or later
 
     def may_send(self, launch: Launch, now: datetime) -> LaunchRefusal | None:
-        """The last look before its order is sent: renting paused, or the machine blocked, since it was reserved?
+        """Check right before the order is sent whether renting was paused or the machine blocked since the reservation.
 
         Raises:
-            LaunchConflict: somebody took it over since; a process that slept long must not send what others gave up.
-            StoreError: that cannot be read; the order must not be sent.
+            LaunchConflict: another process took it over; a process that slept long must not send an abandoned order.
+            StoreError: reading failed, so the order must not be sent.
         """
         with self._database.read() as connection:
             return refusal_before_send(connection, launch, now)
 
     def known_foreign_instances(self, provider: str) -> frozenset[str]:
-        """Ids of labelled instances that the owner said are not of this installation. Raises StoreError."""
+        """Return ids of labelled instances that the owner assigned to other installations. Raises StoreError."""
         with self._database.read() as connection:
             ids = select(foreign_instance.c.instance_id).where(foreign_instance.c.provider == provider)
             return frozenset(connection.execute(ids).scalars())
 
     def over_with_instances(self, provider: str, instance_ids: Collection[str]) -> list[Launch]:
-        """Launches that are over and had one of these instances, the oldest first. Raises StoreError."""
+        """Return ended launches that had one of these instances, oldest first. Raises StoreError."""
         had = and_(launches.c.provider == provider, launches.c.instance_id.in_(list(instance_ids)))
         over = select(launches).where(had, launches.c.state.in_(OVER_STATES))
         return self._read(over.order_by(launches.c.intended_at_ms))
 
     def accounted_instances(self, provider: str, instance_ids: Collection[str]) -> frozenset[str]:
-        """Which of them a launch has or had, or the owner said are not of this installation. Raises StoreError."""
+        """Return which of them a launch has or had, or belong to other installations. Raises StoreError."""
         ids = list(instance_ids)
         with self._database.read() as connection:
             had = select(launches.c.instance_id).where(launches.c.provider == provider, launches.c.instance_id.in_(ids))
@@ -217,30 +217,30 @@ class SqlLaunchRepository:
             return frozenset(connection.execute(had.union(disowned)).scalars())
 
     def foreign_installations(self) -> frozenset[str]:
-        """Ids of installations whose instances the owner said are not of this one. Raises StoreError."""
+        """Return ids of installations whose instances the owner assigned to others. Raises StoreError."""
         with self._database.read() as connection:
             return frozenset(connection.execute(select(foreign_installation.c.install_id)).scalars())
 
     def unknown_instances(self, provider: str) -> list[UnknownInstance]:
-        """Instances that hold renting there until they are settled, oldest first. Raises StoreError."""
+        """Return instances that block renting there until they are settled, oldest first. Raises StoreError."""
         with self._database.read() as connection:
             return load_unknown(connection, provider)
 
     def add_unknown_instance(self, unknown: UnknownInstance) -> None:
-        """Keep one; of what is kept already nothing changes. Raises StoreError."""
+        """Store one; an existing row stays unchanged. Raises StoreError."""
         with self._database.write() as connection:
             add_unknown(connection, unknown)
 
     def remove_unknown_instance(self, unknown: UnknownInstance) -> None:
-        """It is settled. Raises StoreError."""
+        """Delete a settled one. Raises StoreError."""
         with self._database.write() as connection:
             remove_unknown(connection, unknown.provider, [unknown.instance_id])
 
     def mark_foreign(self, provider: str, instance_id: str, now: datetime, install_id: str | None = None) -> bool:
-        """The owner says that it is not of this installation; False: that was known.
+        """Store that it belongs to another installation, as the owner stated; False: that was known.
 
         Args:
-            install_id: of the installation that its label names; if it is another one, all its instances are meant.
+            install_id: the installation that its label names; if it is another one, this covers all its instances.
 
         Raises:
             StoreError: it was not written.
@@ -254,7 +254,7 @@ class SqlLaunchRepository:
             return insert_if_absent(connection, foreign_instance, row)
 
     def adopt(self, launch: Launch, now: datetime, news: OutboxAlert) -> bool:
-        """Write down a launch for an instance that is there already, and tell it; False: another launch has it.
+        """Store a launch for an existing instance, with its alert; False: another launch has it.
 
         Raises:
             StoreError: it was not written.
@@ -286,7 +286,7 @@ class SqlLaunchRepository:
         return True
 
     def enqueue(self, news: OutboxAlert) -> bool:
-        """Put an alert into the outbox; False: `once_key` was sent already. Raises StoreError."""
+        """Put an alert into the outbox; False: an alert with this `once_key` exists. Raises StoreError."""
         with self._database.write() as connection:
             return new_alerts.enqueue(connection, news)
 
@@ -296,7 +296,7 @@ class SqlLaunchRepository:
 
 
 def count_alive(database: Database) -> int:
-    """How many launches are alive, whatever the schema. Raises StoreError."""
+    """Return the number of active launches, in any schema. Raises StoreError."""
     with database.read() as connection:
         if not inspect(connection).has_table(launches.name):
             return 0
@@ -305,7 +305,7 @@ def count_alive(database: Database) -> int:
 
 
 def _with_free_place(connection: Connection, launch: Launch) -> Launch:
-    """Its own slot and offer, or others if somebody has them by now: it exists already, beyond every limit."""
+    """Return its own slot and offer slot, or others if those are taken: it already exists, beyond every limit."""
     slots = set(connection.execute(select(launches.c.slot).where(IS_ALIVE, launches.c.watch == launch.watch)).scalars())
     of_offer = select(launches.c.offer_slot).where(
         IS_ALIVE, launches.c.provider == launch.provider, launches.c.offer_id == launch.offer_id
