@@ -162,9 +162,9 @@ class _Round:
         return {name: mine[0] if mine else None for name, mine in found.items()}
 
     def _settled(self, watch: Watch, answer: Answer) -> bool:
-        """Whether this answer contains every offer that the watch could accept."""
-        if answer.completeness is Completeness.COMPLETE:
-            return True
+        """Whether the watch needs no search of its own: the answer contains every offer that it could accept."""
+        if answer.completeness is not Completeness.TRUNCATED:
+            return True  # what a partial answer lacks is in the report; another search would lack it, too
         known_to = answer.complete_to_usd_hour
         ceilings = [q.max_listed_usd_hour for q in queries_for(watch, self._commission)]
         return known_to is not None and all(c is not None and c < known_to for c in ceilings)

@@ -75,6 +75,13 @@ def test_a_watch_that_stays_unsettled_makes_the_report_say_so() -> None:
     assert "its answer was truncated" in (part.report.error or "")
 
 
+def test_a_partial_answer_is_not_asked_for_again_by_each_watch() -> None:
+    part = an_answer(completeness=Completeness.PARTIAL)
+    market = ScriptedMarket(msgspec.structs.replace(part, incomplete_because="region eu: HTTP 502"))
+    report = checked(market, WATCH, CHEAP).report
+    assert (len(market.asked), report.ok, report.error) == (1, False, "answered only in part: region eu: HTTP 502")
+
+
 def test_the_cut_page_of_a_single_watch_is_not_asked_for_again() -> None:
     cut = an_answer(
         an_offer(gpu="RTX 3090", quoted_usd_hour=0.05), completeness=Completeness.TRUNCATED, complete_to=0.05

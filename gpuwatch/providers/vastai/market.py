@@ -134,7 +134,7 @@ class _PagedSearch:
             self.done = True
             return
         if ignored := self._ignored_filter(page):
-            self._distrust(f"it ignored the {ignored} in a search and sent a full page of {page.rows} rows")
+            self._distrust(page.rows, ignored)
             return
         prices = [offer.quoted_usd_hour for offer in page.offers]
         in_order = all(map(float.__le__, prices, prices[1:]))
@@ -172,13 +172,14 @@ class _PagedSearch:
         dearest = min(prices) if self._query.spot else max(prices)
         return "highest price" if most is not None and dearest > most + _HAIR else ""
 
-    def _distrust(self, why: str) -> None:
-        """A full page that was not filtered proves nothing; where only a few rows were asked for, the rest may."""
-        if self._query.limit is not None:
+    def _distrust(self, rows: int, ignored: str) -> None:
+        """A full page that was not filtered proves nothing; after a handful of rows, reading all of them may."""
+        if rows < SILENT_CAP:
             self._in_order = False
             self._truncate(done=True)
             return
-        self._broken, self._completeness, self.done = why, Completeness.PARTIAL, True
+        self._broken = f"it ignored the {ignored} in a search and sent a full page of {rows} rows"
+        self._completeness, self.done = Completeness.PARTIAL, True
 
 
 def _only_matching(query: Query, on_offers: OnOffers) -> OnOffers:

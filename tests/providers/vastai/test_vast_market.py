@@ -181,8 +181,12 @@ def test_a_full_page_that_was_not_filtered_is_never_a_complete_answer(
     answer = an_adapter(market).market.search(query)
     assert (answer.completeness, answer.searches) == (Completeness.PARTIAL, 1)
     assert f"ignored the {ignored}" in answer.incomplete_because
-    few = an_adapter(market).market.search(msgspec.structs.replace(query, limit=10))
-    assert (few.completeness, few.complete_to_usd_hour) == (Completeness.TRUNCATED, None)
+
+
+def test_a_handful_that_was_not_filtered_proves_nothing_about_the_rest() -> None:
+    market = replies(httpx.Response(200, json={"offers": [a_row(id=n, gpu_name="RTX 3090") for n in range(1, 11)]}))
+    answer = an_adapter(market).market.search(Query(gpus=("RTX 4090",), limit=10))
+    assert (answer.completeness, answer.complete_to_usd_hour) == (Completeness.TRUNCATED, None)
 
 
 @pytest.mark.parametrize("name", ["RTX 4090", "rtx_4090", "GeForce RTX 4090"])
