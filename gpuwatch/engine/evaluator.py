@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from gpuwatch.domain.analysis.price_rank import PriceRank
 from gpuwatch.domain.launches.approval import Approval
 from gpuwatch.domain.launches.checklist import checklist_warning
-from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal
+from gpuwatch.domain.launches.launch import Intent, Launch, LaunchRefusal, RefusalReason
 from gpuwatch.domain.launches.watch_limits import free_slot
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.domain.market.pricing import threshold_microusd
@@ -32,7 +32,7 @@ from gpuwatch.engine.candidates import (
 )
 from gpuwatch.engine.failpoint import failpoint
 from gpuwatch.engine.gather import QuoteGathering
-from gpuwatch.engine.launch_alerts import NOT_READY, next_steps
+from gpuwatch.engine.launch_alerts import NOT_READY, day_limit_alert, next_steps
 from gpuwatch.engine.launch_commands import command_summary
 from gpuwatch.engine.launch_slots import LaunchSlots
 from gpuwatch.engine.newest_observations import NewestObservations
@@ -340,6 +340,8 @@ class Evaluator:
             if launch.dry_run:
                 break
         self._slots.note_reservation(watch.name, refusal)
+        if refusal is not None and refusal.reason is RefusalReason.MAX_PER_DAY:
+            uow.enqueue(day_limit_alert(watch, refusal, self._new_id(), now))
         launches = [launch for launch, _, _ in reserved]
         done = reservation_summary(launches, refusal, why) + command_summary(reserved)
         return reserved, done, next_steps(watch, launches, refusal)

@@ -279,6 +279,22 @@ def _severity(kind: AlertKind, launch: Launch) -> Severity:
     return max(severity_of(kind), Severity.WARNING if is_wrong else Severity.INFO, key=lambda one: one.rank)
 
 
+def day_limit_alert(watch: Watch, refusal: LaunchRefusal, alert_id: str, now: datetime) -> OutboxAlert:
+    """Return the alert that a watch reached its launches per day: once for each day (UTC)."""
+    alert = Alert(
+        alert_id=alert_id,
+        kind=AlertKind.REFUSED,
+        created_at=now,
+        headline=f"{watch.name}: no more launches today, max_per_day = {watch.max_per_day} is reached",
+        watch=watch.name,
+        facts=(("Next launch", "from 00:00 UTC on"),),
+        why=f"It found an offer, but did not rent: {refusal.text}.",
+        did="gpuwatch rents nothing for this watch until then. Its alerts about offers continue.",
+        can_do=_after_refusal(shlex.quote(watch.name), refusal),
+    )
+    return outbox_alert(alert, f"max_per_day:{watch.name[:150]}:{now:%Y-%m-%d}")
+
+
 def next_steps(watch: Watch, reserved: Sequence[Launch], refusal: LaunchRefusal | None) -> tuple[str, ...]:
     """Return what the owner can do after a watch fired: about the started launches, or about the reason for none."""
     if reserved and reserved[0].dry_run:

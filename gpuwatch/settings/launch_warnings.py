@@ -27,6 +27,8 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
     if watch.launch is not None:
         yield from _thresholds(watch, watch.launch)
         yield from _job(watch, watch.launch)
+    if watch.max_per_day is not None and not rents:
+        yield 'max_per_day has no effect with action = "alert", which rents nothing'
     if rents:
         yield from _places(settings, watch)
         yield from _any_host(settings, watch)

@@ -19,7 +19,7 @@ from gpuwatch.domain.watches.decide import DecisionReason
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, Watch
 from gpuwatch.engine.evaluator import EvaluationRules, Evaluator, unanswered
 from gpuwatch.engine.launch_slots import LaunchSlots
-from gpuwatch.ports import Completeness
+from gpuwatch.ports import AlertKind, Completeness
 from gpuwatch.storage.approvals import SqlApprovalRepository
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.tables import alert as alerts
@@ -165,6 +165,17 @@ def test_an_alert_of_a_refused_rent_says_what_helps_against_that(refusal: Launch
     reported = bench.uow_factory.alerts[0][0].can_do
     assert reported[0] == help_
     assert not any("gpuwatch stop" in line for line in reported), "nothing was begun that could be stopped"
+
+
+def test_the_last_launch_of_a_day_is_reported_although_the_watch_does_not_fire_again() -> None:
+    bench = Bench(RENTS)
+    bench.sees(h100())
+    bench.uow_factory.refusal = LaunchRefusal(RefusalReason.MAX_PER_DAY, "launches of watch 'h100' today: 3")
+    bench.sees(h100(), after_s=30)
+    alert, _ = bench.uow_factory.alerts[-1]
+    assert alert.kind is AlertKind.REFUSED
+    assert "no more launches today" in alert.headline
+    assert "launches of watch 'h100' today: 3" in alert.why
 
 
 def test_a_live_watch_tries_again_while_the_offer_stands_a_dry_run_does_not() -> None:

@@ -9,10 +9,17 @@ import msgspec
 import pytest
 
 from gpuwatch import providers
-from gpuwatch.domain.launches.launch import EndReason, InstanceCondition, Launch, LaunchState
+from gpuwatch.domain.launches.launch import (
+    EndReason,
+    InstanceCondition,
+    Launch,
+    LaunchRefusal,
+    LaunchState,
+    RefusalReason,
+)
 from gpuwatch.domain.launches.stored_terms import terms_of
 from gpuwatch.domain.watches.watch import LaunchSpec
-from gpuwatch.engine.launch_alerts import LaunchAlerts
+from gpuwatch.engine.launch_alerts import LaunchAlerts, day_limit_alert
 from gpuwatch.ports import Alert, Market
 from gpuwatch.ports.declarations import Adapter
 from tests.builders import NOON, a_watch
@@ -23,6 +30,17 @@ RUNNING = a_running_launch(machine_id="60006")
 
 def alert_of(launch: Launch) -> Alert:
     return LaunchAlerts(lambda: "abc").moved(launch, "ended", "", NOON).alert
+
+
+def test_a_reached_day_limit_is_stored_once_for_each_watch_and_utc_day() -> None:
+    refusal = LaunchRefusal(RefusalReason.MAX_PER_DAY, "launches of watch 'a' today: 3")
+    at = NOON.replace(hour=0, minute=0)
+
+    def key(name: str, hours: float) -> str | None:
+        return day_limit_alert(a_watch(name=name), refusal, "x", at + timedelta(hours=hours)).once_key
+
+    assert key("a", 1) == key("a", 23.9)
+    assert len({key("a", 1), key("a", 24), key("b", 1)}) == 3
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,14 @@ def test_a_choice_beside_the_cost_of_a_job_has_no_effect(warnings: Any, line: st
     assert not any("no effect" in text for text in warnings(f"{watch}max_price = 2\n{line}"))
 
 
+@pytest.mark.parametrize(("action", "is_reported"), [("alert", True), ("ask", False), ("launch", False)])
+def test_launches_per_day_of_a_watch_that_rents_nothing_have_no_effect(
+    warnings: Any, action: str, is_reported: bool
+) -> None:
+    said = warnings(f'[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\nmax_per_day = 3\naction = "{action}"\n')
+    assert any('"one": max_per_day has no effect' in text for text in said) is is_reported
+
+
 @pytest.mark.parametrize(("mode", "reported"), [(0o604, True), (0o644, True), (0o640, False), (0o600, False)])
 def test_a_secret_file_that_others_can_read_is_reported(
     warnings: Any, tmp_path: Path, mode: int, reported: bool
