@@ -140,8 +140,16 @@ class _Pipes:
 
     def _listen(self) -> bool:
         part = os.read(self._stderr.fileno(), _PART)
-        self.stderr = (self.stderr + part)[-_STDERR_MAX:]
+        self.stderr = _tail(self.stderr + part)
         return bool(part)
+
+
+def _tail(output: bytes) -> bytes:
+    """The end of a long output, without the word that the cut divides: half of a key is not redacted."""
+    if len(output) <= _STDERR_MAX:
+        return output
+    _, *rest = output[-_STDERR_MAX:].split(None, 1)
+    return b"".join(rest)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from gpuwatch.domain.market.text import clean
 from gpuwatch.ports.remote import RemoteAnswer, RemoteRefused, RemoteUnreachable, SshAddress
+from gpuwatch.redaction import redact
 from gpuwatch.remote.bounded_process import BoundedResult, run_bounded
 from gpuwatch.remote.ssh_client import CONNECT_S, is_address, is_refusal, ssh_command
 
@@ -201,4 +202,4 @@ def _why(result: BoundedResult, timeout_s: float) -> str:
 
 
 def _line(stderr: bytes) -> str:
-    return clean(" ".join(stderr.decode("utf-8", "replace").split()), 300)
+    return clean(redact(" ".join(stderr.decode("utf-8", "replace").split())), 300)

@@ -94,11 +94,11 @@ def key_name(loc: Location, tree: Mapping[str, Any]) -> str:
 
 
 def line_number(text: str, loc: Location) -> int | None:
-    """Where the file sets a key, or the nearest table above it; None: not in the file."""
+    """Where the file sets a key, a key below it, or the nearest table above it; None: not in the file."""
     best: tuple[int, int | None] = (0, None)
     for number, path in _keys(text):
         common = next((i for i, (a, b) in enumerate(zip(path, loc, strict=False)) if a != b), min(len(path), len(loc)))
-        if common == len(path) and common > best[0]:
+        if common in (len(path), len(loc)) and common > best[0]:
             best = (common, number)
     return best[1]
 

@@ -15,6 +15,7 @@ from gpuwatch.errors import DeliverLater, DeliveryRefused
 from gpuwatch.notifiers.email import EmailChannel, EmailSettings, compose
 from gpuwatch.notifiers.email.connection import BoundedSmtp
 from gpuwatch.ports import Severity
+from gpuwatch.redaction import register_secret
 from tests.notifiers.alerts import a_line, an_alert
 from tests.smtp_server import Mailbox, a_ca, dripping_server, smtp_server, trusting
 
@@ -31,6 +32,18 @@ def settings_for(box: Mailbox, **changes: Any) -> EmailSettings:
         "recipients": TO[:1],
     }
     return EmailSettings(**(values | changes))
+
+
+@pytest.mark.parametrize("before", range(268, 300, 6))
+def test_half_a_key_is_not_shown_wherever_the_answer_of_a_server_is_cut(before: int) -> None:
+    key = "Eq7-zW3.mB9_pX5+tR1vN8sD4"
+    register_secret(key)
+    with smtp_server() as box:
+        box.to_data = [f"554 {'y' * before} {key} and more"]
+        with pytest.raises(DeliveryRefused) as caught:
+            EmailChannel(settings_for(box)).send(an_alert())
+    assert "yyy" in str(caught.value)
+    assert key[:6] not in str(caught.value)
 
 
 # --- what is sent ----------------------------------------------------------------------------------------------------
@@ -63,10 +76,10 @@ def test_only_a_critical_alert_asks_for_attention() -> None:
     with smtp_server() as box:
         for severity in Severity:
             EmailChannel(settings_for(box)).send(an_alert(severity=severity))
-    assert [(mail["Importance"], mail["X-Priority"]) for mail in box.mails] == [
+    assert [(mail.get_all("Importance"), mail.get_all("X-Priority")) for mail in box.mails] == [
         (None, None),
         (None, None),
-        ("high", "1"),
+        (["high"], ["1"]),
     ]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from gpuwatch.emulator.machine_sshd import MachineSshd
 from gpuwatch.ports.remote import RemoteRefused, RemoteUnreachable, SshAddress
+from gpuwatch.redaction import register_secret
 from gpuwatch.remote.ssh import OpenSshShell, OpenSshShells, parse_host_keys
 
 
@@ -19,6 +20,14 @@ def test_a_command_runs_and_reads_its_input(shell: OpenSshShell) -> None:
     """Exit code, output and error output come back."""
     answer = shell.run("cat; echo oops >&2; exit 5", timeout_s=30, stdin=b"given")
     assert (answer.exit_code, answer.stdout, answer.stderr) == (5, b"given", "oops")
+
+
+def test_half_a_key_is_not_shown_where_the_error_output_is_cut(shell: OpenSshShell) -> None:
+    key = "Sq7-zW3.mB9_pX5+tR1vN8sD4"
+    register_secret(key)
+    answer = shell.run(f"echo {'y' * 290} {key} >&2", timeout_s=30)
+    assert "yyy" in answer.stderr
+    assert key[:6] not in answer.stderr
 
 
 def test_the_login_shell_reads_the_machines_start_up_files_and_not_the_real_users(

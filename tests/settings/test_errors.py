@@ -83,6 +83,14 @@ def test_a_word_of_another_program_is_understood(faults: Any, line: str, meant: 
     assert fault.endswith(f"unknown key; did you mean {meant}?")
 
 
+@pytest.mark.parametrize("lines", ["[provider.vastai]", "[provider.vastai]\napi_key = 1", "provider.vastai.x = 1"])
+def test_an_unknown_table_is_reported_with_its_line_if_only_a_table_below_it_is_in_the_file(
+    faults: Any, home: Path, lines: str
+) -> None:
+    (fault,) = faults(f"\n\n{lines}\n")
+    assert fault == f"{home}/gpuwatch.toml:3: provider: unknown key; did you mean providers?"
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

@@ -284,8 +284,6 @@ def compose(alert: Alert, settings: EmailSettings) -> EmailMessage:
         mail["Importance"] = "high"  # RFC 4021; most programs highlight it
         mail["X-Priority"] = "1"
     mail["X-Gpuwatch-Alert"] = _word(alert.alert_id)
-    if alert.severity is Severity.CRITICAL:
-        mail["Importance"] = "high"
     mail.set_content(text_of(settings.templates, alert) + "\n")
     mail.add_alternative(as_html(alert, settings.templates), subtype="html")
     return mail
