@@ -28,7 +28,7 @@ from gpuwatch.storage.database import Database, open_database
 from gpuwatch.storage.executor import driver_executor
 from gpuwatch.storage.history_queries import track
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
-from gpuwatch.storage.hourly_aggregates import aggregate_hours, segments_by_id
+from gpuwatch.storage.hourly_aggregates import rollups, segments_by_id
 from gpuwatch.storage.hourly_rollup import HOUR_S
 from gpuwatch.storage.market_snapshot import market_at
 from gpuwatch.storage.migrate import upgrade
@@ -93,7 +93,7 @@ def exact_medians(database: Database) -> dict[int, int]:
         first, after = int(SINCE.timestamp()) // HOUR_S, -(-int(UNTIL.timestamp()) // HOUR_S)
         for start in range(first, after, _DAY_H):
             hours = range(start, min(start + _DAY_H, after))
-            for hour, made in aggregate_hours(executor, hours, segments, (hours[-1] + 1) * HOUR_S).items():
+            for hour, made in rollups(executor, hours, segments, (hours[-1] + 1) * HOUR_S):
                 mine = by_day.setdefault(hour // _DAY_H, {})
                 for segment, prices in made.prices.items():
                     if segment[1] == ONE:

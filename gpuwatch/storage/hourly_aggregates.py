@@ -40,6 +40,7 @@ _INTERVALS = """SELECT p.series_id, s.segment_id, p.seen_from_s, p.seen_to_s, p.
  p.disk_microusd_gb_month FROM price_interval p JOIN series s ON s.id = p.series_id
  WHERE p.seen_from_s < ? AND (p.seen_to_s IS NULL OR p.seen_to_s >= ?)"""
 _OF_SOURCE = " AND s.segment_id IN (SELECT id FROM segment WHERE provider = ?)"
+_OF_SEGMENTS = " AND s.segment_id IN ({})"
 _ORDER = " ORDER BY p.series_id, p.seen_from_s"
 INTERVALS_OF_SOURCE = _INTERVALS + _OF_SOURCE + _ORDER
 _COVERS = """SELECT at_s, complete_to_microusd FROM poll WHERE covers = 1 AND provider = ? AND gpu IN (?, '')
@@ -72,13 +73,15 @@ class EndedIntervalLog:
             yield PricedInterval(segment_id, series_id, from_s, until_s, price)
 
     def forget_before(self, moment_s: int) -> None:
-        """Drop intervals that ended before then."""
-        kept: dict[int, array[int]] = {}
-        for segment_id, numbers in self._numbers.items():
+        """Drop intervals that ended before then, segment by segment: a second copy of all would need more memory."""
+        for segment_id in list(self._numbers):
+            numbers = self._numbers.pop(segment_id)
+            kept = array("q")
             for start in range(0, len(numbers), _NUMBERS):
                 if numbers[start + 2] > moment_s:
-                    kept.setdefault(segment_id, array("q")).extend(numbers[start : start + _NUMBERS])
-        self._numbers = kept
+                    kept.extend(numbers[start : start + _NUMBERS])
+            if kept:
+                self._numbers[segment_id] = kept
 
 
 def intervals_in_memory(
@@ -116,19 +119,13 @@ def polled_hours(executor: Executor, first: int, after: int) -> list[int]:
 def aggregate_from_memory(
     executor: Executor, first: int, after: int, prices: OpenPrices, log: EndedIntervalLog
 ) -> Iterator[tuple[int, HourRows]]:
-    """Aggregate hours [first, after) from the cache; the log must reach back to their start.
-
-    One GPU at a time: all at once would need several MB, which the process would never return to the system.
-    """
+    """Aggregate hours [first, after) from the cache; the log must reach back to their start."""
     segments = segments_by_id(prices)
-    parts: dict[tuple[str, int], dict[int, Segment]] = {}
-    for number, segment in segments.items():
-        parts.setdefault((segment[1], segment[3]), {})[number] = segment
     for hour in range(first, after):
         end_s = (hour + 1) * HOUR_S
         covers = covers_between(executor, hour * HOUR_S, end_s, segments)
         rows: HourRows = {}
-        for (gpu, spot), part in parts.items():
+        for (gpu, spot), part in _by_gpu(segments).items():
             made = HourlyRollup(hour, part, covers, end_s)
             made.add(intervals_in_memory(prices, log, part, gpu, spot))
             rows |= made.rows()
@@ -144,27 +141,46 @@ def aggregate_from_store(
     while hours:
         some = [hour for hour in hours if hour < hours[0] + _CHUNK_HOURS]
         hours = hours[len(some) :]
-        made = aggregate_hours(executor, some, segments, (some[-1] + 1) * HOUR_S)
-        yield from ((hour, rollup.rows()) for hour, rollup in made.items())
+        yield from aggregate_hours(executor, some, segments, (some[-1] + 1) * HOUR_S).items()
 
 
 def aggregate_hours(
     executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
-) -> dict[int, HourlyRollup]:
-    """Aggregate hours, in ascending order, from the intervals of all segments; the last one only until `end_s`."""
+) -> dict[int, HourRows]:
+    """Aggregate hours, in ascending order, from the intervals of these segments; the last one only until `end_s`."""
+    found: dict[int, HourRows] = {hour: {} for hour in hours}
+    for hour, rollup in rollups(executor, hours, segments, end_s):
+        found[hour] |= rollup.rows()
+    return found
+
+
+def rollups(
+    executor: Executor, hours: Sequence[int], segments: Mapping[int, Segment], end_s: int
+) -> Iterator[tuple[int, HourlyRollup]]:
+    """Yield what `aggregate_hours` sums up: each hour once for each GPU and rental type."""
     start_s = hours[0] * HOUR_S
     covers = covers_between(executor, start_s, None, segments)
     until = {scope: [poll for poll in polls if poll.at_s < end_s] for scope, polls in covers.items()}
-    made = {hour: HourlyRollup(hour, segments, until, end_s) for hour in hours}
-    rows = executor.rows(_INTERVALS + _ORDER, (end_s, start_s - COVER_LASTS_S))
     times = {scope: [poll.at_s for poll in polls] for scope, polls in covers.items()}
-    for _, group in groupby(rows, key=itemgetter(0)):
-        for stay in _intervals_of(list(group), times, segments):
-            last_s = end_s if stay.until_s is None else min(stay.until_s, end_s)
-            first = bisect_left(hours, stay.from_s // HOUR_S)
-            for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
-                made[hour].add((stay,))
-    return made
+    for part in _by_gpu(segments).values():
+        made = {hour: HourlyRollup(hour, part, until, end_s) for hour in hours}
+        sql = _INTERVALS + _OF_SEGMENTS.format(", ".join(map(str, part))) + _ORDER
+        rows = executor.rows(sql, (end_s, start_s - COVER_LASTS_S))
+        for _, group in groupby(rows, key=itemgetter(0)):
+            for stay in _intervals_of(list(group), times, part):
+                last_s = end_s if stay.until_s is None else min(stay.until_s, end_s)
+                first = bisect_left(hours, stay.from_s // HOUR_S)
+                for hour in hours[first : bisect_right(hours, (last_s - 1) // HOUR_S)]:
+                    made[hour].add((stay,))
+        yield from made.items()
+
+
+def _by_gpu(segments: Mapping[int, Segment]) -> dict[tuple[str, int], dict[int, Segment]]:
+    """Group segments by GPU and rental type. All at once would need several MB, which a process never returns."""
+    parts: dict[tuple[str, int], dict[int, Segment]] = {}
+    for number, segment in segments.items():
+        parts.setdefault((segment[1], segment[3]), {})[number] = segment
+    return parts
 
 
 def unfinished_hours(
@@ -178,13 +194,11 @@ def unfinished_hours(
     hours = range(max(first, next_hour), at_s // HOUR_S + 1)
     if not hours:
         return {}
-    everything = {row[0]: (row[1], row[2], row[3], row[4]) for row in executor.rows(_SEGMENTS)}
     numbers = {segment: number for number, segment in segments.items()}
     found: dict[int, dict[int, HourlyAggregate]] = {}
-    for hour, made in aggregate_hours(executor, hours, everything, at_s).items():
-        for segment, row in made.rows().items():
-            if segment in numbers:
-                found.setdefault(numbers[segment], {})[hour] = row
+    for hour, rows in aggregate_hours(executor, hours, segments, at_s).items():
+        for segment, row in rows.items():
+            found.setdefault(numbers[segment], {})[hour] = row
     return found
 
 

@@ -78,7 +78,7 @@ def test_all_hours_at_once_are_the_hours_one_by_one(
         expected = {
             (ids.segments[segment], hour, *row)
             for hour, made in aggregate_hours(executor, hours, segments, (hours[-1] + 1) * HOUR_S).items()
-            for segment, row in made.rows().items()
+            for segment, row in made.items()
         }
         aggregate_again(executor, segments, at_s)
         found = {tuple(row) for row in executor.rows("SELECT * FROM hourly")}

@@ -1,0 +1,81 @@
+"""Summing up an hour takes the memory of one GPU's offers, not of the whole market's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from gpuwatch.domain.analysis.market_history import MarketFilter
+from gpuwatch.storage.database import Database
+from gpuwatch.storage.executor import Executor, Row, driver_executor
+from gpuwatch.storage.history_recorder import SqlHistoryRecorder, load_open_prices
+from gpuwatch.storage.hourly_aggregates import (
+    EndedIntervalLog,
+    aggregate_from_store,
+    matching_segments,
+    unfinished_hours,
+)
+from gpuwatch.storage.hourly_rollup import HOUR_S
+from gpuwatch.storage.recording import EndedInterval
+from tests.storage.market import NOON, an_answer, an_offer
+
+GPUS = ("H100 SXM", "A100 SXM 80GB", "RTX 4090", "L40S")
+EACH = 5
+FIRST = int(NOON.timestamp()) // HOUR_S
+
+
+class CountingExecutor(Executor):
+    """Notes how many intervals each query returned."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.intervals: list[int] = []
+        self._inner = executor
+
+    def rows(self, sql: str, parameters: Row = ()) -> Sequence[Row]:
+        found = self._inner.rows(sql, parameters)
+        if "price_interval" in sql:
+            self.intervals.append(len(found))
+        return found
+
+
+def recorded(database: Database) -> None:
+    offers = [an_offer(f"m{n}", 1.0 + n, gpu=gpu, gpu_family=gpu[:4]) for gpu in GPUS for n in range(EACH)]
+    SqlHistoryRecorder(database).record(an_answer(*offers), lane="sweep")
+
+
+def test_the_intervals_of_one_gpu_are_read_at_a_time(sqlite_database: Database) -> None:
+    recorded(sqlite_database)
+    with sqlite_database.read() as connection:
+        executor = CountingExecutor(driver_executor(connection))
+        hours = dict(aggregate_from_store(executor, FIRST, FIRST + 1, load_open_prices(driver_executor(connection))))
+    assert {segment[1]: row.offers for segment, row in hours[FIRST].items()} == dict.fromkeys(GPUS, EACH)
+    assert executor.intervals == [EACH] * len(GPUS)
+
+
+def test_the_running_hour_is_read_of_the_requested_gpu_alone(sqlite_database: Database) -> None:
+    recorded(sqlite_database)
+    with sqlite_database.read() as connection:
+        executor = CountingExecutor(driver_executor(connection))
+        segments = matching_segments(executor, MarketFilter(gpus=("L40S",), spot=False))
+        found = unfinished_hours(executor, segments, FIRST, NOON + timedelta(minutes=30))
+    assert [[row.offers for row in by_hour.values()] for by_hour in found.values()] == [[EACH]]
+    assert executor.intervals == [EACH]
+
+
+def test_the_log_forgets_what_ended_before_a_moment_and_keeps_the_rest() -> None:
+    log = EndedIntervalLog(since_s=0)
+    log.add(
+        EndedInterval(
+            segment_id=segment,
+            series_id=segment * 10 + until,
+            from_s=0,
+            until_s=until,
+            machine_microusd=5,
+            disk_microusd=None,
+        )
+        for segment in (1, 2)
+        for until in (100 * segment, 300)
+    )
+    log.add([EndedInterval(segment_id=3, series_id=9, from_s=0, until_s=50, machine_microusd=5, disk_microusd=None)])
+    log.forget_before(150)
+    assert {n: [one.until_s for one in log.of_segment(n)] for n in (1, 2, 3)} == {1: [300], 2: [200, 300], 3: []}
