@@ -10,6 +10,7 @@ from gpuwatch import providers
 from gpuwatch.domain.market.offer import OfferKind
 from gpuwatch.domain.planning.job_hours import HOUR_S, JobHours, hours_on
 from gpuwatch.domain.watches.durations import format_duration
+from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_KEPT
 from gpuwatch.domain.watches.watch import Action, Budget, LaunchSpec, SpotPolicy, Watch
 from gpuwatch.settings.model import Settings
 
@@ -27,6 +28,7 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
     if watch.launch is not None:
         yield from _thresholds(watch, watch.launch)
         yield from _job(watch, watch.launch)
+        yield from _label(watch.launch)
     if watch.max_per_day is not None and not rents:
         yield 'max_per_day has no effect with action = "alert", which rents nothing'
     if rents:
@@ -35,6 +37,11 @@ def _of_watch(settings: Settings, watch: Watch) -> Iterator[str]:
     if watch.launch is not None and rents:
         for section, budget in (("[budget]", settings.budget), ("[watch.budget]", watch.budget)):
             yield from _beyond(watch, watch.launch, section, budget)
+
+
+def _label(launch: LaunchSpec) -> Iterator[str]:
+    if len(launch.label_extra or "") > LABEL_EXTRA_KEPT:
+        yield f"launch.label_extra is longer than {LABEL_EXTRA_KEPT} characters: a label keeps only the first ones"
 
 
 def _places(settings: Settings, watch: Watch) -> Iterator[str]:

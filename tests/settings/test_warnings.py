@@ -38,6 +38,13 @@ def test_a_choice_beside_the_cost_of_a_job_has_no_effect(warnings: Any, line: st
     assert not any("no effect" in text for text in warnings(f"{watch}max_price = 2\n{line}"))
 
 
+@pytest.mark.parametrize("length", [20, 21, 38])
+def test_a_label_text_that_would_be_cut_is_reported(warnings: Any, length: int) -> None:
+    launch = f'[watch.launch]\nlabel_extra = "{"x" * length}"\n'
+    said = warnings(f'[[watch]]\nname = "one"\ngpu = "H100"\nmax_price = 2\n{launch}')
+    assert any("label_extra is longer than 20" in text for text in said) is (length > 20)
+
+
 @pytest.mark.parametrize(("action", "is_reported"), [("alert", True), ("ask", False), ("launch", False)])
 def test_launches_per_day_of_a_watch_that_rents_nothing_have_no_effect(
     warnings: Any, action: str, is_reported: bool

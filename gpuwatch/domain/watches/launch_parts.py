@@ -21,7 +21,8 @@ from gpuwatch.domain.watches.launch_text import (
 )
 from gpuwatch.domain.watches.watch import BidSpec, HandoverSpec, HookSpec, RegistrySpec, RelocateSpec, VolumeSpec
 
-LABEL_EXTRA_MAX = 20  # what gpuwatch's own label leaves of 60 characters
+LABEL_EXTRA_MAX = 38  # accepted, because older labels had that much space
+LABEL_EXTRA_KEPT = 20  # the space that gpuwatch's own label leaves of 60 characters
 MAX_HOOK_S = 300.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})(/tcp|/udp)?")
@@ -76,7 +77,7 @@ def _label(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isascii() or not value.isprintable():
         raise ValueError("expected one non-empty line of printable ASCII")
     if len(value.strip()) > LABEL_EXTRA_MAX:
-        raise ValueError(f"expected at most {LABEL_EXTRA_MAX} characters: gpuwatch's own label needs the other 40")
+        raise ValueError(f"expected at most {LABEL_EXTRA_MAX} characters")
     return value.strip()
 
 

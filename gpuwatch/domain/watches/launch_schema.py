@@ -51,7 +51,7 @@ class LaunchTable(SpecTable):
     registry: RegistryTable | None = Field(default=None, description="Login for a private image registry.")
     volume: VolumeTable | None = Field(default=None, description="Volume to mount.")
     label_extra: Label | None = Field(
-        default=None, description="Text appended to gpuwatch's label; printable ASCII, at most 20 characters."
+        default=None, description="Text appended to gpuwatch's label; printable ASCII; a label keeps 20 characters."
     )
     max_active: Whole = Field(default=1, ge=1, le=1000, description="Launches of this watch active at the same time.")
     max_total: Whole = Field(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpuwatch.domain.launches.labels import label_of
-from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_MAX
+from gpuwatch.domain.watches.launch_parts import LABEL_EXTRA_KEPT, LABEL_EXTRA_MAX
 from gpuwatch.domain.watches.launch_schema import BudgetTable, LaunchTable
 from gpuwatch.domain.watches.watch import (
     BidSpec,
@@ -159,10 +159,9 @@ def test_a_bid_rises_by_five_cents_by_default_and_its_max_may_be_under_that() ->
     assert bid == BidSpec(max_usd_gpu_hour=Decimal("0.03"), step_usd_gpu_hour=Decimal("0.05"))
 
 
-def test_the_longest_label_extra_is_not_cut_from_the_label() -> None:
-    longest = "x" * LABEL_EXTRA_MAX
-    label = label_of("abcdefghijkl", longest, install_id="abcdefgh", watch_id="abcdefgh")
-    assert (len(label), label.endswith(f" {longest}")) == (60, True)
+def test_a_label_keeps_as_much_of_the_extra_text_as_the_documents_state() -> None:
+    label = label_of("abcdefghijkl", "x" * LABEL_EXTRA_MAX, install_id="abcdefgh", watch_id="abcdefgh")
+    assert (len(label), label.endswith(" " + "x" * LABEL_EXTRA_KEPT)) == (60, True)
     assert launch(f'label_extra = "{"x" * LABEL_EXTRA_MAX}"').label_extra == "x" * LABEL_EXTRA_MAX
 
 
