@@ -35,7 +35,8 @@ GPU = "H100 SXM"
 MAX_PRICE = "1.90"  # USD per GPU-hour, commission included
 CALM_USD_HOUR = (2.45, 2.60, 2.95)  # listed prices of the three H100 of the demo
 DROP_USD_HOUR = 1.50  # price of the first one after its owner lowers it
-_WIDTH = 100
+_SCREEN = 80  # columns
+_FRAME = len("   │  │")
 _FILE = "gpuwatch.toml"
 _SETTINGS = """
 timezone = "UTC"
@@ -109,6 +110,7 @@ def play(say: Say, show_page: ShowPage | None = None) -> bool:
     Args:
         show_page: shows the web page over the demo's settings file until its owner has seen enough; None: no page.
     """
+    say = fitted(say)
     with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         try:
             with market_of_demo() as (market, offer_id):
@@ -123,10 +125,21 @@ def play(say: Say, show_page: ShowPage | None = None) -> bool:
             say(f"the demo failed: {failed}")
             return False
     say("")
-    say("Next: gpuwatch check --gpu H100 --max-price 2.50   poll the real market; no key needed")
-    say("      gpuwatch init                                write a commented gpuwatch.toml")
-    say("      gpuwatch run                                 start the daemon; it rents nothing while dry_run = true")
+    say("Next:")
+    say("  gpuwatch check --gpu H100 --max-price 2.50   poll the real market, no key")
+    say("  gpuwatch init                                write a commented gpuwatch.toml")
+    say("  gpuwatch run                                 start the daemon, as a dry run")
     return True
+
+
+def fitted(say: Say) -> Say:
+    """Wrap long lines at 80 columns."""
+
+    def say_fitted(line: str) -> None:
+        for part in wrap(line, _SCREEN, subsequent_indent="   ", break_on_hyphens=False) or [""]:
+            say(part)
+
+    return say_fitted
 
 
 def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, store: Database, service: Service) -> None:
@@ -134,7 +147,7 @@ def _story(say: Say, settings: Settings, market: Marketplace, offer_id: int, sto
     say(f"2. the daemon watches for {GPU} at or under {MAX_PRICE} $ per GPU-hour, 20 % commission included")
     until(lambda: service.polling.workers["vastai"].finished_rounds >= 3, "three polls")
     cheapest = CALM_USD_HOUR[0]
-    say(f"   three polls, no alert: the cheapest is listed at {cheapest:.2f} $, {cheapest * 1.2:.2f} $ with commission")
+    say(f"   three polls, no alert: cheapest {cheapest:.2f} $ listed, {cheapest * 1.2:.2f} $ with commission")
     say(f"3. a host lowers its price to {DROP_USD_HOUR:.2f} $ listed. The next poll finds it:")
     market.reprice(offer_id, usd_hour=DROP_USD_HOUR)
     launch = until(lambda: _in_state(service, LaunchState.RUNNING), "a running instance")
@@ -189,7 +202,7 @@ def until(look: Callable[[], T | None], what: str, within_s: float = 25.0) -> T:
 
 
 def _framed(lines: list[str]) -> Iterator[str]:
-    lines = [part for line in lines for part in (wrap(line, _WIDTH, subsequent_indent="  ") or [""])]
+    lines = [part for line in lines for part in (wrap(line, _SCREEN - _FRAME, subsequent_indent="  ") or [""])]
     width = max((len(line) for line in lines), default=0)
     yield f"   ┌─{'─' * width}─┐"
     for line in lines:

@@ -15,7 +15,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gpuwatch.app.demo import DROP_USD_HOUR, GPU, MAX_PRICE, DemoFailed, Say, market_of_demo, settings_of_demo, until
+from gpuwatch.app.demo import (
+    DROP_USD_HOUR,
+    GPU,
+    MAX_PRICE,
+    DemoFailed,
+    Say,
+    fitted,
+    market_of_demo,
+    settings_of_demo,
+    until,
+)
 from gpuwatch.app.job_output import job_log, job_results
 from gpuwatch.app.jobs import job_details, submit_jobs
 from gpuwatch.bootstrap import open_store, real_now
@@ -60,6 +70,7 @@ def play_jobs(say: Say) -> bool:
     if (why := missing_for_jobs()) is not None:
         say(f"gpuwatch demo --jobs {why}")
         return False
+    say = fitted(say)
     with TemporaryDirectory(prefix="gpuwatch-demo-") as folder:
         try:
             with market_of_demo(Path(folder, "machines")) as (market, offer_id):

@@ -11,7 +11,7 @@ from gpuwatch.cli import Exit
 from gpuwatch.cli.command import Command
 from gpuwatch.cli.options import Between, PastOptions, completes, json_option, past_options, settings_option
 from gpuwatch.cli.output import json_out, local, note
-from gpuwatch.cli.tables import left, right, table
+from gpuwatch.cli.tables import cell_width, left, right, table, terminal_width
 from gpuwatch.domain.market.money import price_text
 
 if TYPE_CHECKING:
@@ -95,13 +95,20 @@ def _print_overview(page: MarketOverview, now: datetime, timezone: str) -> None:
     if page.looked_at is None:
         click.echo("no data: never polled. Is `gpuwatch run` running, and is anything in a watch or under [record]?")
         return
-    click.echo(f"USD per GPU-hour, commission included, as of {local(page.looked_at, timezone)} ({page.source})")
+    click.echo(heading(local(page.looked_at, timezone), page.source, terminal_width()))
     rows = [_cells(row, page.looked_at, now) for row in page.rows]
     shown = len(_COLUMNS) if any(row[-1] for row in rows) else len(_COLUMNS) - 1
     table(_COLUMNS[:shown], [row[:shown] for row in rows])
     age = now - page.looked_at
     if age > _STALE:
         note(f"the newest poll is {lasting(age.total_seconds())} old: its offers may be gone")
+
+
+def heading(as_of: str, source: str, width: int | None) -> str:
+    """What the prices are, and where they come from; on two lines if the terminal is too narrow for one."""
+    prices, origin = f"USD per GPU-hour, commission included, as of {as_of}", f"({source})"
+    fits = width is None or len(prices) + 1 + cell_width(origin) <= width
+    return (" " if fits else "\n").join((prices, origin))
 
 
 def _cells(row: GpuStatus, newest: datetime, now: datetime) -> tuple[str, ...]:

@@ -128,7 +128,8 @@ class _TaskLog:
         elif event.code == EVENT_JOB_MISSED:
             log.warning("task %s missed a run", task)
         else:
-            log.info("task %s is still running; skipped this run", task)
+            # expected: a round waits for its turns at the provider. `TaskSupervisor` reports a task that hangs.
+            log.debug("task %s is still running; skipped this run", task)
 
     def _log_defect(self, task: str, error: BaseException) -> None:
         """Return the cause, without the varying text: the type of the error and the place that raised it."""

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.bootstrap import real_now
 from gpuwatch.cli import Exit
-from gpuwatch.cli.market import lasting
+from gpuwatch.cli.market import heading, lasting
 from gpuwatch.storage.database import open_database
 from gpuwatch.storage.history_recorder import SqlHistoryRecorder
 from tests.cli.conftest import Shell
@@ -21,6 +21,13 @@ from tests.upgraded_store import open_upgraded
 SERIES = Path(__file__).parent.parent / "recorded" / "price-history"
 AGGREGATOR = str(SERIES / "primeintellect-best-2025-10-19_11-03.csv.gz")
 VAST = str(SERIES / "vastai-offers-2026-02-27_03-03.csv.gz")
+
+
+@pytest.mark.parametrize("source", ["the store", "a-long-name-of-a-file-2025-10-19_11-03.csv.gz"])
+def test_the_heading_fits_a_terminal(source: str) -> None:
+    as_of = "2026-03-03 16:40:22 +0530"
+    assert len(heading(as_of, source, None).splitlines()) == 1
+    assert max(map(len, heading(as_of, source, 80).splitlines())) <= 80
 
 
 @pytest.fixture

@@ -184,6 +184,7 @@ def test_the_demo_runs_within_thirty_seconds_and_touches_nothing_of_the_users(tm
     assert played.returncode == 0, played.stdout + played.stderr
     assert "rented once and running" in played.stdout
     assert "ended" in played.stdout
+    assert [line for line in played.stdout.splitlines() if len(line) > 80] == []
     assert list(tmp_path.iterdir()) == []
 
 
