@@ -16,6 +16,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable
 
 from gpuwatch.app.watch_selection import no_such_watch
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.errors import GpuwatchError, UsageError
 from gpuwatch.redaction import redact
@@ -143,20 +144,11 @@ def save_draft(draft: WatchDraft, version: str) -> None:
         GpuwatchError: it cannot be written.
     """
     target = draft.file.resolve()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if _version(target.read_bytes()) != version or draft.version != version:
             raise UsageError(f"{draft.file} has changed in the meantime; reload the watch and repeat the change")
-        mode = target.stat().st_mode & 0o777
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            with os.fdopen(handle, "wb") as opened:
-                opened.write(draft.content)
-                opened.flush()
-                os.fsync(handle)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        with atomic_file(target, mode=target.stat().st_mode & 0o777, is_durable=True) as part:
+            part.write_bytes(draft.content)
     except OSError as error:
         raise GpuwatchError(f"cannot write {draft.file}: {error.strerror}; make the change manually") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.app.metric_specs import METRICS, REACTION_BUCKETS_S, MetricKind, MetricSpec
 from gpuwatch.app.metrics import MetricValues
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.errors import UsageError
 from gpuwatch.installation import install_hint
 
@@ -38,13 +38,11 @@ def exposition(found: MetricValues) -> bytes:
 def write_textfile(path: Path, found: MetricValues) -> None:
     """Replace a file atomically: a scrape sees the old one or the new one. Raises UsageError: it cannot be written."""
     text = exposition(found)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(text)
-        part.chmod(0o644)  # the exporter may run as another user
-        part.replace(path)
+        with atomic_file(path) as part:
+            part.write_bytes(text)
+            part.chmod(0o644)  # the exporter may run as another user
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuwatch import providers
 from gpuwatch.app.plan_job import JobRequest, OfferPlan
 from gpuwatch.app.plan_size import named_model
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.bootstrap.settings_loading import load_settings
 from gpuwatch.domain.market.pricing import MICRO
 from gpuwatch.domain.planning.figures import FigureRange
@@ -66,13 +66,10 @@ def add_watch(config: str | None, name: str, watch: str) -> Path:
     content = sources.content.rstrip() + b"\n\n" + watch.encode()
     load_settings(config, content=content)
     target = sources.file.resolve()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        part.touch(target.stat().st_mode & 0o777, exist_ok=False)
-        part.write_bytes(content)
-        part.replace(target)
+        with atomic_file(target, mode=target.stat().st_mode & 0o777, is_durable=True) as part:
+            part.write_bytes(content)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise GpuwatchError(f"cannot write {target}: {error.strerror}") from None
     return sources.file
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.cli.recording import RecordedTable, Recording
 from gpuwatch.domain.market.text import clean
 from gpuwatch.errors import UsageError
@@ -52,14 +52,11 @@ def refuse_html_with(html: Path | None, *, as_data: bool) -> None:
 
 def save_page(path: Path, page: str) -> None:
     """Write a page atomically. Raises UsageError: the file cannot be written."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(page, encoding="utf-8")
-        part.replace(path)
+        with atomic_file(path) as part:
+            part.write_text(page, encoding="utf-8")
     except OSError as fault:
         raise UsageError(f"cannot write {path}: {fault.strerror or fault}") from fault
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def page_of(title: str, verdict: Sequence[str], charts: Sequence[str], recording: Recording) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,14 +44,11 @@ def save_png(path: Path, draw: Callable[[Any], None]) -> None:
         raise UsageError(f"--png needs matplotlib: {install_hint('analysis')}") from fault
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
     draw(figure.subplots())
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        figure.savefig(part, format="png", metadata={"Software": None})  # the same data gives the same bytes
-        part.replace(path)
+        with atomic_file(path) as part:
+            figure.savefig(part, format="png", metadata={"Software": None})  # the same data gives the same bytes
     except OSError as fault:
         raise UsageError(f"cannot write {path}: {fault.strerror or fault}") from fault
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def draw_backtest(axes: Any, known: Sequence[tuple[Watch, BacktestResult]]) -> None:

@@ -8,7 +8,6 @@ JOB/checkpoints/SEQUENCE/…, manifest.json      the manifest is written last: a
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 import shutil
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.atomic_file import atomic_file, publish
 from gpuwatch.domain.jobs.checkpoints import StoredCheckpoint
 from gpuwatch.domain.jobs.run_status import MachineFile, is_safe_path
 from gpuwatch.ports.remote import RemoteShell, RemoteUnreachable
@@ -88,7 +88,7 @@ class JobFolder:
         return verified
 
     def _fetch_one(self, shell: RemoteShell, source: str, one: MachineFile, path: Path, ends_at: float) -> bool:
-        part = path.with_name(f".{path.name[:100]}.{one.sha256[:16]}.part")
+        part = path.with_name(f".{path.name[:100]}.{one.sha256[:16]}.part")  # a fixed name: the next try continues it
         part.parent.mkdir(parents=True, exist_ok=True)
         while (done := part.stat().st_size if part.exists() else 0) < one.size:
             left_s = ends_at - self._monotonic()
@@ -105,8 +105,7 @@ class JobFolder:
             if part.stat().st_size >= one.size:  # torn, or changed meanwhile: start again
                 part.unlink()
             return False
-        _durable(part)
-        part.replace(path)
+        publish(part, path, is_durable=True)
         return True
 
     def publish(self, job_id: str, run_number: int, files: Sequence[tuple[str, Path]]) -> None:
@@ -119,10 +118,8 @@ class JobFolder:
                 continue
             fence.parent.mkdir(exist_ok=True)
             fence.write_text(str(run_number))
-            copied = target.with_name(f".{target.name[:100]}.{run_number}.part")
-            shutil.copyfile(fetched / source, copied)
-            _durable(copied)
-            copied.replace(target)
+            with atomic_file(target, is_durable=True) as copied:
+                shutil.copyfile(fetched / source, copied)
 
     def input_of(self, job_id: str, number: int) -> Path:
         """Return the folder for an input from a store."""
@@ -156,10 +153,8 @@ class JobFolder:
     def save_checkpoint(self, job_id: str, one: StoredCheckpoint) -> None:
         """Mark it as complete, because all its files are verified."""
         path = self.checkpoint_files(job_id, one.sequence).parent / _MANIFEST
-        new = path.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(one))
-        _durable(new)
-        new.replace(path)
+        with atomic_file(path, is_durable=True) as new:
+            new.write_bytes(msgspec.json.encode(one))
 
     def drop_checkpoint(self, job_id: str, sequence: int) -> None:
         """Delete one: its manifest first, so that an incomplete one does not count."""
@@ -184,8 +179,3 @@ def _is_whole(path: Path, one: MachineFile) -> bool:
         while part := file.read(_PART):
             found.update(part)
     return found.hexdigest() == one.sha256
-
-
-def _durable(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

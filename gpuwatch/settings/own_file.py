@@ -7,6 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from gpuwatch.atomic_file import atomic_file
+
 _MAX_BYTES = 16 * 1024 * 1024
 _SUM_BYTES = 32
 
@@ -27,12 +29,5 @@ def read_own(path: Path | str) -> bytes | None:
 
 def write_own(path: Path, body: bytes) -> None:
     """Atomic: concurrent processes never see a partial file. Raises OSError."""
-    part = path.with_name(f".{path.stem}-{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(hashlib.sha256(body).digest() + body)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with atomic_file(path, mode=0o600) as part:
+        part.write_bytes(hashlib.sha256(body).digest() + body)

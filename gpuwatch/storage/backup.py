@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.atomic_file import publish
 from gpuwatch.errors import StoreError, UsageError
 from gpuwatch.storage.database import Database
 from gpuwatch.storage.database_errors import sqlite_error
@@ -41,13 +41,15 @@ def backup(database: Database, target: Path, *, force: bool = False) -> BackupRe
             f"for PostgreSQL, back it up with pg_dump --format=custom --file={target}, restore it with pg_restore"
         )
     _check_target(database.path, target, force)
-    part = target.with_name(target.name + ".part")
+    part = target.with_name(target.name + ".part")  # a fixed name: the next backup removes what a killed one left
     try:
-        part.unlink(missing_ok=True)  # left behind by a killed backup
+        part.unlink(missing_ok=True)
         with _faults(str(part)):
             rows = _copy(database.path, part)
             _verify(part, rows)
-        _publish(part, target, force)
+        publish(part, target, is_durable=True, may_replace=force)
+    except FileExistsError as error:
+        raise UsageError(f"{target} exists; choose another file, or replace it with --force") from error
     except OSError as error:
         raise StoreError(f"cannot write the backup {target}: {error.strerror or error}") from error
     finally:
@@ -89,24 +91,6 @@ def _verify(part: Path, rows: dict[str, int]) -> None:
             raise StoreError(f"the database is damaged, and so is the copy: {broken[0]} has dangling foreign keys")
         if _counts(copy) != rows:
             raise StoreError("the copy lacks rows of the database; try again")
-
-
-def _publish(part: Path, target: Path, force: bool) -> None:
-    """Give the copy its name in one step that survives a power cut."""
-    with part.open("rb+") as copy:
-        os.fsync(copy.fileno())
-    if force:
-        part.replace(target)
-    else:
-        try:
-            os.link(part, target)  # unlike a rename, this never replaces a file that appeared meanwhile
-        except FileExistsError as error:
-            raise UsageError(f"{target} exists; choose another file, or replace it with --force") from error
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _counts(connection: Any) -> dict[str, int]:

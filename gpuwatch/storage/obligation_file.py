@@ -192,6 +192,7 @@ class ObligationFile:
                 log.warning("cannot compact %s: %s", self._path, error.strerror)
 
     def _compact(self, since: datetime) -> None:
+        # not `atomic_file`: the new file stays open, to take what another process appends until the rename
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with _opened(self._path, os.O_RDONLY) as old:
             data = _read_from(old, 0)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import gzip
 import io
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.domain.analysis.history_from_rows import PollScope
 from gpuwatch.domain.analysis.history_to_rows import price_rows_of
 from gpuwatch.domain.analysis.market_history import CompletePoll, MarketFilter
@@ -76,18 +77,15 @@ def write_rows(path: Path, rows: Iterable[PriceRow]) -> int:
         UsageError: the file name's ending is unknown, or Parquet is not installed.
         GpuwatchError: it cannot be written; no partial file is left behind.
     """
-    part = path.with_name(path.name + ".part")
+    write, left = _writer(path), iter(rows)
+    first = list(itertools.islice(left, 1))
+    if not first:
+        return 0
     try:
-        with part.open("wb") as file:
-            written = _writer(path)(file, rows)
-        if written:
-            part.replace(path)
-        return written
+        with atomic_file(path) as part, part.open("wb") as file:
+            return write(file, itertools.chain(first, left))
     except OSError as error:
         raise GpuwatchError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def write_csv(file: IO[str], rows: Iterable[PriceRow]) -> int:

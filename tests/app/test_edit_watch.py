@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpuwatch.app.edit_watch import BY_EDITOR_ALONE, draft_watch, save_draft, watch_form
@@ -165,6 +167,7 @@ def test_without_a_file_there_is_nothing_to_change(tmp_path: Path, monkeypatch: 
 
 def test_a_file_that_cannot_be_written_says_so(config: str) -> None:
     draft = draft_watch(config, "night", {"max_price": "2.25"})
-    Path(config).parent.joinpath(f".gpuwatch.toml.{os.getpid()}.part").write_text("")
+    read_only = Path("/proc/version")  # in a folder where nobody can create a file, not even root
+    version = hashlib.sha256(read_only.read_bytes()).hexdigest()[:16]
     with pytest.raises(GpuwatchError, match="cannot write"):
-        save_draft(draft, draft.version)
+        save_draft(msgspec.structs.replace(draft, file=read_only, version=version), version)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import IO, NamedTuple
 from gpuwatch.app.dataset.audit import Audit, RemovalReason
 from gpuwatch.app.dataset.rows import FileLine, open_lines, read_lines
 from gpuwatch.app.dataset.scan import fingerprint
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.errors import GpuwatchError, UsageError
 
 _PIECE = 1 << 20  # bytes
@@ -98,19 +97,12 @@ def _new_file(target: Path | None, source: Path, force: bool) -> Iterator[IO[byt
             yield nowhere
         return
     try:
-        number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-        part = Path(name)
-        try:
-            with os.fdopen(number, "wb") as file:
-                with _packed(file, target) as written:
-                    yield written
-                file.flush()
-                os.fsync(file.fileno())
+        with atomic_file(target, mode=0o600, is_durable=True, may_replace=force) as part:
+            with part.open("wb") as file, _packed(file, target) as written:
+                yield written
             part.chmod(source.stat().st_mode & 0o777)
-            _publish(part, target, force)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                part.unlink()
+    except FileExistsError:
+        raise UsageError(f"{target} was created in the meantime; it was not changed") from None
     except OSError as error:
         raise GpuwatchError(f"cannot write {target}: {error.strerror or error}") from error
 
@@ -122,19 +114,6 @@ def _packed(file: IO[bytes], target: Path) -> Iterator[IO[bytes]]:
         return
     with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
         yield packed  # type: ignore[misc]
-
-
-def _publish(part: Path, target: Path, force: bool) -> None:
-    """Rename it atomically; without --force, never replace a file that was created meanwhile."""
-    if force:
-        part.replace(target)
-        return
-    try:
-        target.hardlink_to(part)
-    except FileExistsError:
-        raise UsageError(f"{target} was created in the meantime; it was not changed") from None
-    except OSError:  # a file system without hard links
-        part.replace(target)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -168,6 +168,7 @@ def copy_share(_data: Any, rank: int = 0, world_size: int = 1, *, plan: Pipeline
     for path in input_files(plan.source)[rank::world_size]:
         goes = iter(np.load(plan.out / "stages" / f"{path.name}.goes.npy").tolist())
         gone = next(goes, None)
+        # not `atomic_file`: the ending decides whether `open_lines` compresses
         part = folder / f".{path.name}.part{path.suffix if path.suffix == '.gz' else ''}"
         with open_lines(part, "wb") as target:
             for line in read_lines(path):

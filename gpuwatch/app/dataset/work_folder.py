@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from gpuwatch.atomic_file import atomic_file
 from gpuwatch.errors import GpuwatchError, UsageError
 
 _STATE = "state.json"
@@ -48,12 +49,8 @@ class WorkFolder:
     def keep(self, name: str, state: PassState) -> None:
         """Save the state of a pass durably."""
         self._states[name] = state
-        part = self.path / f"{_STATE}.part"
-        with part.open("wb") as file:
-            file.write(msgspec.json.encode(self._states))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.path / _STATE)
+        with atomic_file(self.path / _STATE, is_durable=True) as part:
+            part.write_bytes(msgspec.json.encode(self._states))
 
     @contextmanager
     def appended(self, name: str, kind: np.dtype[Any], width: int, rows: int) -> Iterator[AppendedTable]:
