@@ -7,12 +7,15 @@ differing offers are priced.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.domain.market.offer import Offer, Verification
 from gpuwatch.domain.market.pricing import HOURS_A_MONTH, MICRO, Commission, price_of
 from gpuwatch.ports import Answer, Completeness
 from gpuwatch.storage.open_prices import VERIFICATIONS, Key, OpenPrice, OpenPrices, ProviderPrices
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import ListedOffer
 
 REFERENCE_DISK_GB = 8  # source: vast.ai quotes this disk if none is requested (vastai docs, read 2026-08)
 # The machine's price is computed from quotes with different disks, each rounded separately; in a hunt's answer a
@@ -187,7 +190,7 @@ def reference_microusd(machine_microusd: int, disk_microusd_gb_month: int | None
     return machine_microusd + disk_part_microusd(disk_microusd_gb_month, REFERENCE_DISK_GB)
 
 
-def verification_of(offer: Offer) -> int | None:
+def verification_of(offer: Offer | ListedOffer) -> int | None:
     """Return the verification as stored."""
     return None if offer.verification is None else _STORED[offer.verification]
 

@@ -20,6 +20,7 @@ from gpuwatch.domain.analysis.price_columns import (
     cheapest_at_once,
     stated_polls,
 )
+from gpuwatch.storage.machine_facts import MACHINE_FACTS
 from gpuwatch.storage.open_prices import OpenPrices
 from gpuwatch.storage.price_sources import imported_source_name
 from gpuwatch.storage.rows import AnyRow
@@ -127,11 +128,12 @@ class ImportIds:
             self._connection.execute(insert(series), made)
 
     def _facts(self, listing: ListedOffer) -> dict[str, Any]:
-        return {"offer_id": listing.offer_id, "place_id": self._place(listing)}
+        facts = {fact.column: fact.of(listing) for fact in MACHINE_FACTS}
+        return {"offer_id": listing.offer_id, "place_id": self._place(listing), **facts}
 
     def _follow(self, stored: AnyRow, at_s: int, listing: ListedOffer) -> None:
         facts = self._facts(listing)
-        if facts == {"offer_id": stored.offer_id, "place_id": stored.place_id}:
+        if facts == {column: getattr(stored, column) for column in facts}:
             return
         newest = select(func.max(price_interval.c.seen_to_s)).where(price_interval.c.series_id == stored.id)
         if at_s > (self._connection.execute(newest).scalar_one() or 0):

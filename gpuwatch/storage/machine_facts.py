@@ -1,17 +1,20 @@
 """Facts about a machine in the history besides its prices: nullable columns of `series`, each declared once, here.
 
-The schema, the recorder and the readers of the history take them from `MACHINE_FACTS`. A new fact also needs a
-migration and a field in `domain.analysis.market_history.ListedOffer`. `check` uses this module, so it must not import
-SQLAlchemy.
+The schema, the recorder, the import and the readers of the history take them from `MACHINE_FACTS`. A new fact also
+needs a migration and a field in `domain.analysis.market_history.ListedOffer`. `check` uses this module, so it must not
+import SQLAlchemy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpuwatch.domain.market.offer import Offer
 from gpuwatch.storage.answer_changes import verification_from, verification_of
+
+if TYPE_CHECKING:
+    from gpuwatch.domain.analysis.market_history import ListedOffer
 
 Cell = int | str | None
 
@@ -21,12 +24,12 @@ class MachineFact(NamedTuple):
 
     column: str
     sql_type: Literal["Integer", "SmallInteger", "Text"]
-    of: Callable[[Offer], Cell]  # the stored value; text passes through `answer_changes.clean`
+    of: Callable[[Offer | ListedOffer], Cell]  # the stored value; text passes through `answer_changes.clean`
     field: str  # of ListedOffer
     read: Callable[[Any], object]  # the stored value → the field
 
 
-def _ppm(offer: Offer) -> int | None:
+def _ppm(offer: Offer | ListedOffer) -> int | None:
     return None if offer.reliability is None else round(offer.reliability * 1e6)
 
 

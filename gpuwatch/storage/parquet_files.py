@@ -83,10 +83,14 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def _values(row: PriceRow) -> tuple[Any, ...]:
-    _, provider, key, region, gpu, *_ = csv_cells(row)
-    price = row.listed_microusd_hour / 1e6 if row.listed_microusd_hour else None
-    moment = datetime.fromtimestamp(row.at_s, UTC)
-    return moment, provider, key, region, gpu, row.gpu_count or None, row.gpu_memory_gib, row.spot, price
+    typed = {
+        "observed_at": datetime.fromtimestamp(row.at_s, UTC),
+        "gpu_count": row.gpu_count or None,
+        "gpu_mem_gib": row.gpu_memory_gib,
+        "spot": row.spot,
+        "price_usd_hour": row.listed_microusd_hour / 1e6 if row.listed_microusd_hour else None,
+    }
+    return tuple(typed.get(name, text) for name, text in zip(COLUMNS, csv_cells(row), strict=True))
 
 
 def _texts(pyarrow: Any, column: Any) -> list[str | None]:

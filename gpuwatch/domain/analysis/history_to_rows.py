@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gpuwatch.domain.analysis.history_from_rows import PollScope
 from gpuwatch.domain.analysis.market_history import CompletePoll, ListedOffer, MarketHistory, OfferInterval
 from gpuwatch.domain.analysis.price_columns import PriceSource
-from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, canonical_gpu, offer_key_of
+from gpuwatch.domain.analysis.price_rows import SAW_NOTHING_MICROUSD, PriceRow, row_of
 from gpuwatch.domain.market.offer import OfferKind
 
 _CHEAPEST = 1  # micro-dollar: a row needs a price
@@ -120,21 +120,8 @@ def _poll_row(poll: CompletePoll, scope: PollScope, kinds: Mapping[str, OfferKin
 def _row(
     listing: ListedOffer, interval: OfferInterval, at_s: int, kinds: Mapping[str, OfferKind], disk_gb: float
 ) -> PriceRow:
-    who = listing.identity
-    memory = listing.gpu_memory_gib if canonical_gpu(who.gpu, listing.gpu_memory_gib)[0] == who.gpu else None
-    return PriceRow(
-        at_s,
-        who.provider,
-        None,
-        offer_key_of(who),
-        listing.region or listing.country,
-        who.gpu,
-        who.gpu_count,
-        memory,
-        who.spot,
-        max(_CHEAPEST, interval.listed_microusd_hour(disk_gb)),
-        _stated_kind(who.provider, listing.kind, kinds),
-    )
+    price = max(_CHEAPEST, interval.listed_microusd_hour(disk_gb))
+    return row_of(listing, at_s, price, _stated_kind(listing.identity.provider, listing.kind, kinds))
 
 
 def _stated_kind(provider: str, kind: OfferKind, kinds: Mapping[str, OfferKind]) -> OfferKind | None:

@@ -158,6 +158,29 @@ def listing_of(row: PriceRow, kinds: Mapping[str, OfferKind]) -> ListedOffer:
     )
 
 
+def row_of(listing: ListedOffer, at_s: int, microusd_hour: int, kind: OfferKind | None) -> PriceRow:
+    """Return the row of a listing at a price, from which `listing_of` returns its facts.
+
+    Args:
+        kind: as the row states it; None: it is the usual one of the provider.
+    """
+    who = listing.identity
+    memory = listing.gpu_memory_gib if canonical_gpu(who.gpu, listing.gpu_memory_gib)[0] == who.gpu else None
+    return PriceRow(
+        at_s,
+        who.provider,
+        None,
+        offer_key_of(who),
+        listing.region or listing.country,
+        who.gpu,
+        who.gpu_count,
+        memory,
+        who.spot,
+        microusd_hour,
+        kind,
+    )
+
+
 @lru_cache(maxsize=4096)
 def canonical_gpu(wire: str, memory_gib: float | None) -> tuple[str, str]:
     """Canonical name and family of a spelling; an unknown spelling is its own name and family."""
